@@ -1,0 +1,61 @@
+# Needs make, git and a Python with venv; everything else is installed into .venv.
+PYTHON ?= python3
+ARGS ?=
+PY := .venv/bin/python
+STAMP := .venv/.installed
+
+.PHONY: help demo test lint types bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    train and test on the digits data, print a table, save a picture"
+	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
+	@echo "make lint    ruff: rules and format"
+	@echo "make types   mypy, strict on the core"
+	@echo "make bench   measure speed against the limit and against scikit-learn"
+	@echo "make clean   remove .venv and all caches"
+	@echo "Another Python: make test PYTHON=python3.12"
+
+demo: $(STAMP)
+	$(PY) examples/demo.py
+
+# One BLAS thread per worker: two workers already fill two cores.
+test: $(STAMP)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 \
+		--cov=pcsda --cov-branch --cov-report=term-missing:skip-covered $(ARGS)
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(STAMP)
+	$(PY) -m mypy
+
+bench: $(STAMP)
+	$(PY) -m benchmarks.speed
+
+clean:
+	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is touched last, so a failed install is tried again. A .venv that already works is
+# kept; one with an old or missing Python, or without pip, is built anew. The build backend is
+# installed first and used without isolation, so that its version is pinned as well.
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(PY) -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+		command -v "$(PYTHON)" >/dev/null || { \
+			echo "pcsda needs Python 3.11 or newer, and '$(PYTHON)' was not found." >&2; \
+			echo "Install it, or name another one: make test PYTHON=python3.12" >&2; exit 1; }; \
+		"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+			echo "pcsda needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1)." >&2; \
+			echo "Name a newer one: make test PYTHON=python3.12" >&2; exit 1; }; \
+		"$(PYTHON)" -c 'import venv, ensurepip' >/dev/null 2>&1 || { \
+			echo "'$(PYTHON)' cannot make virtual environments: its venv module is missing." >&2; \
+			echo "On Debian and Ubuntu: sudo apt install python3-venv. Or name another Python:" >&2; \
+			echo "make test PYTHON=python3.12" >&2; exit 1; }; \
+		"$(PYTHON)" -m venv --clear .venv; \
+	fi
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,134 @@
+"""Who may import whom: lower rooms never look up, and scikit-learn's private parts stay private."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = {"partition", "kernels", "calibration", "metrics", "datasets"}
+ON_TOP = {"bank", "model_selection", "plots", "blocks", "distributed", "persistence", "report"}
+# Each row may import from the rows before it. A new room is placed here by hand, on purpose.
+ROWS = [
+    {"core.linalg"},
+    {"core"},
+    TOOLS,
+    {"estimators"},
+    {"kernel_estimators"},
+    ON_TOP,
+    {"cli"},
+    {"__main__"},
+    {"__init__"},
+]
+ROW = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
+CORE_MAY_USE = {"numpy", "scipy", *sys.stdlib_module_names}
+PUBLIC = {"datasets", "distributed", "metrics", "plots", "__init__"}
+
+
+def imported(source, package):
+    """Absolute dotted names of all imports, also of those inside functions."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")
+            base = base[: len(base) - node.level + 1] if node.level else []
+            base += [node.module] if node.module else []
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def room_of(name):
+    """Room of `pcsda.room.name`; a plain name of the package itself comes from `__init__`."""
+    parts = name.split(".")[1:]
+    if parts[:2] == ["core", "linalg"]:
+        return "core.linalg"
+    return parts[0] if parts and parts[0] in ROW else "__init__"
+
+
+def faults(module, source, package="pcsda"):
+    """What a file does wrong; `module` is a dotted name in the package, or None outside it."""
+    room = room_of(f"pcsda.{module}") if module else None
+    if module and module != "__init__" and room == "__init__":
+        yield f"pcsda.{module} has no place yet: give it a row in tests/test_imports.py"
+        return
+    for name in imported(source, package):
+        top, *rest = name.split(".")
+        if top == "sklearn" and any(p.startswith("_") and not p.endswith("__") for p in rest):
+            yield f"{name} is private to scikit-learn"
+        if top == "pcsda" and room:
+            other = room_of(name)
+            if ROW[other] > ROW[room] or ({room, other} <= TOOLS and room != other):
+                yield f"pcsda.{module} may not import {name}"
+        elif room in ROWS[0] | ROWS[1] and top not in CORE_MAY_USE:
+            yield f"the core may not import {name}: NumPy, SciPy and the standard library only"
+
+
+def public_faults(source):
+    """What an example or a benchmark imports from the package beyond its public names."""
+    for name in imported(source, ""):
+        if name.split(".")[0] == "pcsda" and room_of(name) not in PUBLIC:
+            yield f"{name} is not a public name"
+
+
+def python_files(*folders):
+    files = [f for folder in folders for f in sorted((ROOT / folder).rglob("*.py"))]
+    return [pytest.param(f, id=f.relative_to(ROOT).as_posix()) for f in files]
+
+
+@pytest.mark.parametrize("path", python_files("src", "tests", "examples", "benchmarks"))
+def test_every_file_keeps_to_its_row(path):
+    source, module, package = path.read_text(encoding="utf-8"), None, ""
+    if path.is_relative_to(ROOT / "src"):
+        *package, stem = path.relative_to(ROOT / "src").with_suffix("").parts
+        # A subpackage's own __init__ stands in the room of the subpackage.
+        module = ".".join(package[1:] + [stem] * (stem != "__init__")) or "__init__"
+        package = ".".join(package)
+    assert list(faults(module, source, package)) == []
+
+
+@pytest.mark.parametrize("path", python_files("examples", "benchmarks"))
+def test_examples_and_benchmarks_use_public_names_only(path):
+    assert list(public_faults(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "source"),
+    [
+        ("core.linalg", "pcsda.core", "from .scatter import GroupScatter"),
+        ("core.scatter", "pcsda.core", "from ..partition import split"),
+        ("core.scatter", "pcsda.core", "import sklearn.base"),
+        ("core.scatter", "pcsda.core", "def late():\n    import joblib"),
+        ("metrics", "pcsda", "from pcsda.datasets import make_class_specific"),
+        ("metrics", "pcsda", "from . import estimators"),
+        ("estimators", "pcsda", "from pcsda import plots"),
+        ("estimators", "pcsda", "from pcsda import PCSDA"),
+        ("estimators", "pcsda", "from sklearn.utils._param_validation import Interval"),
+        ("estimators", "pcsda", "from sklearn.utils import _metadata_requests"),
+        ("plots", "pcsda", "from . import cli"),
+        ("utils", "pcsda", ""),
+        (None, "", "import sklearn.discriminant_analysis._x"),
+    ],
+)
+def test_a_breach_is_seen(module, package, source):
+    assert len(list(faults(module, source, package))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "source"),
+    [
+        ("core.scatter", "pcsda.core", "import math\nimport scipy.linalg\nfrom . import linalg"),
+        ("core.solvers", "pcsda.core", "from pcsda.core.scatter import GroupScatter"),
+        ("core", "pcsda.core", "from .scatter import GroupScatter"),
+        ("estimators", "pcsda", "from .core import solvers\nfrom .partition import split"),
+        ("report", "pcsda", "from .plots import SubspaceDisplay\nfrom sklearn import __version__"),
+        ("__init__", "pcsda", "from . import datasets\nfrom .estimators import PCSDA"),
+    ],
+)
+def test_what_is_allowed_passes(module, package, source):
+    assert list(faults(module, source, package)) == []
+
+
+def test_examples_may_not_reach_into_the_core():
+    assert list(public_faults("from pcsda import PCSDA, metrics")) == []
+    assert len(list(public_faults("from pcsda.core import solvers"))) == 1
