@@ -1,0 +1,1 @@
+"""The mathematics of pcsda: pure functions on arrays, NumPy and SciPy only."""

@@ -1,0 +1,464 @@
+"""The whole way from samples and groups to a scored model; estimators only wire it.
+
+Three routes lead to a projection: group statistics (D <= N), the dual form or the row span
+(D > N), and iterative least squares (sparse data). What follows the projection is shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from . import density as densities
+from . import dual, linalg, loo, solvers
+from .density import Density, Moments
+from .linalg import Array, SingularMatrixError
+from .scatter import GroupScatter
+from .solvers import Projection
+
+PCSDA_SOLVERS = {
+    "cholesky": solvers.cholesky,
+    "eigen": solvers.eigen,
+    "spectral": solvers.spectral,
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted class-specific model.
+
+    Attributes
+    ----------
+    counts : array of shape (K + 1,)
+    means : array of shape (K + 1, D)
+        Means of the positives and of the subclasses.
+    projection : Projection
+    density : Density
+    left_out : array of shape (N,) or None
+        Left-out log-likelihood ratios of the training rows.
+    """
+
+    counts: Array
+    means: Array
+    projection: Projection
+    density: Density
+    left_out: Array | None = None
+
+    def project(self, X: Any) -> Array:
+        """z = W'(x - m) of every row."""
+        components = self.projection.components
+        z: Array = X @ components.T - components @ self.means[0]
+        return z
+
+    def score(self, X: Any) -> Array:
+        """Log-likelihood ratio of every row, not calibrated."""
+        return self.density.log_ratio(self.project(X))
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """A projection with the statistics of the training rows in it."""
+
+    means: Array
+    projection: Projection
+    projected: GroupScatter
+    ridge: float
+    left: loo.LeftOut | None = None
+
+
+def fit_pcsda(
+    X: Any,
+    groups: NDArray[np.intp],
+    *,
+    weights: Array | None,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    negatives: str,
+    leave_one_out: bool,
+    shrinkage: float | None,
+    resample: np.random.Generator | None = None,
+) -> Model:
+    """Fit PCSDA on rows in memory; `shrinkage` None stands for half the number of axes."""
+    wide = X.shape[1] > X.shape[0]
+    if solver == "lsqr":
+        subspace = _iterative(X, groups, weights, regularization, n_components)
+    elif wide and solver == "cholesky" and resample is None:
+        subspace = _dual(X, groups, weights, regularization, n_components, leave_one_out)
+    elif wide:
+        rows, origin, basis = _in_row_span(X)
+        subspace = _primal(
+            rows, groups, weights, solver, regularization, n_components, leave_one_out, resample
+        )
+        subspace = _out_of_row_span(subspace, origin, basis)
+    else:
+        subspace = _primal(
+            X, groups, weights, solver, regularization, n_components, leave_one_out, resample
+        )
+    return _with_density(subspace, negatives, shrinkage, groups, weights)
+
+
+def fit_pcsda_scatter(
+    scatter: GroupScatter,
+    *,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    negatives: str,
+    shrinkage: float | None,
+) -> Model:
+    """Fit PCSDA from statistics alone, with resubstituted covariances."""
+    ridge = ridge_of(scatter.total_variance, regularization)
+    projection = _solve(scatter, solver, ridge, regularization, n_components)
+    projected = scatter.project(projection.components)
+    return _with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
+
+
+def ridge_of(total_variance: float, regularization: float) -> float:
+    """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
+    if not np.isfinite(total_variance):
+        raise ValueError(
+            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+        )
+    if total_variance <= 0:
+        raise ValueError(
+            "all rows of X are equal (total variance 0); at least two different rows are needed"
+        )
+    return regularization * total_variance
+
+
+def group_means(
+    X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None
+) -> Array:
+    """Weighted mean of every group by one sparse product; X may be sparse."""
+    weight = np.ones(len(groups)) if weights is None else weights
+    rows = (weight / counts[groups], (groups, np.arange(len(groups))))
+    averages = sparse.csr_array(rows, shape=(len(counts), len(groups))) @ X
+    dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
+    return dense
+
+
+def choose(projection: Projection, n_components: int | None, n_groups: str, most: int) -> Projection:
+    """Keep the asked number of components, or say why there are not that many."""
+    bound = min(most, projection.rank)
+    if bound == 0:
+        raise ValueError(
+            "every subclass mean equals the positive mean, so no direction tells them apart; "
+            "raise n_subclasses or give subclass_labels"
+        )
+    if n_components is None:
+        return projection.leading(bound)
+    if n_components > bound:
+        raise ValueError(
+            f"n_components={n_components} must be at most {bound} (= min({n_groups}, n_features, "
+            f"rank)); lower it" + (" or raise n_subclasses" if n_groups == "n_subclasses" else "")
+        )
+    return projection.leading(n_components)
+
+
+def _solve(
+    scatter: GroupScatter,
+    solver: str,
+    ridge: float,
+    regularization: float,
+    n_components: int | None,
+) -> Projection:
+    try:
+        projection = PCSDA_SOLVERS[solver](scatter, ridge)
+    except SingularMatrixError as error:
+        raise singular_scatter(scatter.means.shape[1], regularization) from error
+    most = min(scatter.n_subclasses, scatter.means.shape[1])
+    return choose(projection, n_components, "n_subclasses", most)
+
+
+def singular_scatter(width: int, regularization: float) -> ValueError:
+    """Make the error for a denominator that cannot be factorised."""
+    return ValueError(
+        f"the within-class scatter of {width} dimensions is singular at "
+        f"regularization={regularization:g}; raise regularization (the default is 0.01)"
+    )
+
+
+def _primal(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    weights: Array | None,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    leave_one_out: bool,
+    resample: np.random.Generator | None,
+) -> Subspace:
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    ridge = ridge_of(scatter.total_variance, regularization)
+    if resample is not None:
+        scatter = resampled(X, groups, scatter, weights, resample)
+        leave_one_out = False
+    projection = _solve(scatter, solver, ridge, regularization, n_components)
+    projected = scatter.project(projection.components)
+    left = None
+    if leave_one_out:
+        left = loo.primal(X, groups, scatter, projection, ridge, weights)
+    return Subspace(scatter.means, replace(projection, factor=None), projected, ridge, left)
+
+
+def resampled(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    scatter: GroupScatter,
+    weights: Array | None,
+    rng: np.random.Generator,
+) -> GroupScatter:
+    """Redraw the negatives with equal subclasses, the paper's other way (MATH 2, point 3).
+
+    ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass: Gaussian
+    combinations of its residuals, so no D x D covariance is formed.
+    """
+    draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
+    width = X.shape[1]
+    drawn = np.empty((draws * scatter.n_subclasses, width))
+    for subclass in range(1, scatter.n_subclasses + 1):
+        members = np.flatnonzero(groups == subclass)
+        weight = np.ones(len(members)) if weights is None else weights[members]
+        mixing = rng.standard_normal((draws, len(members)))
+        mixing *= np.sqrt(weight / scatter.counts[subclass])
+        mean = scatter.means[subclass]
+        drawn[(subclass - 1) * draws : subclass * draws] = mean + mixing @ (X[members] - mean)
+    labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
+    redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
+    means = np.vstack([scatter.means[:1], redrawn.means[1:]])
+    counts = np.concatenate([scatter.counts[:1], redrawn.counts[1:]])
+    return GroupScatter(counts, means, scatter.positive, redrawn.within)
+
+
+def _in_row_span(X: NDArray[np.floating]) -> tuple[Array, Array, Array]:
+    origin = X.mean(axis=0, dtype=np.float64)
+    coordinates, basis = linalg.row_span(X - origin)
+    return coordinates, origin, basis
+
+
+def _out_of_row_span(subspace: Subspace, origin: Array, basis: Array) -> Subspace:
+    turned = linalg.fix_signs(subspace.projection.components @ basis)
+    # Turning back may flip signs again; the statistics in the subspace must follow.
+    signs = np.sign(np.einsum("ij,ij->i", turned, subspace.projection.components @ basis))
+    left = subspace.left
+    if left is not None:
+        left = replace(left, coordinates=left.coordinates * signs, residuals=left.residuals * signs)
+    return replace(
+        subspace,
+        means=subspace.means @ basis + origin,
+        projection=replace(subspace.projection, components=turned),
+        projected=subspace.projected.project(np.diag(signs)),
+        left=left,
+    )
+
+
+def _dual(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    weights: Array | None,
+    regularization: float,
+    n_components: int | None,
+    leave_one_out: bool,
+) -> Subspace:
+    """Wide rows: factorise the N x N Gram matrix instead of the D x D scatter."""
+    counts = np.bincount(groups, weights).astype(np.float64)
+    means = group_means(X, groups, counts, weights)
+    grand = counts @ means / counts.sum()
+    rows = X - grand
+    if weights is not None:
+        rows *= np.sqrt(weights)[:, None]
+    gram = linalg.add_gram(rows.T, np.zeros((len(X), len(X)), order="F"))
+    ridge = ridge_of(float(np.trace(gram)) / counts.sum(), regularization)
+    try:
+        factor = linalg.cholesky(gram, ridge)
+    except SingularMatrixError as error:
+        raise singular_scatter(X.shape[1], regularization) from error
+    solution = dual.solve(factor, groups, counts, ridge, weights)
+    values, rotation = dual.rotation(solution.gram, len(X))
+    components = rotation.T @ (solution.alpha.T @ rows)
+    signs = np.sign(np.einsum("ij,ij->i", linalg.fix_signs(components), components))
+    projection = Projection(components * signs[:, None], values, len(values))
+    projection = choose(projection, n_components, "n_subclasses", len(counts) - 1)
+    rotation = (rotation * signs)[:, : len(projection.components)]
+    projected = GroupScatter.from_samples(
+        solution.coordinates @ rotation, groups, len(counts), weights
+    )
+    left = None
+    if leave_one_out:
+        diagonal = dual.inverse_diagonal(factor)
+        leverage, gap = dual.leverages(solution, diagonal, groups, counts, ridge, weights)
+        alone = loo.group_sizes(groups, len(counts))[groups] == 1
+        left = loo.LeftOut(
+            *loo.left_out(
+                solution.residuals,
+                leverage,
+                gap,
+                solution.gram,
+                rotation,
+                groups,
+                counts,
+                alone,
+                weights,
+            ),
+            alone,
+        )
+    return Subspace(means, projection, projected, ridge, left)
+
+
+def _iterative(
+    X: Any,
+    groups: NDArray[np.intp],
+    weights: Array | None,
+    regularization: float,
+    n_components: int | None,
+) -> Subspace:
+    """Sparse or very wide rows: products with X only."""
+    counts = np.bincount(groups, weights).astype(np.float64)
+    means = group_means(X, groups, counts, weights)
+    grand = counts @ means / counts.sum()
+    weight = np.ones(len(groups)) if weights is None else weights
+    squares = np.asarray((X.multiply(X) if sparse.issparse(X) else X**2).sum(axis=1)).ravel()
+    # Squares about zero: a sparse matrix has its mass there, so little is lost in the difference.
+    ridge = ridge_of(float(weight @ squares / counts.sum() - grand @ grand), regularization)
+    try:
+        projection = solvers.lsqr(X, groups, counts, means, ridge, weights)
+    except SingularMatrixError as error:
+        raise singular_scatter(X.shape[1], regularization) from error
+    projection = choose(projection, n_components, "n_subclasses", len(counts) - 1)
+    components = projection.components
+    z = X @ components.T - components @ means[0]
+    projected = GroupScatter.from_samples(z, groups, len(counts), weights)
+    return Subspace(means, projection, projected, ridge)
+
+
+def _with_density(
+    subspace: Subspace,
+    negatives: str,
+    shrinkage: float | None,
+    groups: NDArray[np.intp] | None = None,
+    weights: Array | None = None,
+) -> Model:
+    """Estimate the densities of a PCSDA subspace and score the left-out rows."""
+    projected, components = subspace.projected, subspace.projection.components
+    ridged = projected.intra + subspace.ridge * (components @ components.T)
+    if subspace.left is None or groups is None:
+        total = projected.counts.sum()
+        moments = Moments(
+            projected, ridged / total, projected.n_positive, projected.within_freedom
+        )
+        return _finish(subspace, moments, negatives, shrinkage)
+    seen, n_positive, n_within = subspace.left.scatter(projected, groups, weights)
+    # Where rows are alone in every group nothing is seen, and the floor alone is left.
+    total = max(n_positive + n_within, 1.0)
+    target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
+    model = _finish(
+        subspace, Moments(seen, target, n_positive, n_within), negatives, shrinkage
+    )
+    if n_positive == 0 or projected.n_subclasses == 1 and n_within == 0:
+        return model  # one positive, or one negative: leaving it out leaves no class
+    scores = loo.scores(model.density, subspace.left, groups, projected.counts, weights)
+    return replace(model, left_out=scores)
+
+
+def _finish(
+    subspace: Subspace, moments: Moments, negatives: str, shrinkage: float | None
+) -> Model:
+    width = len(subspace.projection.components)
+    nu = width / 2 if shrinkage is None else shrinkage
+    try:
+        density = densities.fit_density(moments, negatives=negatives, shrinkage=nu)
+    except SingularMatrixError as error:
+        raise ValueError(
+            f"{error}: {subspace.projected.n_positive:g} positives and "
+            f"{subspace.projected.n_negative:g} negatives do not fill n_components={width} axes; "
+            "lower n_components or set shrinkage='auto'"
+        ) from error
+    return Model(subspace.projected.counts, subspace.means, subspace.projection, density)
+
+
+def fit_csda(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    *,
+    weights: Array | None,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    shrinkage: float | None,
+    rng: np.random.Generator,
+) -> Model:
+    """Fit CSDA on rows in memory; groups are 0 for positives and 1 for negatives."""
+    if X.shape[1] > X.shape[0]:
+        rows, origin, basis = _in_row_span(X)
+    else:
+        rows, origin, basis = X, None, None
+    scatter = GroupScatter.from_samples(rows, groups, weights=weights)
+    subspace = _csda_subspace(scatter, solver, regularization, n_components, rows, groups, weights, rng)
+    if basis is not None and origin is not None:
+        subspace = _out_of_row_span(subspace, origin, basis)
+    return _csda_density(subspace, shrinkage)
+
+
+def fit_csda_scatter(
+    scatter: GroupScatter,
+    *,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    shrinkage: float | None,
+) -> Model:
+    """Fit CSDA from statistics alone."""
+    return _csda_density(
+        _csda_subspace(scatter, solver, regularization, n_components), shrinkage
+    )
+
+
+def _csda_subspace(
+    scatter: GroupScatter,
+    solver: str,
+    regularization: float,
+    n_components: int | None,
+    rows: NDArray[np.floating] | None = None,
+    groups: NDArray[np.intp] | None = None,
+    weights: Array | None = None,
+    rng: np.random.Generator | None = None,
+) -> Subspace:
+    width = scatter.means.shape[1]
+    ridge = ridge_of(scatter.total_variance, regularization)
+    n_negative = width if groups is None else int(np.sum(groups > 0))
+    most = min(n_negative, width)
+    if n_components is not None and n_components > most:
+        choose(Projection(scatter.means, scatter.counts, most), n_components, "n_negatives", most)
+    try:
+        if solver == "labels":
+            if rows is None or groups is None or rng is None:
+                raise ValueError("solver='labels' needs the samples; use 'eigen' or 'lowrank'")
+            projection = solvers.csda_labels(
+                rows, groups, scatter, ridge, n_components or most, rng, weights
+            )
+        elif solver == "trace_ratio":
+            projection = solvers.csda_trace_ratio(scatter, ridge, n_components or most)
+        elif solver == "lowrank":
+            projection = solvers.csda_lowrank(scatter, ridge, n_components)
+        else:
+            projection = solvers.csda_eigen(scatter, ridge, n_components)
+    except SingularMatrixError as error:
+        raise singular_scatter(width, regularization) from error
+    projection = choose(projection, n_components, "n_negatives", most)
+    return Subspace(scatter.means, projection, scatter.project(projection.components), ridge)
+
+
+def _csda_density(subspace: Subspace, shrinkage: float | None) -> Model:
+    """Give a CSDA subspace its marginal density: every negative is a subclass of its own."""
+    projected, components = subspace.projected, subspace.projection.components
+    ridged = projected.positive + subspace.ridge * (components @ components.T)
+    n_positive = projected.n_positive
+    model = _finish(
+        subspace, Moments(projected, ridged / n_positive, n_positive, 0.0), "marginal", shrinkage
+    )
+    return replace(model, density=replace(model.density, within=None))

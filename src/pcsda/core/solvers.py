@@ -1,0 +1,297 @@
+"""From group statistics to a projection: one pure function for each way to solve the criterion.
+
+PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means, CSDA maximises
+``w' S_n w / w' (S_p + eps I) w`` over all negatives (MATH 1 to 6). The ridge ``eps`` sits on the
+denominator. Components are rows in descending order of their eigenvalue, scaled so that the
+denominator becomes the identity, largest entry positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg as scipy_linalg
+from scipy.sparse.linalg import LinearOperator, lsmr
+
+from . import linalg
+from .linalg import Array, SingularMatrixError
+from .scatter import GroupScatter
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Directions of a subspace.
+
+    Attributes
+    ----------
+    components : array of shape (d, D)
+    eigenvalues : array of shape (d,)
+        The criterion on each component.
+    rank : int
+        How many components the problem has; d is at most that.
+    factor : array of shape (D, D) or None
+        Lower Cholesky factor of ``S_I + eps I`` when the solver made one.
+    """
+
+    components: Array
+    eigenvalues: Array
+    rank: int
+    factor: Array | None = None
+
+    def leading(self, n_components: int) -> Projection:
+        """Return the first `n_components` directions."""
+        return Projection(
+            self.components[:n_components], self.eigenvalues[:n_components], self.rank, self.factor
+        )
+
+
+def _ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
+    """Build a projection from columns in descending order, dropping those that are rounding."""
+    rank = linalg.numerical_rank(values, size)
+    return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
+
+
+def _rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
+    """Best directions inside the span of the columns of `basis`.
+
+    `numerator` and `denominator` are the two forms on that basis. Columns are scaled to one
+    size first; those that depend on the others are left out.
+    """
+    scale = np.sqrt(np.diag(denominator))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = linalg.eigh_descending(denominator / np.outer(scale, scale))
+    kept = linalg.numerical_rank(values, len(basis))
+    if kept == 0:
+        raise SingularMatrixError("the denominator vanishes on the span of the solution")
+    white = vectors[:, :kept] / np.sqrt(values[:kept]) / scale[:, None]
+    ratio, rotation = linalg.eigh_descending(white.T @ numerator @ white)
+    return _ordered(basis @ (white @ rotation), ratio, len(basis))
+
+
+def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
+    """Solve eq. (PnPi_eigproblem) through one Cholesky factor (MATH 3).
+
+    Problem: ``S_n w = lambda (S_I + eps I) w``, exactly. S_n has rank at most K, so with
+    ``S_I + eps I = L L'`` the singular vectors of the D x K matrix ``L^-1 Delta'`` are all that is
+    needed. Cost: ``D^3/3 + 2 D^2 K``.
+    """
+    factor = linalg.cholesky(scatter.intra, ridge)
+    half = linalg.lower_solve(factor, scatter.delta.T)
+    left, singular, _ = scipy_linalg.svd(half, full_matrices=False, check_finite=False)
+    values = singular**2
+    rank = linalg.numerical_rank(values, len(factor))
+    directions = linalg.lower_solve(factor, left[:, :rank], transposed=True)
+    return _ordered(directions, values[:rank], len(factor), factor)
+
+
+def eigen(scatter: GroupScatter, ridge: float) -> Projection:
+    """Solve eq. (PnPi_eigproblem) as written: the reference for the other solvers.
+
+    Problem: ``S_n w = lambda (S_I + eps I) w`` by a dense generalised eigensolver.
+    Cost: about ``10 D^3``.
+    """
+    size = scatter.means.shape[1]
+    denominator = scatter.intra + ridge * np.eye(size)
+    count = min(scatter.n_subclasses, size)
+    values, vectors = linalg.top_generalized(scatter.between, denominator, count)
+    return _ordered(vectors, values, size)
+
+
+def label_targets(counts: Array) -> Array:
+    """Coefficients (K + 1, K) of the spectral targets on the group indicators (MATH 5).
+
+    The targets ``V = U Q`` are the top eigenvectors of ``(L_I + e I)^-1 L_n`` in
+    eq. (EigProbLnLw), known from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p`` and Q the
+    eigenvectors of the K x K matrix ``U'U = diag(1/n_k) + 11'/n_p``.
+    """
+    gram = np.diag(1 / counts[1:]) + 1 / counts[0]
+    values, rotation = linalg.eigh_descending(gram)
+    rotation = rotation / np.sqrt(values)
+    return np.vstack([-rotation.sum(axis=0) / counts[0], rotation / counts[1:, None]])
+
+
+def spectral(scatter: GroupScatter, ridge: float) -> Projection:
+    """Solve PCSDA by spectral regression (MATH 5; section III-C of the paper).
+
+    Problem: ``min ||X_m W - V||^2 + eps ||W||^2`` on data centred at the positive mean, then the
+    best directions in the span of W; the same subspace as :func:`cholesky`. With ridge 0 the
+    regression is the paper's ``W = (X')^+ V``, which also answers singular problems; where it
+    fits V without error the criterion is infinite and the order of the directions is that of V.
+    Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
+    """
+    size = scatter.means.shape[1]
+    delta, counts = scatter.delta, scatter.counts
+    # X_m' V: the positive indicator is orthogonal to X_m, so only the subclass rows count.
+    right = delta.T @ (counts[1:, None] * label_targets(counts)[1:])
+    about_mean = scatter.intra + (delta * counts[1:, None]).T @ delta
+    if ridge > 0:
+        factor = linalg.cholesky(about_mean, ridge)
+        span = linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
+    else:
+        span = _pseudo_solve(about_mean, right)
+    moved = delta @ span
+    intra = span.T @ scatter.intra @ span
+    # What the regression leaves unfitted, measured against what it fits.
+    if np.trace(intra) <= linalg.RANK_TOLERANCE * size * np.sum(counts[1:, None] * moved**2):
+        unbounded = np.full(span.shape[1], np.inf)
+        return Projection(linalg.fix_signs(span.T), unbounded, span.shape[1])
+    return _rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
+
+
+def _pseudo_solve(matrix: Array, right: Array) -> Array:
+    """Minimum-norm solution with a symmetric positive semi-definite matrix."""
+    values, vectors = linalg.eigh_descending(matrix)
+    rank = linalg.numerical_rank(values, len(matrix))
+    vectors = vectors[:, :rank]
+    solution: Array = vectors @ ((vectors.T @ right) / values[:rank, None])
+    return solution
+
+
+def lsqr(
+    X: Any,
+    groups: NDArray[np.intp],
+    counts: Array,
+    means: Array,
+    ridge: float,
+    weights: Array | None = None,
+    tolerance: float = 1e-12,
+) -> Projection:
+    """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
+
+    Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense
+    and no D x D or N x N matrix is formed. Cost: some 2 K products with X for each iteration of
+    LSMR; the number of iterations grows with the square root of the condition of the problem.
+    """
+    n_samples, width = X.shape
+    root = np.ones(n_samples) if weights is None else np.sqrt(weights)
+    origin = means[0]
+    # The rows of X_m are (x - m) sqrt(w); the mean is taken off inside each product.
+    operator = LinearOperator(
+        (n_samples, width),
+        matvec=lambda v: root * (X @ v.ravel() - origin @ v.ravel()),
+        rmatvec=lambda u: X.T @ (root * u.ravel()) - origin * (root @ u.ravel()),
+        dtype=np.float64,
+    )
+    targets = label_targets(counts)[groups] * root[:, None]
+    limit = 20 * min(n_samples, width) + 100
+    span = np.column_stack(
+        [
+            lsmr(operator, column, np.sqrt(ridge), tolerance, tolerance, conlim=0, maxiter=limit)[0]
+            for column in targets.T
+        ]
+    )
+    projected = GroupScatter.from_samples(X @ span - origin @ span, groups, len(counts), weights)
+    denominator = projected.intra + ridge * (span.T @ span)
+    return _rayleigh_ritz(span, projected.between, denominator)
+
+
+def csda_eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
+    """Solve CSDA as written: the reference (MATH 6).
+
+    Problem: ``S_n w = lambda (S_p + eps I) w``, S_n over all negatives. Cost: about ``10 D^3``
+    for all directions, less for the leading few.
+    """
+    size = scatter.means.shape[1]
+    denominator = scatter.positive + ridge * np.eye(size)
+    values, vectors = linalg.top_generalized(
+        scatter.out_of_class, denominator, n_components or size
+    )
+    return _ordered(vectors, values, size)
+
+
+def csda_lowrank(
+    scatter: GroupScatter, ridge: float, n_components: int | None = None
+) -> Projection:
+    """Solve CSDA in its low-rank regression form (MATH 6).
+
+    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a
+    coefficient matrix of rank d. Its solution is led by the top eigenvectors of
+    ``L^-1 S_n L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly.
+    Cost: ``D^3/3`` for the factor and a symmetric eigenproblem of size D.
+    """
+    size = scatter.means.shape[1]
+    numerator = scatter.out_of_class
+    factor = linalg.cholesky(numerator + scatter.positive, ridge)
+    half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
+    count = n_components or size
+    values, vectors = scipy_linalg.eigh(
+        half, subset_by_index=[size - count, size - 1], check_finite=False
+    )
+    directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
+    # Values near one lose the digits of 1 - value; the quotient itself does not.
+    top = np.einsum("ij,ij->j", directions, numerator @ directions)
+    bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
+    bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
+    if np.any(bottom <= 0):
+        raise SingularMatrixError("the denominator is not positive definite")
+    return _ordered(directions / np.sqrt(bottom), top / bottom, size)
+
+
+def csda_labels(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    scatter: GroupScatter,
+    ridge: float,
+    n_components: int,
+    rng: np.random.Generator,
+    weights: Array | None = None,
+) -> Projection:
+    """Approximate CSDA with targets known from the labels alone (MATH 6).
+
+    Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
+    the negatives that are orthogonal to ``1_n``, then the best directions in the span. All those
+    targets tie, so the span is that of CSDA only when all N_n of them are used.
+    Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    """
+    negative = np.flatnonzero(groups)
+    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
+    targets = np.column_stack([root, rng.standard_normal((len(negative), n_components - 1))])
+    targets = np.linalg.qr(targets)[0]
+    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
+    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
+    span = linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
+    numerator = span.T @ scatter.out_of_class @ span
+    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
+    return _rayleigh_ritz(span, numerator, denominator)
+
+
+def csda_trace_ratio(
+    scatter: GroupScatter,
+    ridge: float,
+    n_components: int,
+    tolerance: float = 1e-12,
+    max_iter: int = 100,
+) -> Projection:
+    """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6).
+
+    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``. Each step takes the top
+    eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
+    monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D a step,
+    usually five to ten. The eigenvalues are the quotients of the single components.
+    """
+    size = scatter.means.shape[1]
+    numerator = scatter.out_of_class
+    denominator = scatter.positive + ridge * np.eye(size)
+    window = [size - n_components, size - 1]
+    ratio = 0.0
+    rank = size
+    for _ in range(max_iter):
+        values, vectors = scipy_linalg.eigh(
+            numerator - ratio * denominator, subset_by_index=window, check_finite=False
+        )
+        if ratio == 0:  # the first step sees the spectrum of S_n itself
+            seen = linalg.numerical_rank(values[::-1], size)
+            rank = seen if seen < n_components else size
+        top = np.einsum("ij,ij->j", vectors, numerator @ vectors)
+        bottom = np.einsum("ij,ij->j", vectors, denominator @ vectors)
+        if np.any(bottom <= 0):
+            raise SingularMatrixError("the denominator is not positive definite")
+        previous, ratio = ratio, float(top.sum() / bottom.sum())
+        if ratio - previous <= tolerance * ratio:
+            break
+    quotients = top / bottom
+    order = np.argsort(-quotients, kind="stable")
+    return Projection(linalg.fix_signs(vectors[:, order].T), quotients[order], rank)
