@@ -1,0 +1,251 @@
+"""Displays: what was drawn is read back from the artists."""
+
+import sys
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pcsda.datasets import make_class_specific
+from pcsda.plots import SubspaceDisplay
+
+matplotlib.use("Agg")
+
+
+class PlantedModel(TransformerMixin, BaseEstimator):
+    """The least a display needs to know of a fitted estimator."""
+
+    def __init__(self, n_components=2, n_subclasses=3, pos_label=None):
+        self.n_components = n_components
+        self.n_subclasses = n_subclasses
+        self.pos_label = pos_label
+
+    def fit(self, X, y):
+        X = np.asarray(X)
+        self.classes_ = np.unique(y)
+        positive = y == (self.classes_[1] if self.pos_label is None else self.pos_label)
+        self.positive_mean_ = X[positive].mean(axis=0)
+        self.subclass_means_ = X[~positive][: self.n_subclasses]
+        self.eigenvalues_ = 10.0 ** -np.arange(self.n_components)
+        return self
+
+    def transform(self, X):
+        return (np.asarray(X) - self.positive_mean_)[:, : self.n_components]
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+@pytest.fixture
+def toy():
+    return make_class_specific(300, n_features=3, n_informative=3, n_subclasses=4, random_state=0)
+
+
+def legend_texts(display):
+    return [text.get_text() for text in display.legend_.get_texts()]
+
+
+def ellipse_covariance(ellipse, level=1.0):
+    angle = np.radians(ellipse.angle)
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    half_axes = np.array([ellipse.width, ellipse.height]) / 2 / level
+    return rotation @ np.diag(half_axes**2) @ rotation.T
+
+
+@pytest.mark.parametrize("n_subclasses", [1, 10])
+def test_from_estimator_draws_every_group_once(toy, ax, n_subclasses):
+    model = PlantedModel(n_subclasses=n_subclasses).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    assert display.ax_ is ax
+    assert display.figure_ is ax.figure
+    assert len(display.points_) == n_subclasses + 1
+    z = model.transform(toy.data)
+    positives = display.points_[0]
+    assert_allclose(positives.get_offsets(), z[toy.target == 1])
+    drawn = np.vstack([points.get_offsets() for points in display.points_[1:]])
+    assert_allclose(np.sort(drawn, axis=0), np.sort(z[toy.target == 0], axis=0))
+    colors = {to_hex(points.get_facecolor()[0]) for points in display.points_}
+    assert len(colors) == n_subclasses + 1
+    assert len(display.texts_) == (0 if n_subclasses == 1 else n_subclasses)
+    assert legend_texts(display)[0] == "class of interest (n = 30)"
+    assert ax.get_xlabel() == "axis 1 (eigenvalue 1)"
+    assert ax.get_ylabel() == "axis 2 (eigenvalue 0.1)"
+
+
+def test_negatives_go_to_the_nearest_center(toy, ax):
+    model = PlantedModel(n_subclasses=4).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    centers = model.transform(model.subclass_means_)
+    for group in range(1, 5):
+        points = np.asarray(display.points_[group].get_offsets())
+        distances = np.linalg.norm(points[:, None] - centers, axis=2)
+        assert_array_equal(distances.argmin(axis=1), group - 1)
+
+
+def test_given_subclasses_name_the_groups(toy, ax):
+    model = PlantedModel().fit(toy.data, toy.target)
+    kinds = np.array(["b", "a", "d", "c", "positive"])[toy.subclass_labels]
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, subclasses=kinds, ax=ax)
+    sizes = {kind: np.sum(kinds == kind) for kind in "abcd"}
+    assert legend_texts(display)[1:] == [f"subclass {k} (n = {n})" for k, n in sizes.items()]
+    assert [text.get_text() for text in display.texts_] == list("abcd")
+    centers = [text.get_position() for text in display.texts_]
+    z = model.transform(toy.data)
+    assert_allclose(centers, [z[kinds == kind].mean(axis=0) for kind in "abcd"])
+
+
+def test_ellipses_are_those_of_the_samples(toy, ax):
+    model = PlantedModel(n_components=3).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(
+        model, toy.data, toy.target, subclasses=toy.subclass_labels, axes=(2, 0), ax=ax
+    )
+    z = model.transform(toy.data)[:, [2, 0]]
+    for group, ellipses in enumerate(display.ellipses_):
+        members = z[toy.subclass_labels == group - 1]
+        assert len(ellipses) == 2
+        for level, ellipse in enumerate(ellipses, start=1):
+            assert_allclose(ellipse.center, members.mean(axis=0), atol=1e-12)
+            assert_allclose(ellipse_covariance(ellipse, level), np.cov(members.T), atol=1e-12)
+    assert ax.get_xlabel() == "axis 3 (eigenvalue 0.01)"
+
+
+def test_given_moments_shape_the_ellipses(ax):
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((2, 3, 3))
+    covariances, means = root @ root.transpose(0, 2, 1), rng.standard_normal((2, 3))
+    display = SubspaceDisplay.from_predictions(
+        ["yes", "no"],
+        rng.standard_normal((2, 3)),
+        pos_label="yes",
+        axes=(1, 2),
+        means=means,
+        covariances=covariances,
+        ax=ax,
+    )
+    for group in range(2):
+        inner, outer = display.ellipses_[group]
+        assert_allclose(inner.center, means[group, 1:])
+        assert_allclose(ellipse_covariance(inner), covariances[group, 1:, 1:], atol=1e-12)
+        assert_allclose(outer.width, 2 * inner.width)
+    assert legend_texts(display) == ["class of interest: yes (n = 1)", "rest (n = 1)"]
+    assert ax.get_xlabel() == "axis 2"
+
+
+def test_groups_too_small_for_a_covariance_have_no_ellipse(ax):
+    z = np.random.default_rng(0).standard_normal((6, 2))
+    display = SubspaceDisplay.from_predictions([1, 1, 0, 0, 0, 0], z, ax=ax)
+    assert [len(ellipses) for ellipses in display.ellipses_] == [0, 2]
+
+
+def test_a_missing_class_is_left_out(ax):
+    z = np.random.default_rng(0).standard_normal((6, 2))
+    display = SubspaceDisplay.from_predictions(np.zeros(6), z, ax=ax)
+    assert display.points_[0] is None
+    assert legend_texts(display) == ["rest (n = 6)"]
+    display = SubspaceDisplay.from_predictions(np.zeros(6), z, axes=(0,), ax=Figure().subplots())
+    assert display.points_[0] is None
+
+
+def test_an_empty_subclass_keeps_the_colours_of_the_others(ax):
+    z = np.random.default_rng(0).standard_normal((6, 2))
+    groups = np.array([0, 0, 0, 2, 2, 2])
+    display = SubspaceDisplay(z=z, groups=groups, names=["a", "b", "c"]).plot(ax=ax)
+    assert display.points_[1] is None
+    assert to_hex(display.points_[2].get_facecolor()[0]) == "#56b4e9"
+    assert [text.get_text() for text in display.texts_] == ["c"]
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_one_axis_is_drawn_as_histograms(toy, ax, n_components):
+    model = PlantedModel(n_components=n_components).fit(toy.data, toy.target)
+    axes = (0, 1) if n_components == 1 else (1,)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, axes=axes, ax=ax)
+    z = model.transform(toy.data)[:, -1]
+    heights, edges, _ = display.points_[0].get_data()
+    expected, _ = np.histogram(z[toy.target == 1], bins=edges, density=True)
+    assert_allclose(heights, expected)
+    assert ax.get_ylabel() == "density within group"
+    assert ax.get_xlabel() == (
+        "axis 1 (eigenvalue 1)" if n_components == 1 else "axis 2 (eigenvalue 0.1)"
+    )
+    assert display.ellipses_ == [[]] * 4
+    assert len(legend_texts(display)) == 4
+
+
+def test_pos_label_of_the_estimator_is_respected(toy, ax):
+    model = PlantedModel(pos_label=0).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    assert legend_texts(display)[0] == "class of interest: 0 (n = 270)"
+
+
+def test_many_subclasses_become_one_group_and_many_labels_get_other_markers(toy, ax):
+    model = PlantedModel(n_subclasses=21).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    assert legend_texts(display)[1:] == ["rest (n = 270)"]
+    labels = np.arange(300) % 12
+    display = SubspaceDisplay.from_estimator(
+        model, toy.data, toy.target, subclasses=labels, ax=Figure().subplots()
+    )
+    first, eleventh = display.points_[1], display.points_[11]
+    assert_array_equal(first.get_facecolor(), eleventh.get_facecolor())
+    assert len(first.get_paths()[0]) != len(eleventh.get_paths()[0])
+
+
+def test_pipelines_and_named_columns(toy, ax):
+    frame = pd.DataFrame(toy.data, columns=list("abc"))
+    pipeline = make_pipeline(StandardScaler(), PlantedModel()).fit(frame, toy.target)
+    display = SubspaceDisplay.from_estimator(pipeline, frame, toy.target, ax=ax)
+    assert_allclose(display.points_[0].get_offsets(), pipeline.transform(frame)[toy.target == 1])
+
+
+def test_plot_can_be_repeated_on_a_new_figure(toy, ax):
+    display = SubspaceDisplay.from_predictions(toy.target, toy.data, ax=ax)
+    again = display.plot()
+    assert again is display
+    assert display.ax_ is not ax
+    assert len(display.ax_.collections) == 2
+    plt.close(display.figure_)
+
+
+def test_missing_matplotlib_names_the_extra(toy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"is not installed; pip install pcsda\[plot\]$"):
+        SubspaceDisplay.from_predictions(toy.target, toy.data)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"axes": (0, 3)},
+            r"^axes=\(0, 3\) must lie between 0 and 2 \(= n_components - 1\); choose other axes",
+        ),
+        ({"axes": (0, 1, 2)}, r"^axes=\(0, 1, 2\) must have 1 or 2 entries; name one or two"),
+        (
+            {"means": np.zeros((3, 3))},
+            r"^means has shape \(3, 3\) but must have \(2, 3\): the class of interest, then the"
+            r" subclasses present in sorted order$",
+        ),
+        ({"covariances": np.eye(3)}, r"^covariances has shape \(3, 3\) but must have \(2, 3, 3\)"),
+        ({"subclasses": [1, 2]}, r"inconsistent numbers of samples: \[300, 300, 2\]$"),
+    ],
+)
+def test_bad_input_is_refused(toy, ax, options, message):
+    with pytest.raises(ValueError, match=message):
+        SubspaceDisplay.from_predictions(toy.target, toy.data, ax=ax, **options)
+
+
+def test_unfitted_estimator_is_refused(toy, ax):
+    with pytest.raises(NotFittedError):
+        SubspaceDisplay.from_estimator(PlantedModel(), toy.data, toy.target, ax=ax)
