@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = {"partition", "kernels", "calibration", "metrics", "datasets"}
+TOOLS = {"partition", "kernels", "calibration", "metrics", "datasets", "validation"}
 ON_TOP = {"bank", "model_selection", "plots", "blocks", "distributed", "persistence", "report"}
 # Each row may import from the rows before it. A new room is placed here by hand, on purpose.
 ROWS = [
     {"core.linalg"},
     {"core"},
     TOOLS,
+    {"verifier"},
     {"estimators"},
     {"kernel_estimators"},
     ON_TOP,

@@ -91,11 +91,11 @@ class Density:
         return np.hstack([positive.T, negative.T]), (at_centres @ negative).T, weights, constant
 
     def log_ratio(self, z: Array) -> Array:
-        """ln p(z | positive) - ln p(z | negative) of every row."""
+        """Ln p(z | positive) - ln p(z | negative) of every row."""
         both, pull, weights, constant = self._linear
         white = z @ both
         size = z.shape[1]
-        ratio = np.einsum("ij,ij->i", white[:, size:], white[:, size:])
+        ratio: Array = np.einsum("ij,ij->i", white[:, size:], white[:, size:])
         ratio -= np.einsum("ij,ij->i", white[:, :size], white[:, :size])
         ratio *= 0.5
         ratio += constant
@@ -200,12 +200,12 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array) -> Array:
-    """ln sum exp over the last axis; -inf entries are allowed where one entry is finite."""
+    """Ln sum exp over the last axis; -inf entries are allowed where one entry is finite."""
+    top: Array = values.max(axis=-1)
     if values.shape[-1] == 1:
-        return values[..., 0]
-    top = values.max(axis=-1)
-    total: Array = np.exp(values - top[..., None]).sum(axis=-1)
-    return top + np.log(total)
+        return top
+    top += np.log(np.exp(values - top[..., None]).sum(axis=-1))
+    return top
 
 
 def log_density(whitened: Array, white: Array) -> Array:
@@ -263,7 +263,10 @@ def _set_likelihood(means: Array, inner: Array, sizes: Array, spread: Array, hal
     of_means = -0.5 * (np.log(variance) + means**2 / variance).sum(axis=1)
     width = means.shape[1]
     result: Array = (
-        of_means - 0.5 * inner - 0.5 * width * np.log(sizes) - sizes * (half + 0.5 * width * LOG_2PI)
+        of_means
+        - 0.5 * inner
+        - 0.5 * width * np.log(sizes)
+        - sizes * (half + 0.5 * width * LOG_2PI)
     )
     return result
 

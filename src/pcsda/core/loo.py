@@ -167,16 +167,22 @@ def scores(
     """Left-out log-likelihood ratios: each row is also left out of the covariance of its class.
 
     The row's own residual is taken out of its covariance by a rank-one downdate (first leak of
-    MATH 8; the shrinkage target is held). A negative meets its own subclass at its left-out mean and
-    with the left-out mixture weight, the other subclasses at the centres of the full fit. For the
-    marginal density the divisor of the covariance is held.
+    MATH 8; the shrinkage target is held). A negative meets its own subclass at its left-out mean
+    and with the left-out mixture weight, the other subclasses at the centres of the full fit. For
+    the marginal density the divisor of the covariance is held.
     """
     result = np.empty(len(groups))
     step = linalg.block_rows(4 * len(density.centres))
     for start in range(0, len(groups), step):
         part = slice(start, start + step)
         weight = np.ones(len(groups[part])) if weights is None else weights[part]
-        rows = (left.coordinates[part], left.residuals[part], groups[part], left.alone[part], weight)
+        rows = (
+            left.coordinates[part],
+            left.residuals[part],
+            groups[part],
+            left.alone[part],
+            weight,
+        )
         result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
     return result
 
@@ -239,7 +245,7 @@ def _outside(
     gap = np.maximum(1 - share * square, _SMALLEST_GAP)
     distance += (share / gap)[:, None] * overlap**2
     distance *= rest[:, None]
-    volume = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest) + width * LOG_2PI)
+    volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest) + width * LOG_2PI)
     return volume + log_sum_exp(log_weights - 0.5 * distance)
 
 
@@ -268,7 +274,7 @@ def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:
 
 
 def _inflation(total: Array, weight: Array | None) -> Array:
-    """f = w W_g / (W_g - w); infinite for a row that is alone, which nobody reads."""
+    """F = w W_g / (W_g - w); infinite for a row that is alone, which nobody reads."""
     own = np.ones(len(total)) if weight is None else weight
     with np.errstate(divide="ignore"):
         return own * total / (total - own)

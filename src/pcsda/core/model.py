@@ -25,6 +25,7 @@ PCSDA_SOLVERS = {
     "eigen": solvers.eigen,
     "spectral": solvers.spectral,
 }
+CSDA_SOLVERS = ("eigen", "labels", "lowrank", "trace_ratio")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Model:
     left_out: Array | None = None
 
     def project(self, X: Any) -> Array:
-        """z = W'(x - m) of every row."""
+        """Z = W'(x - m) of every row."""
         components = self.projection.components
         z: Array = X @ components.T - components @ self.means[0]
         return z
@@ -115,7 +116,9 @@ def fit_pcsda_scatter(
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = _solve(scatter, solver, ridge, regularization, n_components)
     projected = scatter.project(projection.components)
-    return _with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
+    return _with_density(
+        Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage
+    )
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
@@ -131,9 +134,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
     return regularization * total_variance
 
 
-def group_means(
-    X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None
-) -> Array:
+def group_means(X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
     """Weighted mean of every group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
     rows = (weight / counts[groups], (groups, np.arange(len(groups))))
@@ -142,22 +143,15 @@ def group_means(
     return dense
 
 
-def choose(projection: Projection, n_components: int | None, n_groups: str, most: int) -> Projection:
-    """Keep the asked number of components, or say why there are not that many."""
+def choose(projection: Projection, n_components: int | None, most: int) -> Projection:
+    """Keep the asked number of components, or as many as there are; `rank` becomes the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
         raise ValueError(
             "every subclass mean equals the positive mean, so no direction tells them apart; "
             "raise n_subclasses or give subclass_labels"
         )
-    if n_components is None:
-        return projection.leading(bound)
-    if n_components > bound:
-        raise ValueError(
-            f"n_components={n_components} must be at most {bound} (= min({n_groups}, n_features, "
-            f"rank)); lower it" + (" or raise n_subclasses" if n_groups == "n_subclasses" else "")
-        )
-    return projection.leading(n_components)
+    return replace(projection.leading(min(n_components or bound, bound)), rank=bound)
 
 
 def _solve(
@@ -172,7 +166,7 @@ def _solve(
     except SingularMatrixError as error:
         raise singular_scatter(scatter.means.shape[1], regularization) from error
     most = min(scatter.n_subclasses, scatter.means.shape[1])
-    return choose(projection, n_components, "n_subclasses", most)
+    return choose(projection, n_components, most)
 
 
 def singular_scatter(width: int, regularization: float) -> ValueError:
@@ -215,8 +209,8 @@ def resampled(
 ) -> GroupScatter:
     """Redraw the negatives with equal subclasses, the paper's other way (MATH 2, point 3).
 
-    ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass: Gaussian
-    combinations of its residuals, so no D x D covariance is formed.
+    ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass:
+    Gaussian combinations of its residuals, so no D x D covariance is formed.
     """
     draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
     width = X.shape[1]
@@ -283,7 +277,7 @@ def _dual(
     components = rotation.T @ (solution.alpha.T @ rows)
     signs = np.sign(np.einsum("ij,ij->i", linalg.fix_signs(components), components))
     projection = Projection(components * signs[:, None], values, len(values))
-    projection = choose(projection, n_components, "n_subclasses", len(counts) - 1)
+    projection = choose(projection, n_components, len(counts) - 1)
     rotation = (rotation * signs)[:, : len(projection.components)]
     projected = GroupScatter.from_samples(
         solution.coordinates @ rotation, groups, len(counts), weights
@@ -329,7 +323,7 @@ def _iterative(
         projection = solvers.lsqr(X, groups, counts, means, ridge, weights)
     except SingularMatrixError as error:
         raise singular_scatter(X.shape[1], regularization) from error
-    projection = choose(projection, n_components, "n_subclasses", len(counts) - 1)
+    projection = choose(projection, n_components, len(counts) - 1)
     components = projection.components
     z = X @ components.T - components @ means[0]
     projected = GroupScatter.from_samples(z, groups, len(counts), weights)
@@ -348,26 +342,20 @@ def _with_density(
     ridged = projected.intra + subspace.ridge * (components @ components.T)
     if subspace.left is None or groups is None:
         total = projected.counts.sum()
-        moments = Moments(
-            projected, ridged / total, projected.n_positive, projected.within_freedom
-        )
+        moments = Moments(projected, ridged / total, projected.n_positive, projected.within_freedom)
         return _finish(subspace, moments, negatives, shrinkage)
     seen, n_positive, n_within = subspace.left.scatter(projected, groups, weights)
     # Where rows are alone in every group nothing is seen, and the floor alone is left.
     total = max(n_positive + n_within, 1.0)
     target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
-    model = _finish(
-        subspace, Moments(seen, target, n_positive, n_within), negatives, shrinkage
-    )
-    if n_positive == 0 or projected.n_subclasses == 1 and n_within == 0:
+    model = _finish(subspace, Moments(seen, target, n_positive, n_within), negatives, shrinkage)
+    if n_positive == 0 or (projected.n_subclasses == 1 and n_within == 0):
         return model  # one positive, or one negative: leaving it out leaves no class
     scores = loo.scores(model.density, subspace.left, groups, projected.counts, weights)
     return replace(model, left_out=scores)
 
 
-def _finish(
-    subspace: Subspace, moments: Moments, negatives: str, shrinkage: float | None
-) -> Model:
+def _finish(subspace: Subspace, moments: Moments, negatives: str, shrinkage: float | None) -> Model:
     width = len(subspace.projection.components)
     nu = width / 2 if shrinkage is None else shrinkage
     try:
@@ -393,12 +381,11 @@ def fit_csda(
     rng: np.random.Generator,
 ) -> Model:
     """Fit CSDA on rows in memory; groups are 0 for positives and 1 for negatives."""
-    if X.shape[1] > X.shape[0]:
-        rows, origin, basis = _in_row_span(X)
-    else:
-        rows, origin, basis = X, None, None
+    rows, origin, basis = _in_row_span(X) if X.shape[1] > X.shape[0] else (X, None, None)
     scatter = GroupScatter.from_samples(rows, groups, weights=weights)
-    subspace = _csda_subspace(scatter, solver, regularization, n_components, rows, groups, weights, rng)
+    subspace = _csda_subspace(
+        scatter, solver, regularization, n_components, rows, groups, weights, rng
+    )
     if basis is not None and origin is not None:
         subspace = _out_of_row_span(subspace, origin, basis)
     return _csda_density(subspace, shrinkage)
@@ -413,9 +400,7 @@ def fit_csda_scatter(
     shrinkage: float | None,
 ) -> Model:
     """Fit CSDA from statistics alone."""
-    return _csda_density(
-        _csda_subspace(scatter, solver, regularization, n_components), shrinkage
-    )
+    return _csda_density(_csda_subspace(scatter, solver, regularization, n_components), shrinkage)
 
 
 def _csda_subspace(
@@ -432,8 +417,8 @@ def _csda_subspace(
     ridge = ridge_of(scatter.total_variance, regularization)
     n_negative = width if groups is None else int(np.sum(groups > 0))
     most = min(n_negative, width)
-    if n_components is not None and n_components > most:
-        choose(Projection(scatter.means, scatter.counts, most), n_components, "n_negatives", most)
+    if n_components is not None:
+        n_components = min(n_components, most)
     try:
         if solver == "labels":
             if rows is None or groups is None or rng is None:
@@ -449,7 +434,7 @@ def _csda_subspace(
             projection = solvers.csda_eigen(scatter, ridge, n_components)
     except SingularMatrixError as error:
         raise singular_scatter(width, regularization) from error
-    projection = choose(projection, n_components, "n_negatives", most)
+    projection = choose(projection, n_components, most)
     return Subspace(scatter.means, projection, scatter.project(projection.components), ridge)
 
 

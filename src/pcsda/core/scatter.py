@@ -58,7 +58,7 @@ class GroupScatter:
         order = np.argsort(groups, kind="stable")
         edges = np.searchsorted(groups[order], np.arange(n_groups + 1))
         buffer = np.empty((linalg.block_rows(width), width))
-        for group in np.flatnonzero(counts):
+        for group in map(int, np.flatnonzero(counts)):
             members = order[edges[group] : edges[group + 1]]
             if len(members) == 1:
                 means[group] = X[members[0]]
@@ -109,7 +109,8 @@ class GroupScatter:
     @property
     def delta(self) -> Array:
         """Subclass means minus the positive mean, one row each."""
-        return self.means[1:] - self.means[0]
+        shifted: Array = self.means[1:] - self.means[0]
+        return shifted
 
     @property
     def total_variance(self) -> float:
@@ -138,12 +139,12 @@ class GroupScatter:
 
     @property
     def phi_p(self) -> Array:
-        """eq. (Phi_p)."""
+        """Eq. (Phi_p)."""
         return self.positive / self.n_positive
 
     @property
     def phi_w(self) -> Array:
-        """eq. (Phi_w); zero by definition when every negative is a subclass of its own."""
+        """Eq. (Phi_w); zero by definition when every negative is a subclass of its own."""
         freedom = self.within_freedom
         return self.within / freedom if freedom > 0 else np.zeros_like(self.within)
 
@@ -154,12 +155,12 @@ class GroupScatter:
 
     @property
     def phi_n(self) -> Array:
-        """eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
+        """Eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
         return self.phi_o - self.phi_w
 
     @property
     def phi_o(self) -> Array:
-        """eq. (Phi_o)."""
+        """Eq. (Phi_o)."""
         return self.between / self.n_subclasses + self.within / self.n_negative
 
     def project(self, components: Array) -> GroupScatter:
@@ -180,7 +181,8 @@ def _add_group(
     out: Array,
 ) -> Array:
     """Add the scatter of one group to the lower triangle `out` and return its mean."""
-    counts, means = [], []
+    counts: list[float] = []
+    means: list[Array] = []
     for start in range(0, len(members), len(buffer)):
         chosen = members[start : start + len(buffer)]
         rows = gather(X, chosen, buffer)
@@ -188,18 +190,18 @@ def _add_group(
         total = weight.sum()
         if total == 0:
             continue
-        mean = weight @ rows / total
-        rows -= mean
+        block_mean = weight @ rows / total
+        rows -= block_mean
         if weights is not None:
             rows *= np.sqrt(weight)[:, None]
         linalg.add_gram(rows, out)
         counts.append(total)
-        means.append(mean)
+        means.append(block_mean)
     if len(counts) == 1:
         return means[0]
     share = np.array(counts)
     stacked = np.array(means)
-    mean = stacked[0] + share @ (stacked - stacked[0]) / share.sum()
+    mean: Array = stacked[0] + share @ (stacked - stacked[0]) / share.sum()
     linalg.add_gram((stacked - mean) * np.sqrt(share)[:, None], out)
     return mean
 

@@ -48,7 +48,9 @@ class Projection:
         )
 
 
-def _ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
+def _ordered(
+    directions: Array, values: Array, size: int, factor: Array | None = None
+) -> Projection:
     """Build a projection from columns in descending order, dropping those that are rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
@@ -217,7 +219,7 @@ def csda_lowrank(
     factor = linalg.cholesky(numerator + scatter.positive, ridge)
     half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
     count = n_components or size
-    values, vectors = scipy_linalg.eigh(
+    _, vectors = scipy_linalg.eigh(
         half, subset_by_index=[size - count, size - 1], check_finite=False
     )
     directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)

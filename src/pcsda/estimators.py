@@ -1,0 +1,584 @@
+"""CSDA and PCSDA as scikit-learn estimators: they check, wire the core and keep the result."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from . import validation
+from .calibration import Calibration, fit_calibration, fold_scores
+from .core import model as models
+from .core.model import Model
+from .core.scatter import GroupScatter
+from .partition import given_labels, make_groups
+from .verifier import Verifier
+
+
+class _Linear(Verifier):
+    """Fitting that CSDA and PCSDA share; they differ in how a model is learned from groups."""
+
+    n_components: int | None
+    regularization: float
+    shrinkage: float | str
+    calibrate: bool
+    priors: Any
+    random_state: Any
+    scatter_: GroupScatter
+    _labelled: bool
+
+    def _check_parameters(self) -> None:
+        validation.check_count("n_components", self.n_components, None)
+        validation.check_number("regularization", self.regularization)
+        validation.check_number("shrinkage", self.shrinkage, "auto")
+
+    @property
+    def _strength(self) -> float | None:
+        return None if self.shrinkage == "auto" else float(self.shrinkage)
+
+    def _check_rows(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse=["csr", "csc"],
+            dtype=[np.float64, np.float32],
+        )
+        return X, y
+
+    @abstractmethod
+    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
+        """Fit on rows in memory with known groups."""
+
+    def _fit_groups(self, X: Any, groups: Any, weights: Any, seed: int) -> Self:
+        """Learn, calibrate and keep; rows of weight zero take no part."""
+        kept = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
+        rows, labels, weight = X, groups, weights
+        if not kept.all():
+            labels = np.unique(groups[kept], return_inverse=True)[1]
+            rows, weight = X[kept], weights[kept]
+        self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
+        learned = self._learn(rows, labels, weight, seed)
+        calibration = Calibration()
+        if self.calibrate:
+            self._say("calibrating")
+            calibration = self._calibrated(learned, rows, labels, weight, seed)
+        self._keep(learned, calibration, X.dtype)
+        self.groups_ = np.full(len(groups), -1, dtype=np.intp)
+        self.groups_[kept] = labels
+        if learned.left_out is not None:
+            left_out = np.empty(len(groups))
+            left_out[kept] = learned.left_out
+            left_out[~kept] = learned.score(X[~kept])
+            self.loo_scores_ = calibration(left_out)
+        return self
+
+    def _calibrated(
+        self, learned: Model, X: Any, groups: Any, weights: Any, seed: int
+    ) -> Calibration:
+        scores = learned.left_out
+        if scores is None:
+
+            def learn(X: Any, groups: Any, weights: Any) -> Model:
+                return self._learn(X, groups, weights, seed)
+
+            scores = fold_scores(learn, X, groups, weights, seed)
+        seen = np.isfinite(scores)
+        positive = groups[seen] == 0
+        if positive.all() or not positive.any():
+            return Calibration()
+        return fit_calibration(scores[seen], positive, None if weights is None else weights[seen])
+
+    def _keep(self, learned: Model, calibration: Calibration, dtype: Any) -> None:
+        """Store the fitted attributes: the one place that does."""
+        projection = learned.projection
+        bound = projection.rank
+        if self.n_components is not None and self.n_components > bound:
+            raise ValueError(self._too_many(bound))
+        for name in ("groups_", "loo_scores_"):
+            self.__dict__.pop(name, None)
+        self.components_ = projection.components.astype(dtype)
+        self.eigenvalues_ = projection.eigenvalues
+        self.n_components_ = len(projection.components)
+        self.positive_mean_ = learned.means[0].astype(dtype)
+        self.subclass_means_ = learned.means[1:].astype(dtype)
+        self.subclass_counts_ = learned.counts[1:]
+        self.density_ = learned.density
+        self.calibration_ = calibration
+        shares = np.array([learned.counts[1:].sum(), learned.counts[0]]) / learned.counts.sum()
+        self.class_prior_ = validation.check_priors(self.priors, shares[:: self._sign])
+
+    @abstractmethod
+    def _too_many(self, bound: int) -> str:
+        """Say that n_components is above its bound."""
+
+    def _coordinates(self, X: Any) -> NDArray[np.floating]:
+        components = self.components_.astype(X.dtype, copy=False)
+        origin = self.components_ @ self.positive_mean_
+        z: NDArray[np.floating] = X @ components.T
+        z -= origin.astype(X.dtype, copy=False)
+        return z
+
+    def _forget_stream(self) -> None:
+        for name in ("scatter_", "_subclasses", "_labelled"):
+            self.__dict__.pop(name, None)
+
+    def _start_stream(self, X: Any, y: Any, classes: Any) -> tuple[Any, NDArray[np.bool_]]:
+        """Check a batch of `partial_fit` and settle the classes on the first call."""
+        first = not hasattr(self, "scatter_")
+        if first and hasattr(self, "density_"):
+            warnings.warn(
+                "partial_fit starts anew: fit keeps no statistics that a batch could be merged "
+                "into; use partial_fit from the first batch on",
+                stacklevel=3,
+            )
+        self._check_parameters()
+        X, y = self._check_rows(X, y, reset=first)
+        validation.refuse_sparse(X, "partial_fit", "convert batches with toarray()")
+        if not first and classes is not None and set(classes) != set(self.classes_.tolist()):
+            raise ValueError(
+                f"classes={list(classes)} differs from the first call's {self.classes_.tolist()}"
+            )
+        known = classes if first else self.classes_
+        self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
+        return X, positive
+
+    def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
+        batch = GroupScatter.from_samples(X, groups, n_groups, weights)
+        merged = self.scatter_.merge(batch) if hasattr(self, "scatter_") else batch
+        self.scatter_ = merged
+
+
+class PCSDA(_Linear):
+    """Probabilistic class-specific discriminant analysis.
+
+    Learns a subspace in which one class stands apart from a mixed crowd whose hidden subclasses are
+    taken into account, and a calibrated log-likelihood ratio in it.
+
+    Parameters
+    ----------
+    n_subclasses : int or "auto", default="auto"
+        Number K of subclasses of the negatives for k-means. "auto" is about one for 50 negatives,
+        between 1 and 10. A number above that of different negatives is an error.
+    n_components : int or None, default=None
+        Dimension d of the subspace, at most ``min(n_subclasses, n_features, rank)``, which is what
+        None stands for.
+    subclasses : {"kmeans", "samples"} or clusterer, default="kmeans"
+        How negatives are divided: k-means, one subclass for each sample, or any scikit-learn
+        clusterer.
+    balance : {"pooled", "resampled"}, default="pooled"
+        The paper's two ways with subclasses of unequal size: pool their scatter, or draw as many
+        Gaussian samples for each. Leave-one-out is not defined for draws; resubstitution is used.
+    solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
+        "cholesky" is exact and fastest, "eigen" the literal generalised eigenproblem, "spectral"
+        the paper's spectral regression, "lsqr" its iterative form that never makes sparse data
+        dense (with resubstituted covariances). "auto" takes "lsqr" for sparse X, else "cholesky".
+    regularization : float, default=0.01
+        Ridge on the denominator, relative to the mean squared distance from the grand mean.
+    negatives : {"mixture", "marginal"}, default="mixture"
+        Density of the negatives: Gaussians at the subclass means, or the published one Gaussian
+        about the positive mean.
+    covariance : {"leave-one-out", "resubstitution"}, default="leave-one-out"
+        Whether covariances come from projections of samples that are left out, in closed form, or
+        from the training projections as published.
+    shrinkage : float or "auto", default="auto"
+        Prior strength, in samples, with which the covariances are shrunk toward the pooled within
+        covariance; "auto" is d/2, 0 is published.
+    calibrate : bool, default=True
+        Whether scores are calibrated, on left-out scores or, where there are none, on scores of 5
+        folds. With one positive or one negative there is nothing to calibrate on.
+    priors : {"empirical", "equal"} or pair of floats, default="empirical"
+        Prior probabilities in the order of `classes_`, used by the decision and the probabilities
+        but not by the log-likelihood ratio.
+    pos_label : label or None, default=None
+        Class of interest; None stands for ``classes_[1]``.
+    random_state : int, RandomState instance or None, default=None
+        Seeds k-means, the draws of ``balance="resampled"`` and the folds of the calibration.
+    verbose : bool, default=False
+        Print the stages of fitting.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        Directions, scaled so that the ridged within-class scatter becomes the identity.
+    eigenvalues_ : array of shape (n_components,)
+        Value of the criterion on each direction.
+    positive_mean_ : array of shape (n_features,)
+    subclass_means_ : array of shape (n_subclasses, n_features)
+    subclass_counts_ : array of shape (n_subclasses,)
+        Number of samples, or total weight, of each subclass.
+    classes_ : array of shape (2,)
+    class_prior_ : array of shape (2,)
+        In the order of `classes_`.
+    n_components_ : int
+    groups_ : array of shape (n_samples,)
+        Group of each training row: 0 positive, 1..K subclass, -1 for a row of weight zero.
+    loo_scores_ : array of shape (n_samples,)
+        Left-out log-likelihood ratios of the training rows, when computed.
+    density_ : Density
+        The two densities in the subspace.
+    calibration_ : Calibration
+        Slope and offset from their log ratio to the log-likelihood ratio.
+    scatter_ : GroupScatter
+        Merged statistics, after `partial_fit` only.
+
+    Notes
+    -----
+    Deviations from the paper, all of which :meth:`published` undoes: left-out covariances, the
+    mixture density, shrinkage and calibration. The ridge is on the denominator of the criterion.
+
+    References
+    ----------
+    A. Iosifidis, Probabilistic Class-Specific Discriminant Analysis.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = PCSDA(n_subclasses=6, random_state=0).fit(data.data, data.target)
+    >>> model.transform(data.data).shape
+    (500, 6)
+    """
+
+    def __init__(
+        self,
+        n_subclasses: int | str = "auto",
+        n_components: int | None = None,
+        *,
+        subclasses: Any = "kmeans",
+        balance: str = "pooled",
+        solver: str = "auto",
+        regularization: float = 1e-2,
+        negatives: str = "mixture",
+        covariance: str = "leave-one-out",
+        shrinkage: float | str = "auto",
+        calibrate: bool = True,
+        priors: Any = "empirical",
+        pos_label: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_subclasses = n_subclasses
+        self.n_components = n_components
+        self.subclasses = subclasses
+        self.balance = balance
+        self.solver = solver
+        self.regularization = regularization
+        self.negatives = negatives
+        self.covariance = covariance
+        self.shrinkage = shrinkage
+        self.calibrate = calibrate
+        self.priors = priors
+        self.pos_label = pos_label
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def published(
+        cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
+    ) -> Self:
+        """Make an estimator that follows the paper's rule exactly.
+
+        Marginal density of the negatives, resubstituted covariances without shrinkage, no
+        calibration: eq. (classifier). Any parameter may be given to change that.
+        """
+        rule: dict[str, Any] = {
+            "negatives": "marginal",
+            "covariance": "resubstitution",
+            "shrinkage": 0,
+            "calibrate": False,
+        }
+        return cls(n_subclasses, n_components, **(rule | params))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        validation.check_count("n_subclasses", self.n_subclasses, "auto")
+        solvers = ("auto", *models.PCSDA_SOLVERS, "lsqr")
+        validation.check_option("solver", self.solver, solvers)
+        validation.check_option("balance", self.balance, ("pooled", "resampled"))
+        validation.check_option("negatives", self.negatives, ("mixture", "marginal"))
+        estimates = ("leave-one-out", "resubstitution")
+        validation.check_option("covariance", self.covariance, estimates)
+        if not hasattr(self.subclasses, "fit_predict"):
+            validation.check_option("subclasses", self.subclasses, ("kmeans", "samples"))
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        subclass_labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Binary labels.
+        subclass_labels : array-like of shape (n_samples,), optional
+            Subclass of each negative, for instance the original multi-class labels; entries of
+            positive rows are ignored. Without it negatives are clustered.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights, at least 0; whole weights count as repetitions.
+        """
+        self._check_parameters()
+        X, y = self._check_rows(X, y)
+        if self.solver not in ("auto", "lsqr") or self.balance == "resampled":
+            validation.refuse_sparse(X, self.solver, "use solver='lsqr', balance='pooled'")
+        self.classes_, _, positive = validation.check_labels(y, self.pos_label)
+        weights = validation.check_weights(sample_weight, positive)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        self._forget_stream()
+        groups = self._groups(X, positive, subclass_labels, weights, seed)[0]
+        return self._fit_groups(X, groups, weights, seed)
+
+    def _groups(
+        self, X: Any, positive: Any, subclass_labels: Any, weights: Any, seed: int
+    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        self._say(f"dividing {np.sum(~positive)} negatives into subclasses")
+        return make_groups(
+            X,
+            positive,
+            n_subclasses=self.n_subclasses,
+            subclasses=self.subclasses,
+            subclass_labels=subclass_labels,
+            weights=weights,
+            random_state=seed,
+        )
+
+    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
+        solver = self.solver
+        if solver == "auto":
+            solver = "lsqr" if sparse.issparse(X) else "cholesky"
+        return models.fit_pcsda(
+            X,
+            groups,
+            weights=weights,
+            solver=solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            negatives=self.negatives,
+            leave_one_out=self.covariance == "leave-one-out",
+            shrinkage=self._strength,
+            resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
+        )
+
+    def _too_many(self, bound: int) -> str:
+        return (
+            f"n_components={self.n_components} must be at most {bound} (= min(n_subclasses, "
+            "n_features, rank)); lower it or raise n_subclasses"
+        )
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        subclass_labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Merge a batch into the statistics and refit from them.
+
+        With `subclass_labels` the result is that of `fit` on all rows together with resubstituted
+        covariances. Without, the subclasses are the k-means centroids of the first batch that has
+        negatives, and later negatives join the nearest. Covariances are resubstituted and scores
+        are not calibrated; :meth:`recalibrate` does so on rows held back. Until both classes were
+        seen, batches are only collected.
+
+        Parameters
+        ----------
+        X, y, subclass_labels, sample_weight
+            A batch, as in `fit`.
+        classes : array-like of shape (2,), optional
+            Both labels; needed in the first call unless the batch has both.
+        """
+        X, positive = self._start_stream(X, y, classes)
+        weights = validation.check_weights(sample_weight, positive)
+        groups = self._stream_groups(X, positive, subclass_labels, weights)
+        self._merge(X, groups, weights, len(self._subclasses) + 1)
+        if np.any(self.scatter_.counts == 0):
+            return self  # one of the classes has not been seen yet
+        learned = models.fit_pcsda_scatter(
+            self.scatter_,
+            solver="cholesky" if self.solver in ("auto", "lsqr") else self.solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            negatives=self.negatives,
+            shrinkage=self._strength,
+        )
+        self._keep(learned, Calibration(), X.dtype)
+        return self
+
+    def _stream_groups(
+        self, X: Any, positive: Any, subclass_labels: Any, weights: Any
+    ) -> NDArray[np.intp]:
+        """Groups of a batch: known labels keep their number, new ones get the next."""
+        if not hasattr(self, "_subclasses"):
+            self._subclasses: list[Any] = []
+        groups = np.zeros(len(positive), dtype=np.intp)
+        if positive.all():
+            return groups
+        given = subclass_labels is not None
+        if self._subclasses and given != self._labelled:
+            raise ValueError(
+                "subclass_labels must be given in every call of partial_fit or in none of them"
+            )
+        self._labelled = given
+        negatives = X[~positive]
+        if given:
+            labels = given_labels(subclass_labels, positive).tolist()
+            known = dict.fromkeys([*self._subclasses, *labels])
+            self._subclasses = list(known)
+            number = {label: index + 1 for index, label in enumerate(known)}
+            groups[~positive] = [number[label] for label in labels]
+        elif self._subclasses:
+            centroids = np.asarray(self._subclasses)
+            groups[~positive] = 1 + pairwise_distances_argmin(negatives, centroids)
+        else:
+            seed = check_random_state(self.random_state).randint(2**31 - 1)
+            groups, names = self._groups(X, positive, None, weights, seed)
+            first = GroupScatter.from_samples(X, groups, len(names) + 1, weights)
+            self._subclasses = list(first.means[1:].astype(X.dtype))
+        return groups
+
+
+class CSDA(_Linear):
+    """Class-specific discriminant analysis, as a probabilistic classifier.
+
+    The criterion of PCSDA with every negative as a subclass of its own: it spreads all negatives
+    about the positive mean and keeps the positives together. The density of the negatives is one
+    Gaussian about the positive mean; covariances are resubstituted and scores are calibrated on
+    five folds.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Dimension of the subspace, at most ``min(n_negatives, n_features, rank)``, which is what
+        None stands for.
+    solver : {"auto", "eigen", "labels", "lowrank", "trace_ratio"}, default="auto"
+        "eigen" is the literal generalised eigenproblem and what "auto" takes, "lowrank" the
+        low-rank regression form with the same subspace, "labels" the fast approximation by targets
+        known from the labels, "trace_ratio" maximises the trace ratio itself over orthonormal
+        directions.
+    regularization : float, default=0.01
+        Ridge on the denominator, relative to the mean squared distance from the grand mean.
+    shrinkage : float or "auto", default="auto"
+        Prior strength, in samples, with which the covariance of the positives is shrunk toward its
+        ridged form; "auto" is d/2, 0 is published.
+    calibrate, priors, pos_label, random_state, verbose
+        As in :class:`PCSDA`; `random_state` seeds the folds and the targets of "labels".
+
+    Attributes
+    ----------
+    components_, eigenvalues_, positive_mean_, classes_, class_prior_, n_components_, density_,
+    calibration_, scatter_
+        As in :class:`PCSDA`.
+    subclass_means_, subclass_counts_
+        Mean and number of all negatives, as one row.
+    groups_ : array of shape (n_samples,)
+        0 positive, 1 negative, -1 for a row of weight zero.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        solver: str = "auto",
+        regularization: float = 1e-2,
+        shrinkage: float | str = "auto",
+        calibrate: bool = True,
+        priors: Any = "empirical",
+        pos_label: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.regularization = regularization
+        self.shrinkage = shrinkage
+        self.calibrate = calibrate
+        self.priors = priors
+        self.pos_label = pos_label
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def published(cls, n_components: int | None = None, **params: Any) -> Self:
+        """Make an estimator with the paper's rule: no shrinkage, no calibration."""
+        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
+        return cls(n_components, **(rule | params))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        validation.check_option("solver", self.solver, ("auto", *models.CSDA_SOLVERS))
+
+    def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the model; the parameters are those of :meth:`PCSDA.fit`."""
+        self._check_parameters()
+        X, y = self._check_rows(X, y)
+        validation.refuse_sparse(X, self.solver, "use PCSDA with solver='lsqr'")
+        self.classes_, _, positive = validation.check_labels(y, self.pos_label)
+        weights = validation.check_weights(sample_weight, positive)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        self._forget_stream()
+        return self._fit_groups(X, (~positive).astype(np.intp), weights, seed)
+
+    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
+        return models.fit_csda(
+            X,
+            groups,
+            weights=weights,
+            solver=self.solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            shrinkage=self._strength,
+            rng=np.random.default_rng(seed),
+        )
+
+    def _too_many(self, bound: int) -> str:
+        return (
+            f"n_components={self.n_components} must be at most {bound} (= min(n_negatives, "
+            "n_features, rank)); lower it"
+        )
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Merge a batch into the statistics and refit from them, without calibration.
+
+        The parameters are those of :meth:`PCSDA.partial_fit`; solver "labels" is not available.
+        """
+        X, positive = self._start_stream(X, y, classes)
+        weights = validation.check_weights(sample_weight, positive)
+        self._merge(X, (~positive).astype(np.intp), weights, 2)
+        if np.any(self.scatter_.counts == 0):
+            return self
+        learned = models.fit_csda_scatter(
+            self.scatter_,
+            solver=self.solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            shrinkage=self._strength,
+        )
+        self._keep(learned, Calibration(), X.dtype)
+        return self

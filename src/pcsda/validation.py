@@ -1,0 +1,136 @@
+"""Checks of what users pass in: each message gives the value, the bound and the remedy."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+
+def check_option(name: str, value: Any, options: tuple[str, ...]) -> None:
+    """Refuse a string that is none of the options."""
+    if not (isinstance(value, str) and value in options):
+        listed = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name}={value!r} must be one of {listed}")
+
+
+def check_count(name: str, value: Any, instead: str | None) -> None:
+    """Refuse anything but a whole number of at least 1, or the value `instead`."""
+    if value == instead if isinstance(instead, str) else value is instead:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least 1, or {instead!r}")
+
+
+def check_number(name: str, value: Any, instead: str | None = None) -> None:
+    """Refuse anything but a finite number of at least 0, or the word `instead`."""
+    if instead is not None and isinstance(value, str) and value == instead:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
+        other = f", or {instead!r}" if instead else ""
+        raise ValueError(f"{name}={value!r} must be a number of at least 0{other}")
+
+
+def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[Any], int, Any]:
+    """Encode binary labels.
+
+    Returns
+    -------
+    classes : array of shape (2,)
+    index : int
+        Which of the two is the class of interest.
+    positive : boolean array of shape (n,)
+    """
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    found = np.unique(y)
+    known = found if classes is None else np.unique(np.asarray(classes))
+    if len(known) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"{type_of_target(known)}: y has {len(known)} labels; fit on y == label for one "
+            "class, or VerifierBank for all of them"
+        )
+    if len(known) < 2:
+        raise ValueError(
+            f"y has one class only, {known.tolist()}; samples of the class of interest and of the "
+            "rest are both needed"
+        )
+    unseen = found[~np.isin(found, known)]
+    if len(unseen):
+        raise ValueError(
+            f"y has labels {unseen.tolist()} that are not among classes {known.tolist()}; name all "
+            "classes in the first call of partial_fit"
+        )
+    index = positive_index(known, pos_label)
+    return known, index, y == known[index]
+
+
+def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
+    """Index of the class of interest: the one `pos_label` names, or the last."""
+    if pos_label is None:
+        return 1
+    matches = [index for index, label in enumerate(classes.tolist()) if label == pos_label]
+    if not matches:
+        raise ValueError(
+            f"pos_label={pos_label!r} is not a label of y, which has {classes.tolist()}; name one "
+            "of those"
+        )
+    return matches[0]
+
+
+def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Check sample weights; returns None where all weights are one."""
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, Real):
+        weights = np.full(len(positive), float(sample_weight))
+    else:
+        weights = check_array(
+            sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+        )
+    if weights.shape != positive.shape:
+        raise ValueError(
+            f"sample_weight has shape {weights.shape} but must have one weight for each of the "
+            f"{len(positive)} rows of X"
+        )
+    if np.any(weights < 0):
+        raise ValueError(
+            f"sample_weight has {np.sum(weights < 0)} negative entries (smallest "
+            f"{weights.min():g}); weights must be at least 0"
+        )
+    for which, rows in (("positive", positive), ("negative", ~positive)):
+        if rows.any() and not weights[rows].any():
+            raise ValueError(
+                f"sample_weight is zero for the whole {which} class; at least one sample must count"
+            )
+    return None if np.all(weights == 1) else weights
+
+
+def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Prior probabilities in the order of the classes; `shares` are those of the sample."""
+    if isinstance(priors, str):
+        check_option("priors", priors, ("empirical", "equal"))
+        return shares if priors == "empirical" else np.array([0.5, 0.5])
+    given = np.asarray(priors, dtype=np.float64)
+    if given.shape != (2,) or not np.all(given > 0) or abs(given.sum() - 1) > 1e-8:
+        raise ValueError(
+            f"priors={priors!r} must be 'empirical', 'equal' or two positive numbers that sum to "
+            "1, in the order of classes_"
+        )
+    return given
+
+
+def refuse_sparse(X: Any, solver: str, remedy: str) -> None:
+    """Refuse sparse input to a solver that would have to make it dense."""
+    if sparse.issparse(X):
+        size = X.shape[0] * X.shape[1] * 8 / 2**30
+        raise TypeError(
+            f"solver={solver!r} does not take sparse input: the dense matrix of shape {X.shape} "
+            f"would need {size:.3g} GiB; {remedy}"
+        )

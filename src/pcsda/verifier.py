@@ -1,0 +1,214 @@
+"""What every class-specific model can do once it is fitted: project, score, decide, rank."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import validation
+from .calibration import Calibration, fit_calibration
+from .core.density import Density
+from .core.linalg import block_rows
+
+# Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
+FARTHEST = 1e100
+
+
+class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+    """Prediction half of the estimators; a subclass fits and gives :meth:`_coordinates`.
+
+    A fitted model has `density_`, `calibration_`, `classes_`, `class_prior_` and `n_components_`.
+    """
+
+    density_: Density
+    calibration_: Calibration
+    classes_: NDArray[Any]
+    class_prior_: NDArray[np.float64]
+    n_components_: int
+    pos_label: Any
+    verbose: bool
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "density_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    @abstractmethod
+    def _coordinates(self, X: Any) -> NDArray[np.floating]:
+        """Project checked rows; the type of the result is that of X."""
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}")
+
+    def _project(self, X: Any) -> NDArray[np.floating]:
+        check_is_fitted(self)
+        # Whatever is not finite in X is not finite in z either, and z is much smaller to look at.
+        X = validate_data(
+            self,
+            X,
+            reset=False,
+            accept_sparse=["csr", "csc"],
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+        )
+        z = self._coordinates(X)
+        if not np.isfinite(z).all():
+            assert_all_finite(
+                X.data if hasattr(X, "tocsr") else X,
+                estimator_name=type(self).__name__,
+                input_name="X",
+            )
+            row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
+            raise ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
+        return z
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Project onto the discriminant subspace, relative to the positive mean.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+        """
+        return self._project(X)
+
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> NDArray[np.floating]:
+        """Ln p(x given the class of interest) - ln p(x given the rest); no prior enters.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        trials : array-like of shape (n_samples,), optional
+            Trial of each row. The samples of a trial come from one origin, and the result has one
+            value for each trial, in the order of ``np.unique(trials)``.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
+        """
+        z = self._project(X)
+        if trials is None:
+            return self.calibration_(self._log_ratio(z)).astype(z.dtype, copy=False)
+        ids = np.asarray(trials)
+        if ids.shape != (len(z),):
+            raise ValueError(
+                f"trials has shape {ids.shape} but must have one entry for each of the {len(z)} "
+                "rows of X"
+            )
+        names, sets = np.unique(ids, return_inverse=True)
+        of_sets = self.density_.log_ratio_of_sets(_bounded(z), sets, len(names))
+        return self.calibration_(of_sets).astype(z.dtype, copy=False)
+
+    def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
+        ratio = np.empty(len(z))
+        step = block_rows(3 * z.shape[1] + 2 * len(self.density_.centres))
+        for start in range(0, len(z), step):
+            ratio[start : start + step] = self.density_.log_ratio(_bounded(z[start : start + step]))
+        return ratio
+
+    @property
+    def _sign(self) -> int:
+        """1 where the class of interest is ``classes_[1]``, else -1."""
+        return 2 * validation.positive_index(self.classes_, self.pos_label) - 1
+
+    def decision_function(self, X: Any) -> NDArray[np.floating]:
+        """Log posterior ratio at the fitted prior: at least zero means ``classes_[1]``."""
+        odds = self.log_likelihood_ratio(X) * self._sign
+        odds += np.log(self.class_prior_[1] / self.class_prior_[0])
+        return odds
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Label of each row, decided by the posterior ratio."""
+        odds = self.decision_function(X)
+        return self.classes_[(odds >= 0).astype(int)]
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Posterior probabilities, one column for each of ``classes_``."""
+        odds = self.decision_function(X)
+        return np.column_stack([expit(-odds), expit(odds)])
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.floating]:
+        """Logarithm of the posterior probabilities; does not underflow where those do."""
+        odds = self.decision_function(X)
+        odds = np.column_stack([-odds, odds])
+        # Near one the logarithm of the rounded probability; below it the exact tail.
+        return np.where(odds > 0, np.log(np.maximum(expit(odds), 0.5)), -np.logaddexp(0, -odds))
+
+    def score_samples(self, X: Any) -> NDArray[np.floating]:
+        """Minus the distance to the positive mean in the subspace: the paper's ranking score."""
+        z = self._project(X)
+        return -np.sqrt(np.einsum("ij,ij->i", z, z))
+
+    def rank(self, X: Any, by: str = "distance") -> NDArray[np.intp]:
+        """Order rows by how well they fit the class of interest, best first.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        by : {"distance", "likelihood"}
+            The paper's distance to the positive mean, or the log-likelihood ratio.
+
+        Returns
+        -------
+        array of row indices
+        """
+        validation.check_option("by", by, ("distance", "likelihood"))
+        score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
+        return np.argsort(-score, kind="stable")
+
+    def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the calibration anew on rows that took no part in fitting.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels among ``classes_``, both present.
+        sample_weight : array-like of shape (n_samples,), optional
+        """
+        scores = self._log_ratio(self._project(X))
+        _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
+        if len(positive) != len(scores):
+            raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
+        if positive.all() or not positive.any():
+            raise ValueError(
+                f"recalibrate needs both classes, y has only {self.classes_[index]!r}"
+                if positive.all()
+                else f"recalibrate needs both classes, y has no {self.classes_[index]!r}"
+            )
+        weights = validation.check_weights(sample_weight, positive)
+        self.calibration_ = fit_calibration(scores, positive, weights)
+        return self
+
+
+def _bounded(z: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Coordinates as float64, shortened where their squares would overflow."""
+    exact: NDArray[np.float64] = z.astype(np.float64, copy=False)
+    if max(exact.max(initial=0.0), -exact.min(initial=0.0)) <= FARTHEST:
+        return exact
+    far = np.abs(exact).max(axis=1, keepdims=True)
+    return exact * np.minimum(1.0, FARTHEST / np.maximum(far, 1.0))
