@@ -53,32 +53,39 @@ def fit_calibration(
     # Centred and scaled scores keep the Newton steps well conditioned.
     centre = float(np.average(scores, weights=weight))
     scale = float(np.sqrt(np.average((scores - centre) ** 2, weights=weight))) or 1.0
-    slope, offset = _newton((scores - centre) / scale, targets, weight)
+    slope, offset = _newton((scores - centre) / scale, targets, weight, scale)
     slope /= scale
     offset -= slope * centre
     return Calibration(float(slope), float(offset - np.log(n_positive / n_negative)))
 
 
-def _newton(scores: Array, targets: Array, weight: Array, max_iter: int = 100) -> Array:
-    """Minimise the cross-entropy over slope >= 0 and offset; convex, by damped Newton steps."""
+def _newton(
+    scores: Array, targets: Array, weight: Array, guess: float, max_iter: int = 100
+) -> Array:
+    """Minimise the cross-entropy over slope >= 0 and offset; convex, by damped Newton steps.
+
+    `guess` is the slope of scores that are calibrated already, which is where many start.
+    """
     share = float(np.average(targets, weights=weight))
     flat = np.array([0.0, np.log(share / (1 - share))])
     # At slope zero the gradient says whether any positive slope would help.
     if _gradient(flat, scores, targets, weight)[0][0] >= 0:
         return flat
-    point, loss = flat, _loss(flat, scores, targets, weight)
+    starts = (flat, np.array([guess, flat[1]]))
+    loss, _, point = min((_loss(x, scores, targets, weight), i, x) for i, x in enumerate(starts))
     for _ in range(max_iter):
         gradient, hessian = _gradient(point, scores, targets, weight)
         hessian.flat[::3] += 1e-12 * np.trace(hessian) + 1e-300
         step = np.linalg.solve(hessian, gradient)
+        gain = gradient @ step
+        if gain <= 1e-12 * loss:
+            # Convergence is quadratic: this step ends at the precision of the numbers.
+            return point - step
         size = 1.0
-        while (
-            trial := _loss(point - size * step, scores, targets, weight)
-        ) > loss and size > 1e-10:
+        while (trial := _loss(point - size * step, scores, targets, weight)) > (
+            loss - 1e-4 * size * gain
+        ) and size > 1e-10:
             size /= 2
-        if loss - trial <= 1e-15 * abs(loss):
-            # One last full step of a quadratic method polishes what the loss cannot resolve.
-            return point - size * step if trial <= loss else point
         point, loss = point - size * step, trial
     return point
 

@@ -75,12 +75,13 @@ def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDA
             f"{len(positive)} rows of X; entries of positive rows are ignored"
         )
     labels = labels[~positive]
-    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
-    if missing.any():
-        raise ValueError(
-            f"subclass_labels is missing (NaN or None) for {missing.sum()} negative rows; give "
-            "each negative a label, or leave subclass_labels out to cluster them"
-        )
+    if labels.dtype.kind in "fO":  # no other type can hold a missing value
+        missing = sum(label is None or label != label for label in labels.tolist())
+        if missing:
+            raise ValueError(
+                f"subclass_labels is missing (NaN or None) for {missing} negative rows; give each "
+                "negative a label, or leave subclass_labels out to cluster them"
+            )
     return labels
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.linalg.blas import dsyrk, dtrmm
-from scipy.linalg.lapack import dtrtri
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
+Result = TypeVar("Result")
 
 # Eigenvalues below this share of the largest, per row of the matrix, are rounding.
 RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
@@ -16,6 +21,8 @@ RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Rows handled at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
+# Up to this width, rows take as long to move as to multiply; see `over_rows`.
+NARROW = 256
 
 
 class SingularMatrixError(ValueError):
@@ -23,25 +30,32 @@ class SingularMatrixError(ValueError):
 
 
 def block_rows(width: int) -> int:
-    """Return how many float64 rows of `width` columns make one block."""
-    return max(256, BLOCK_BYTES // (8 * max(width, 1)))
+    """Return how many float64 rows of `width` columns make one block.
+
+    Four rows a column at least, so that adding up D x D products costs little beside them.
+    """
+    return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
 
-def add_gram(rows: Array, out: Array) -> Array:
-    """Add ``rows.T @ rows`` to the lower triangle of the Fortran-ordered `out`, in place."""
-    result: Array = dsyrk(1.0, rows.T, beta=1.0, c=out, lower=1, overwrite_c=1)
-    return result
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
-def symmetrize(lower: Array) -> Array:
-    """Mirror the lower triangle of `lower` onto the upper one, in place."""
-    size = 256  # square tiles: index arrays of a triangle would weigh as much as the matrix
-    for start in range(0, len(lower), size):
-        stop = start + size
-        lower[start:stop, stop:] = lower[stop:, start:stop].T
-        tile = lower[start:stop, start:stop]
-        tile[:] = np.tril(tile) + np.tril(tile, -1).T
-    return lower
+def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
+    """Call ``work(start, stop)`` on ranges that cover the rows, and collect what it returns.
+
+    Rows wider than NARROW are one range, and BLAS splits its own products. Narrow rows are divided
+    among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
+    centring run in parallel too; NumPy's products let the other threads go on.
+    """
+    threads = max((library["num_threads"] for library in _blas().info()), default=1)
+    threads = min(threads, n_rows // block_rows(width)) if width <= NARROW else 1
+    if threads <= 1:
+        return [work(0, n_rows)]
+    edges = [n_rows * part // threads for part in range(threads + 1)]
+    with _blas().limit(limits=1), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, edges[:-1], edges[1:]))
 
 
 def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
@@ -52,47 +66,61 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
     SingularMatrixError
         When a pivot is not above rounding, so that the factor would be noise.
     """
-    shifted = np.array(matrix, order="F")
-    shifted.flat[:: len(matrix) + 1] += ridge
-    diagonal = shifted.diagonal().copy()
+    shifted = matrix
+    if ridge:
+        shifted = matrix.copy()
+        shifted.flat[:: len(matrix) + 1] += ridge
     try:
-        factor: Array = linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError as error:
+        factor = np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError as error:
         raise SingularMatrixError("the matrix is not positive definite") from error
     pivots = factor.diagonal() ** 2
-    if np.any(pivots <= PIVOT_TOLERANCE * len(matrix) * diagonal):
+    if np.any(pivots <= PIVOT_TOLERANCE * len(matrix) * shifted.diagonal()):
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor
 
 
 def triangular_inverse(factor: Array) -> Array:
-    """Return the inverse of a lower triangular matrix, D^3/3 operations."""
-    inverse: Array = dtrtri(factor, lower=1)[0]
+    """Return the inverse of a lower triangular matrix, D^3/3 operations, mostly products."""
+    size = len(factor)
+    if size <= 128:
+        return lower_solve(factor, np.eye(size))
+    half = size // 2
+    inverse = np.zeros_like(factor)
+    inverse[:half, :half] = triangular_inverse(factor[:half, :half])
+    inverse[half:, half:] = triangular_inverse(factor[half:, half:])
+    inverse[half:, :half] = -inverse[half:, half:] @ (factor[half:, :half] @ inverse[:half, :half])
     return inverse
 
 
 def whitened_square_norms(rows: Array, inverse_factor: Array) -> Array:
-    """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``; overwrites `rows`.
+    """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``.
 
     A product with the inverted triangle runs at two to three times the speed of a triangular
     solve with many right-hand sides, and the norms need no more accuracy than it has.
     """
-    white = dtrmm(1.0, inverse_factor, rows.T, lower=1, overwrite_b=1)
-    norms: Array = np.einsum("ji,ji->i", white, white)
+    norms = np.zeros(len(rows))
+    width = max(64, len(inverse_factor) // 8)
+    for start in range(0, len(inverse_factor), width):  # panels skip most of the zero triangle
+        stop = start + width
+        panel = rows[:, :stop] @ inverse_factor[start:stop, :stop].T
+        norms += np.einsum("ij,ij->i", panel, panel)
     return norms
 
 
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:
     """Solve with a lower triangular factor, or with its transpose."""
-    solution: Array = linalg.solve_triangular(
-        factor, right, lower=True, trans=int(transposed), check_finite=False
-    )
+    # SciPy may bring a BLAS of its own, whose idle threads would go on spinning against NumPy's.
+    with _blas().limit(limits=1):
+        solution: Array = linalg.solve_triangular(
+            factor, right, lower=True, trans=int(transposed), check_finite=False
+        )
     return solution
 
 
 def eigh_descending(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues of a symmetric matrix from large to small, with eigenvectors as columns."""
-    values, vectors = linalg.eigh(matrix, check_finite=False)
+    values, vectors = np.linalg.eigh(matrix)
     return values[::-1], vectors[:, ::-1]
 
 
@@ -128,5 +156,5 @@ def row_span(centred: Array) -> tuple[Array, Array]:
     Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``: distances and
     inner products are kept, so any solver may work on the N x N coordinates without loss.
     """
-    basis, upper = linalg.qr(centred.T, mode="economic", check_finite=False)
+    basis, upper = np.linalg.qr(centred.T)
     return np.ascontiguousarray(upper.T), np.ascontiguousarray(basis.T)

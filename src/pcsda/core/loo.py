@@ -141,19 +141,24 @@ def primal(
     shape = (len(X), projection.components.shape[0])
     coordinates, residuals = np.empty(shape), np.empty(shape)
     order = np.argsort(groups, kind="stable")
-    buffer = np.empty((linalg.block_rows(X.shape[1] + scatter.n_subclasses), X.shape[1]))
-    for start in range(0, len(order), len(buffer)):
-        chosen = order[start : start + len(buffer)]
-        own = groups[chosen]
-        rows = gather(X, chosen, buffer)
-        _centre(rows, own, scatter.means)
-        a = rows @ solved
-        leverage = linalg.whitened_square_norms(rows, inverse)
-        weight = None if weights is None else weights[chosen]
-        gap = 1 - _inflation(scatter.counts[own], weight) * leverage
-        coordinates[chosen], residuals[chosen] = left_out(
-            a, leverage, gap, gram, rotation, own, scatter.counts, alone[chosen], weight
-        )
+
+    def leave_out(start: int, stop: int) -> None:
+        step = min(linalg.block_rows(X.shape[1] + scatter.n_subclasses), stop - start)
+        buffer = np.empty((step, X.shape[1]))
+        for first in range(start, stop, len(buffer)):
+            chosen = order[first : min(first + len(buffer), stop)]
+            own = groups[chosen]
+            rows = gather(X, chosen, buffer)
+            _centre(rows, own, scatter.means)
+            a = rows @ solved
+            leverage = linalg.whitened_square_norms(rows, inverse)
+            weight = None if weights is None else weights[chosen]
+            gap = 1 - _inflation(scatter.counts[own], weight) * leverage
+            coordinates[chosen], residuals[chosen] = left_out(
+                a, leverage, gap, gram, rotation, own, scatter.counts, alone[chosen], weight
+            )
+
+    linalg.over_rows(leave_out, len(X), X.shape[1])
     return LeftOut(coordinates, residuals, alone)
 
 
@@ -172,18 +177,18 @@ def scores(
     the marginal density the divisor of the covariance is held.
     """
     result = np.empty(len(groups))
-    step = linalg.block_rows(4 * len(density.centres))
-    for start in range(0, len(groups), step):
-        part = slice(start, start + step)
-        weight = np.ones(len(groups[part])) if weights is None else weights[part]
-        rows = (
-            left.coordinates[part],
-            left.residuals[part],
-            groups[part],
-            left.alone[part],
-            weight,
-        )
-        result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
+    width = 4 * len(density.centres)
+    step = linalg.block_rows(width)
+
+    def score(start: int, stop: int) -> None:
+        for first in range(start, stop, step):
+            part = slice(first, min(first + step, stop))
+            own = groups[part]
+            weight = np.ones(len(own)) if weights is None else weights[part]
+            rows = (left.coordinates[part], left.residuals[part], own, left.alone[part], weight)
+            result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
+
+    linalg.over_rows(score, len(groups), width)
     return result
 
 

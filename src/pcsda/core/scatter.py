@@ -8,6 +8,7 @@ and merge exactly (Chan, Golub and LeVeque, 1983).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,22 +51,13 @@ class GroupScatter:
         group are joined through the scatter of their means, so neither an offset of the data nor
         the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
         """
-        n_groups = int(groups.max()) + 1 if n_groups is None else n_groups
-        width = X.shape[1]
-        counts = np.bincount(groups, weights, minlength=n_groups).astype(np.float64)
-        means = np.zeros((n_groups, width))
-        scatters = [np.zeros((width, width), order="F") for _ in range(2)]
+        size = int(groups.max()) + 1 if n_groups is None else n_groups
         order = np.argsort(groups, kind="stable")
-        edges = np.searchsorted(groups[order], np.arange(n_groups + 1))
-        buffer = np.empty((linalg.block_rows(width), width))
-        for group in map(int, np.flatnonzero(counts)):
-            members = order[edges[group] : edges[group + 1]]
-            if len(members) == 1:
-                means[group] = X[members[0]]
-                continue
-            means[group] = _add_group(X, members, weights, buffer, scatters[min(group, 1)])
-        positive, within = (linalg.symmetrize(scatter) for scatter in scatters)
-        return cls(counts, means, positive, within)
+
+        def collect(start: int, stop: int) -> GroupScatter:
+            return _collect(X, order[start:stop], groups, size, weights)
+
+        return reduce(cls.merge, linalg.over_rows(collect, len(groups), X.shape[1]))
 
     def merge(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics of both sets of samples together.
@@ -173,6 +165,32 @@ class GroupScatter:
         )
 
 
+def _collect(
+    X: NDArray[np.floating],
+    order: NDArray[np.intp],
+    groups: NDArray[np.intp],
+    n_groups: int,
+    weights: Array | None,
+) -> GroupScatter:
+    """Collect the statistics of the rows `order`, which is sorted by group."""
+    width = X.shape[1]
+    numbers = groups[order]
+    weight = None if weights is None else weights[order]
+    counts = np.bincount(numbers, weight, minlength=n_groups).astype(np.float64)
+    edges = np.searchsorted(numbers, np.arange(n_groups + 1))
+    means = np.zeros((n_groups, width))
+    positive, within = np.zeros((width, width)), np.zeros((width, width))
+    longest = int(np.diff(edges).max(initial=0))
+    buffer = np.empty((min(linalg.block_rows(width), longest), width))
+    for group in map(int, np.flatnonzero(counts)):
+        members = order[edges[group] : edges[group + 1]]
+        if len(members) == 1:
+            means[group] = X[members[0]]
+            continue
+        means[group] = _add_group(X, members, weights, buffer, within if group else positive)
+    return GroupScatter(counts, means, positive, within)
+
+
 def _add_group(
     X: NDArray[np.floating],
     members: NDArray[np.intp],
@@ -180,7 +198,7 @@ def _add_group(
     buffer: Array,
     out: Array,
 ) -> Array:
-    """Add the scatter of one group to the lower triangle `out` and return its mean."""
+    """Add the scatter of one group to `out` and return its mean."""
     counts: list[float] = []
     means: list[Array] = []
     for start in range(0, len(members), len(buffer)):
@@ -194,7 +212,7 @@ def _add_group(
         rows -= block_mean
         if weights is not None:
             rows *= np.sqrt(weight)[:, None]
-        linalg.add_gram(rows, out)
+        out += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product
         counts.append(total)
         means.append(block_mean)
     if len(counts) == 1:
@@ -202,7 +220,9 @@ def _add_group(
     share = np.array(counts)
     stacked = np.array(means)
     mean: Array = stacked[0] + share @ (stacked - stacked[0]) / share.sum()
-    linalg.add_gram((stacked - mean) * np.sqrt(share)[:, None], out)
+    stacked -= mean
+    stacked *= np.sqrt(share)[:, None]
+    out += stacked.T @ stacked
     return mean
 
 

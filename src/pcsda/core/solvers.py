@@ -82,7 +82,7 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
     """
     factor = linalg.cholesky(scatter.intra, ridge)
     half = linalg.lower_solve(factor, scatter.delta.T)
-    left, singular, _ = scipy_linalg.svd(half, full_matrices=False, check_finite=False)
+    left, singular, _ = np.linalg.svd(half, full_matrices=False)
     values = singular**2
     rank = linalg.numerical_rank(values, len(factor))
     directions = linalg.lower_solve(factor, left[:, :rank], transposed=True)
