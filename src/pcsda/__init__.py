@@ -2,6 +2,19 @@
 
 from . import datasets, metrics, plots
 from .estimators import CSDA, PCSDA
+from .kernel_estimators import KernelCSDA, KernelPCSDA
+from .maps import ExactKernelMap, FourierMap, NystroemMap
 
 __version__ = "0.1.0"
-__all__ = ["CSDA", "PCSDA", "datasets", "metrics", "plots"]
+__all__ = [
+    "CSDA",
+    "PCSDA",
+    "ExactKernelMap",
+    "FourierMap",
+    "KernelCSDA",
+    "KernelPCSDA",
+    "NystroemMap",
+    "datasets",
+    "metrics",
+    "plots",
+]

@@ -14,6 +14,8 @@ from sklearn.model_selection import StratifiedKFold
 
 Array = NDArray[np.float64]
 
+# Slope, for a standard deviation of the scores, where they hold no evidence: the order is kept.
+SMALLEST_SLOPE = 1e-6
 # Folds of the calibration where no leave-one-out scores exist.
 FOLDS = 5
 
@@ -33,7 +35,7 @@ class Calibration:
 def fit_calibration(
     scores: Array, positive: NDArray[np.bool_], weights: Array | None = None
 ) -> Calibration:
-    """Fit a logistic regression of the label on the score, with a slope of at least zero.
+    """Fit a logistic regression of the label on the score, with a slope above zero.
 
     Targets are Platt's: ``(N_p + 1)/(N_p + 2)`` for positives and ``1/(N_n + 2)`` for negatives, so
     that separable scores keep a finite slope. The prior log odds ``ln(N_p/N_n)`` of the sample are
@@ -62,13 +64,13 @@ def fit_calibration(
 def _newton(
     scores: Array, targets: Array, weight: Array, guess: float, max_iter: int = 100
 ) -> Array:
-    """Minimise the cross-entropy over slope >= 0 and offset; convex, by damped Newton steps.
+    """Minimise the cross-entropy over slope and offset; convex, by damped Newton steps.
 
     `guess` is the slope of scores that are calibrated already, which is where many start.
     """
     share = float(np.average(targets, weights=weight))
-    flat = np.array([0.0, np.log(share / (1 - share))])
-    # At slope zero the gradient says whether any positive slope would help.
+    flat = np.array([SMALLEST_SLOPE, np.log(share / (1 - share))])
+    # The gradient says whether any larger slope would help.
     if _gradient(flat, scores, targets, weight)[0][0] >= 0:
         return flat
     starts = (flat, np.array([guess, flat[1]]))
@@ -130,6 +132,31 @@ def fold_scores(
         except ValueError as error:
             warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
     return scores
+
+
+def calibrate(
+    learn: Callable[..., Any],
+    X: Any,
+    groups: NDArray[np.intp],
+    weights: Array | None,
+    seed: int,
+    left_out: Array | None,
+) -> Calibration:
+    """Calibrate a model on its left-out scores, or on those of folds where it has none.
+
+    A row that is alone in its group takes the group with it when it is left out; the axes that are
+    held then mean nothing to it, and its score is not used. Without scores of both classes, the
+    log ratio is taken as it is.
+    """
+    scores = np.full(len(groups), np.nan) if left_out is None else left_out.copy()
+    scores[np.bincount(groups)[groups] == 1] = np.nan
+    if not np.isfinite(scores[groups > 0]).any():
+        scores = fold_scores(learn, X, groups, weights, seed)
+    seen = np.isfinite(scores)
+    positive = groups[seen] == 0
+    if positive.all() or not positive.any():
+        return Calibration()
+    return fit_calibration(scores[seen], positive, None if weights is None else weights[seen])
 
 
 def bayes_threshold(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -11,25 +13,26 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from . import validation
-from .calibration import Calibration, fit_calibration, fold_scores
+from .calibration import Calibration, calibrate
 from .core import model as models
 from .core.model import Model
 from .core.scatter import GroupScatter
 from .partition import given_labels, make_groups
 from .verifier import Verifier
 
+# What partial_fit keeps from one batch to the next.
+_STREAM = ("scatter_", "_subclasses", "_labelled")
+
 
 class _Linear(Verifier):
     """Fitting that CSDA and PCSDA share; they differ in how a model is learned from groups."""
 
-    n_components: int | None
     regularization: float
-    shrinkage: float | str
     calibrate: bool
-    priors: Any
     random_state: Any
     scatter_: GroupScatter
     _labelled: bool
@@ -38,10 +41,7 @@ class _Linear(Verifier):
         validation.check_count("n_components", self.n_components, None)
         validation.check_number("regularization", self.regularization)
         validation.check_number("shrinkage", self.shrinkage, "auto")
-
-    @property
-    def _strength(self) -> float | None:
-        return None if self.shrinkage == "auto" else float(self.shrinkage)
+        validation.check_flag("calibrate", self.calibrate)
 
     def _check_rows(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
         X, y = validate_data(
@@ -70,7 +70,11 @@ class _Linear(Verifier):
         calibration = Calibration()
         if self.calibrate:
             self._say("calibrating")
-            calibration = self._calibrated(learned, rows, labels, weight, seed)
+
+            def learn(X: Any, groups: Any, weights: Any) -> Model:
+                return self._learn(X, groups, weights, seed)
+
+            calibration = calibrate(learn, rows, labels, weight, seed, learned.left_out)
         self._keep(learned, calibration, X.dtype)
         self.groups_ = np.full(len(groups), -1, dtype=np.intp)
         self.groups_[kept] = labels
@@ -81,44 +85,19 @@ class _Linear(Verifier):
             self.loo_scores_ = calibration(left_out)
         return self
 
-    def _calibrated(
-        self, learned: Model, X: Any, groups: Any, weights: Any, seed: int
-    ) -> Calibration:
-        scores = learned.left_out
-        if scores is None:
-
-            def learn(X: Any, groups: Any, weights: Any) -> Model:
-                return self._learn(X, groups, weights, seed)
-
-            scores = fold_scores(learn, X, groups, weights, seed)
-        seen = np.isfinite(scores)
-        positive = groups[seen] == 0
-        if positive.all() or not positive.any():
-            return Calibration()
-        return fit_calibration(scores[seen], positive, None if weights is None else weights[seen])
-
     def _keep(self, learned: Model, calibration: Calibration, dtype: Any) -> None:
         """Store the fitted attributes: the one place that does."""
         projection = learned.projection
-        bound = projection.rank
-        if self.n_components is not None and self.n_components > bound:
-            raise ValueError(self._too_many(bound))
-        for name in ("groups_", "loo_scores_"):
-            self.__dict__.pop(name, None)
+        self._keep_decision(
+            learned.counts,
+            learned.density,
+            calibration,
+            projection.eigenvalues,
+            projection.rank,
+        )
         self.components_ = projection.components.astype(dtype)
-        self.eigenvalues_ = projection.eigenvalues
-        self.n_components_ = len(projection.components)
         self.positive_mean_ = learned.means[0].astype(dtype)
         self.subclass_means_ = learned.means[1:].astype(dtype)
-        self.subclass_counts_ = learned.counts[1:]
-        self.density_ = learned.density
-        self.calibration_ = calibration
-        shares = np.array([learned.counts[1:].sum(), learned.counts[0]]) / learned.counts.sum()
-        self.class_prior_ = validation.check_priors(self.priors, shares[:: self._sign])
-
-    @abstractmethod
-    def _too_many(self, bound: int) -> str:
-        """Say that n_components is above its bound."""
 
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
         components = self.components_.astype(X.dtype, copy=False)
@@ -128,13 +107,25 @@ class _Linear(Verifier):
         return z
 
     def _forget_stream(self) -> None:
-        for name in ("scatter_", "_subclasses", "_labelled"):
+        for name in _STREAM:
             self.__dict__.pop(name, None)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the statistics as they were where a batch is refused."""
+        before = {name: self.__dict__[name] for name in _STREAM if name in self.__dict__}
+        try:
+            yield
+        except Exception:
+            self._forget_stream()
+            self.__dict__.update(before)
+            raise
 
     def _start_stream(self, X: Any, y: Any, classes: Any) -> tuple[Any, NDArray[np.bool_]]:
         """Check a batch of `partial_fit` and settle the classes on the first call."""
         first = not hasattr(self, "scatter_")
-        if first and hasattr(self, "density_"):
+        anew = first and hasattr(self, "density_")
+        if anew:
             warnings.warn(
                 "partial_fit starts anew: fit keeps no statistics that a batch could be merged "
                 "into; use partial_fit from the first batch on",
@@ -142,13 +133,15 @@ class _Linear(Verifier):
             )
         self._check_parameters()
         X, y = self._check_rows(X, y, reset=first)
-        validation.refuse_sparse(X, "partial_fit", "convert batches with toarray()")
+        validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
         if not first and classes is not None and set(classes) != set(self.classes_.tolist()):
             raise ValueError(
                 f"classes={list(classes)} differs from the first call's {self.classes_.tolist()}"
             )
         known = classes if first else self.classes_
         self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
+        if anew:  # until both classes were seen there is no model, not the old one
+            del self.density_
         return X, positive
 
     def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
@@ -301,20 +294,17 @@ class PCSDA(_Linear):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self.solver in ("auto", "lsqr") and self.balance == "pooled"
         return tags
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        validation.check_count("n_subclasses", self.n_subclasses, "auto")
-        solvers = ("auto", *models.PCSDA_SOLVERS, "lsqr")
-        validation.check_option("solver", self.solver, solvers)
-        validation.check_option("balance", self.balance, ("pooled", "resampled"))
-        validation.check_option("negatives", self.negatives, ("mixture", "marginal"))
-        estimates = ("leave-one-out", "resubstitution")
-        validation.check_option("covariance", self.covariance, estimates)
-        if not hasattr(self.subclasses, "fit_predict"):
-            validation.check_option("subclasses", self.subclasses, ("kmeans", "samples"))
+        validation.check_pcsda(self, ("kmeans", "samples"))
+        if self.solver == "lsqr" and self.balance == "resampled":
+            raise ValueError(
+                "solver='lsqr' does not take the dense draws of balance='resampled'; use "
+                "solver='auto' or balance='pooled'"
+            )
 
     def fit(
         self,
@@ -339,8 +329,10 @@ class PCSDA(_Linear):
         """
         self._check_parameters()
         X, y = self._check_rows(X, y)
-        if self.solver not in ("auto", "lsqr") or self.balance == "resampled":
-            validation.refuse_sparse(X, self.solver, "use solver='lsqr', balance='pooled'")
+        if self.solver not in ("auto", "lsqr"):
+            validation.refuse_sparse(X, f"solver={self.solver!r}", "use solver='lsqr'")
+        if self.balance == "resampled":
+            validation.refuse_sparse(X, "balance='resampled'", "use balance='pooled'")
         self.classes_, _, positive = validation.check_labels(y, self.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -352,15 +344,21 @@ class PCSDA(_Linear):
         self, X: Any, positive: Any, subclass_labels: Any, weights: Any, seed: int
     ) -> tuple[NDArray[np.intp], NDArray[Any]]:
         self._say(f"dividing {np.sum(~positive)} negatives into subclasses")
-        return make_groups(
-            X,
-            positive,
+        counted: Any = slice(None)
+        if subclass_labels is None and weights is not None and not weights.all():
+            counted = np.flatnonzero(weights)  # rows of weight zero do not shape subclasses
+            weights = weights[counted]
+        groups = np.zeros(len(positive), dtype=np.intp)
+        groups[counted], names = make_groups(
+            X[counted],
+            positive[counted],
             n_subclasses=self.n_subclasses,
             subclasses=self.subclasses,
             subclass_labels=subclass_labels,
             weights=weights,
             random_state=seed,
         )
+        return groups, names
 
     def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
         solver = self.solver
@@ -379,12 +377,17 @@ class PCSDA(_Linear):
             resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
         )
 
-    def _too_many(self, bound: int) -> str:
-        return (
-            f"n_components={self.n_components} must be at most {bound} (= min(n_subclasses, "
-            "n_features, rank)); lower it or raise n_subclasses"
-        )
+    _bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
 
+    def _streams(self) -> bool:
+        if self.balance == "resampled":
+            raise AttributeError(
+                "partial_fit does not go with balance='resampled', which draws from each subclass "
+                "as a whole; use balance='pooled'"
+            )
+        return True
+
+    @available_if(_streams)
     def partial_fit(
         self,
         X: Any,
@@ -410,19 +413,20 @@ class PCSDA(_Linear):
         """
         X, positive = self._start_stream(X, y, classes)
         weights = validation.check_weights(sample_weight, positive)
-        groups = self._stream_groups(X, positive, subclass_labels, weights)
-        self._merge(X, groups, weights, len(self._subclasses) + 1)
-        if np.any(self.scatter_.counts == 0):
-            return self  # one of the classes has not been seen yet
-        learned = models.fit_pcsda_scatter(
-            self.scatter_,
-            solver="cholesky" if self.solver in ("auto", "lsqr") else self.solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            negatives=self.negatives,
-            shrinkage=self._strength,
-        )
-        self._keep(learned, Calibration(), X.dtype)
+        with self._all_or_nothing():
+            groups = self._stream_groups(X, positive, subclass_labels, weights)
+            self._merge(X, groups, weights, len(self._subclasses) + 1)
+            if not self._subclasses or np.any(self.scatter_.counts == 0):
+                return self  # one of the classes has not been seen yet
+            learned = models.fit_pcsda_scatter(
+                self.scatter_,
+                solver="cholesky" if self.solver in ("auto", "lsqr") else self.solver,
+                regularization=self.regularization,
+                n_components=self.n_components,
+                negatives=self.negatives,
+                shrinkage=self._strength,
+            )
+            self._keep(learned, Calibration(), X.dtype)
         return self
 
     def _stream_groups(
@@ -440,16 +444,19 @@ class PCSDA(_Linear):
                 "subclass_labels must be given in every call of partial_fit or in none of them"
             )
         self._labelled = given
-        negatives = X[~positive]
+        counted = ~positive if weights is None else ~positive & (weights > 0)
         if given:
-            labels = given_labels(subclass_labels, positive).tolist()
+            labels = given_labels(subclass_labels, positive)[counted[~positive]].tolist()
             known = dict.fromkeys([*self._subclasses, *labels])
             self._subclasses = list(known)
             number = {label: index + 1 for index, label in enumerate(known)}
-            groups[~positive] = [number[label] for label in labels]
+            groups[counted] = [number[label] for label in labels]
         elif self._subclasses:
-            centroids = np.asarray(self._subclasses)
-            groups[~positive] = 1 + pairwise_distances_argmin(negatives, centroids)
+            centroids = np.asarray(self._subclasses, dtype=np.float64)
+            # Distances are differences of squares: far from zero they need an origin nearby.
+            origin = centroids.mean(axis=0)
+            nearest = pairwise_distances_argmin(X[counted] - origin, centroids - origin)
+            groups[counted] = 1 + nearest
         else:
             seed = check_random_state(self.random_state).randint(2**31 - 1)
             groups, names = self._groups(X, positive, None, weights, seed)
@@ -532,7 +539,7 @@ class CSDA(_Linear):
         """Fit the model; the parameters are those of :meth:`PCSDA.fit`."""
         self._check_parameters()
         X, y = self._check_rows(X, y)
-        validation.refuse_sparse(X, self.solver, "use PCSDA with solver='lsqr'")
+        validation.refuse_sparse(X, "CSDA", "use PCSDA with solver='lsqr'")
         self.classes_, _, positive = validation.check_labels(y, self.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -551,12 +558,17 @@ class CSDA(_Linear):
             rng=np.random.default_rng(seed),
         )
 
-    def _too_many(self, bound: int) -> str:
-        return (
-            f"n_components={self.n_components} must be at most {bound} (= min(n_negatives, "
-            "n_features, rank)); lower it"
-        )
+    _bound = "min(n_negatives, n_features, rank)); lower it"
 
+    def _streams(self) -> bool:
+        if self.solver == "labels":
+            raise AttributeError(
+                "partial_fit does not go with solver='labels', whose targets need all samples; use "
+                "solver='eigen' or 'lowrank'"
+            )
+        return True
+
+    @available_if(_streams)
     def partial_fit(
         self,
         X: Any,
@@ -570,15 +582,16 @@ class CSDA(_Linear):
         """
         X, positive = self._start_stream(X, y, classes)
         weights = validation.check_weights(sample_weight, positive)
-        self._merge(X, (~positive).astype(np.intp), weights, 2)
-        if np.any(self.scatter_.counts == 0):
-            return self
-        learned = models.fit_csda_scatter(
-            self.scatter_,
-            solver=self.solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            shrinkage=self._strength,
-        )
-        self._keep(learned, Calibration(), X.dtype)
+        with self._all_or_nothing():
+            self._merge(X, (~positive).astype(np.intp), weights, 2)
+            if np.any(self.scatter_.counts == 0):
+                return self
+            learned = models.fit_csda_scatter(
+                self.scatter_,
+                solver=self.solver,
+                regularization=self.regularization,
+                n_components=self.n_components,
+                shrinkage=self._strength,
+            )
+            self._keep(learned, Calibration(), X.dtype)
         return self

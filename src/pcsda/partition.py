@@ -61,7 +61,14 @@ def make_groups(
     else:
         weight = None if weights is None else weights[rows]
         labels = _cluster(X[rows], n_subclasses, subclasses, weight, random_state)
-    names, codes = np.unique(labels, return_inverse=True)
+    try:
+        names, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise ValueError(
+            f"subclass_labels mixes {' and '.join(kinds)}, which have no common order; make all of "
+            "them text or all of them numbers"
+        ) from error
     groups[rows] = codes.ravel() + 1
     return groups, names
 
@@ -76,7 +83,7 @@ def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDA
         )
     labels = labels[~positive]
     if labels.dtype.kind in "fO":  # no other type can hold a missing value
-        missing = sum(label is None or label != label for label in labels.tolist())
+        missing = sum(map(_is_missing, labels.tolist()))
         if missing:
             raise ValueError(
                 f"subclass_labels is missing (NaN or None) for {missing} negative rows; give each "
@@ -85,28 +92,39 @@ def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDA
     return labels
 
 
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # the NA of pandas is neither equal nor unequal to itself
+        return True
+
+
+def settle_count(negatives: Any, n_subclasses: int | str) -> int:
+    """Turn `n_subclasses` into a number that the negatives can fill."""
+    if n_subclasses == "auto":
+        wanted = min(max(round(negatives.shape[0] / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
+        return count_distinct(negatives, wanted)
+    wanted = int(n_subclasses)
+    distinct = count_distinct(negatives, wanted)
+    if wanted > distinct:
+        raise ValueError(
+            f"n_subclasses={wanted} must be at most {distinct} (= number of different negative "
+            "samples); lower it or use n_subclasses='auto'"
+        )
+    return wanted
+
+
 def _cluster(
     negatives: Any, n_subclasses: int | str, subclasses: Any, weights: Any, random_state: Any
 ) -> NDArray[Any]:
     if not isinstance(subclasses, str):
         labels: NDArray[Any] = clone(subclasses).fit_predict(negatives)
         return labels
-    n_rows = negatives.shape[0]
-    if n_subclasses == "auto":
-        wanted = min(max(round(n_rows / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
-        wanted = count_distinct(negatives, wanted)
-    else:
-        wanted = int(n_subclasses)
-        distinct = count_distinct(negatives, wanted)
-        if wanted > distinct:
-            raise ValueError(
-                f"n_subclasses={wanted} must be at most {distinct} (= number of different "
-                "negative samples); lower it or use n_subclasses='auto'"
-            )
+    wanted = settle_count(negatives, n_subclasses)
     if wanted == 1:
-        return np.zeros(n_rows, dtype=np.intp)
+        return np.zeros(negatives.shape[0], dtype=np.intp)
     means = KMeans(n_clusters=wanted, n_init=RESTARTS, random_state=random_state)
-    labels = means.fit(negatives, sample_weight=weights).labels_
+    labels = means.fit(_of_safe_size(negatives), sample_weight=weights).labels_
     found = len(np.unique(labels))
     if found < wanted:
         warnings.warn(
@@ -114,6 +132,82 @@ def _cluster(
             stacklevel=2,
         )
     return labels
+
+
+def kernel_kmeans(
+    matrix: NDArray[np.float64],
+    rows: NDArray[np.intp],
+    start: NDArray[np.intp],
+    weights: NDArray[np.float64] | None = None,
+    max_iter: int = 300,
+) -> tuple[NDArray[np.intp], float]:
+    """Run k-means in the feature space of a kernel, by Lloyd steps from given labels.
+
+    Parameters
+    ----------
+    matrix : array of shape (N, N)
+        Kernel matrix; it is read in place.
+    rows : array of shape (n,)
+        The rows to divide.
+    start : array of shape (n,)
+        Labels 0..K-1 to start from.
+    weights : array of shape (n,), optional
+
+    Returns
+    -------
+    labels : array of shape (n,)
+        A cluster that loses all rows is left out of the further steps.
+    inertia : float
+        Weighted sum of squared distances to the means, up to that of the diagonal.
+    """
+    labels = start
+    weight = np.ones(len(rows)) if weights is None else weights
+    members = np.zeros((len(matrix), int(start.max()) + 1))
+    for _ in range(max_iter):
+        members[:] = 0
+        members[rows, labels] = weight
+        sizes = members.sum(axis=0)
+        members /= np.where(sizes > 0, sizes, 1.0)
+        similar = matrix @ members
+        # ||phi - mean||^2 without the diagonal, which is the same for every cluster.
+        distance = np.einsum("ij,ij->j", members, similar) - 2 * similar[rows]
+        distance[:, sizes == 0] = np.inf
+        nearest = distance.argmin(axis=1)
+        inertia = float(weight @ distance[np.arange(len(rows)), nearest])
+        if np.array_equal(nearest, labels):
+            break
+        labels = nearest
+    return labels, inertia
+
+
+def kernel_start(
+    matrix: NDArray[np.float64],
+    rows: NDArray[np.intp],
+    n_clusters: int,
+    rng: np.random.RandomState,
+) -> NDArray[np.intp]:
+    """Draw labels for :func:`kernel_kmeans` by k-means++ in feature space."""
+    diagonal = matrix.diagonal()[rows]
+    seeds = [int(rng.randint(len(rows)))]
+    distance = None
+    while True:
+        own = matrix[rows, rows[seeds[-1]]]
+        to_seed = np.maximum(diagonal - 2 * own + diagonal[seeds[-1]], 0)
+        if distance is None:
+            distance, labels = to_seed, np.zeros(len(rows), dtype=np.intp)
+        else:
+            labels[to_seed < distance] = len(seeds) - 1
+            distance = np.minimum(distance, to_seed)
+        if len(seeds) == n_clusters or not distance.sum() > 0:
+            return labels
+        seeds.append(int(rng.choice(len(rows), p=distance / distance.sum())))
+
+
+def _of_safe_size(rows: Any) -> Any:
+    """Rows whose squares neither overflow nor vanish in their own type; mostly as they are."""
+    size = float(abs(rows).max()) if sparse.issparse(rows) else float(np.abs(rows).max())
+    safe = float(np.finfo(rows.dtype).max) ** 0.25
+    return rows if 1 / safe <= size <= safe else rows / rows.dtype.type(size)
 
 
 def count_distinct(rows: Any, enough: int) -> int:

@@ -21,10 +21,16 @@ def check_option(name: str, value: Any, options: tuple[str, ...]) -> None:
 
 def check_count(name: str, value: Any, instead: str | None) -> None:
     """Refuse anything but a whole number of at least 1, or the value `instead`."""
-    if value == instead if isinstance(instead, str) else value is instead:
+    if value is instead or (isinstance(value, str) and value == instead):
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1, or {instead!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse anything but a truth value, so that a word like "no" does not count as yes."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}={value!r} must be True or False")
 
 
 def check_number(name: str, value: Any, instead: str | None = None) -> None:
@@ -47,8 +53,15 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     positive : boolean array of shape (n,)
     """
     y = column_or_1d(y, warn=True)
+    try:
+        found = np.unique(y)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(
+            f"y mixes labels of the types {kinds}, which have no order; use labels of one type and "
+            "leave out rows without a label"
+        ) from error
     check_classification_targets(y)
-    found = np.unique(y)
     known = found if classes is None else np.unique(np.asarray(classes))
     if len(known) > 2:
         raise ValueError(
@@ -64,8 +77,8 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     unseen = found[~np.isin(found, known)]
     if len(unseen):
         raise ValueError(
-            f"y has labels {unseen.tolist()} that are not among classes {known.tolist()}; name all "
-            "classes in the first call of partial_fit"
+            f"y has labels {unseen.tolist()} that are not among classes {known.tolist()}; leave "
+            "those rows out, or name all classes in the first call of partial_fit"
         )
     index = positive_index(known, pos_label)
     return known, index, y == known[index]
@@ -75,7 +88,8 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     """Index of the class of interest: the one `pos_label` names, or the last."""
     if pos_label is None:
         return 1
-    matches = [index for index, label in enumerate(classes.tolist()) if label == pos_label]
+    labels = [] if np.ndim(pos_label) else classes.tolist()
+    matches = [index for index, label in enumerate(labels) if label == pos_label]
     if not matches:
         raise ValueError(
             f"pos_label={pos_label!r} is not a label of y, which has {classes.tolist()}; name one "
@@ -117,7 +131,10 @@ def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64
     if isinstance(priors, str):
         check_option("priors", priors, ("empirical", "equal"))
         return shares if priors == "empirical" else np.array([0.5, 0.5])
-    given = np.asarray(priors, dtype=np.float64)
+    try:
+        given = np.asarray(priors, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.empty(0)
     if given.shape != (2,) or not np.all(given > 0) or abs(given.sum() - 1) > 1e-8:
         raise ValueError(
             f"priors={priors!r} must be 'empirical', 'equal' or two positive numbers that sum to "
@@ -126,11 +143,36 @@ def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64
     return given
 
 
-def refuse_sparse(X: Any, solver: str, remedy: str) -> None:
-    """Refuse sparse input to a solver that would have to make it dense."""
+def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
+    """Refuse sparse input under a setting that would have to make it dense."""
     if sparse.issparse(X):
         size = X.shape[0] * X.shape[1] * 8 / 2**30
         raise TypeError(
-            f"solver={solver!r} does not take sparse input: the dense matrix of shape {X.shape} "
+            f"{setting} does not take sparse input: the dense matrix of shape {X.shape} "
             f"would need {size:.3g} GiB; {remedy}"
         )
+
+
+def check_kernel(
+    kernel: Any, gamma: Any, kernels: tuple[str, ...], bandwidths: tuple[str, ...]
+) -> None:
+    """Refuse a kernel or a bandwidth that is not known."""
+    if not callable(kernel):
+        check_option("kernel", kernel, kernels)
+    if isinstance(gamma, str):
+        check_option("gamma", gamma, bandwidths)
+    elif isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 < float(gamma) < np.inf:
+        listed = ", ".join(repr(rule) for rule in bandwidths)
+        raise ValueError(f"gamma={gamma!r} must be a number above 0, or one of {listed}")
+
+
+def check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
+    """Check the parameters that PCSDA has in input space and in feature space."""
+    check_count("n_subclasses", estimator.n_subclasses, "auto")
+    solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")
+    check_option("solver", estimator.solver, solvers)
+    check_option("balance", estimator.balance, ("pooled", "resampled"))
+    check_option("negatives", estimator.negatives, ("mixture", "marginal"))
+    check_option("covariance", estimator.covariance, ("leave-one-out", "resubstitution"))
+    if not hasattr(estimator.subclasses, "fit_predict"):
+        check_option("subclasses", estimator.subclasses, subclasses)

@@ -37,8 +37,13 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     classes_: NDArray[Any]
     class_prior_: NDArray[np.float64]
     n_components_: int
+    n_components: int | None
+    shrinkage: float | str
+    priors: Any
     pos_label: Any
     verbose: bool
+    # How many components there can be and what to do about it, for the error message.
+    _bound: str
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -57,6 +62,28 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
         """Project checked rows; the type of the result is that of X."""
 
+    @property
+    def _strength(self) -> float | None:
+        return None if self.shrinkage == "auto" else float(self.shrinkage)
+
+    def _keep_decision(
+        self, counts: Any, density: Density, calibration: Calibration, eigenvalues: Any, rank: int
+    ) -> None:
+        """Store what deciding needs; attributes of an earlier fit that may be stale go."""
+        if self.n_components is not None and self.n_components > rank:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most {rank} (= {self._bound}"
+            )
+        for name in ("groups_", "loo_scores_"):
+            self.__dict__.pop(name, None)
+        shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
+        self.class_prior_ = validation.check_priors(self.priors, shares[:: self._sign])
+        self.eigenvalues_ = eigenvalues
+        self.n_components_ = len(eigenvalues)
+        self.subclass_counts_ = counts[1:]
+        self.density_ = density
+        self.calibration_ = calibration
+
     def _say(self, text: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {text}")
@@ -72,7 +99,8 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
         )
-        z = self._coordinates(X)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
+            z = self._coordinates(X)
         if not np.isfinite(z).all():
             assert_all_finite(
                 X.data if hasattr(X, "tocsr") else X,
@@ -97,7 +125,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         return self._project(X)
 
     def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> NDArray[np.floating]:
-        """Ln p(x given the class of interest) - ln p(x given the rest); no prior enters.
+        """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
 
         Parameters
         ----------
@@ -112,7 +140,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         """
         z = self._project(X)
         if trials is None:
-            return self.calibration_(self._log_ratio(z)).astype(z.dtype, copy=False)
+            return _narrowed(self.calibration_(self._log_ratio(z)), z.dtype)
         ids = np.asarray(trials)
         if ids.shape != (len(z),):
             raise ValueError(
@@ -121,7 +149,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             )
         names, sets = np.unique(ids, return_inverse=True)
         of_sets = self.density_.log_ratio_of_sets(_bounded(z), sets, len(names))
-        return self.calibration_(of_sets).astype(z.dtype, copy=False)
+        return _narrowed(self.calibration_(of_sets), z.dtype)
 
     def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
         ratio = np.empty(len(z))
@@ -161,7 +189,12 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     def score_samples(self, X: Any) -> NDArray[np.floating]:
         """Minus the distance to the positive mean in the subspace: the paper's ranking score."""
         z = self._project(X)
-        return -np.sqrt(np.einsum("ij,ij->i", z, z))
+        # Squares could overflow where distances do not.
+        far = np.maximum(np.abs(z).max(axis=1, keepdims=True), np.finfo(z.dtype).tiny)
+        z = z / far
+        with np.errstate(over="ignore"):
+            distance = far[:, 0] * np.sqrt(np.einsum("ij,ij->i", z, z))
+        return -np.minimum(distance, np.finfo(z.dtype).max)
 
     def rank(self, X: Any, by: str = "distance") -> NDArray[np.intp]:
         """Order rows by how well they fit the class of interest, best first.
@@ -196,13 +229,18 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
         if positive.all() or not positive.any():
             raise ValueError(
-                f"recalibrate needs both classes, y has only {self.classes_[index]!r}"
-                if positive.all()
-                else f"recalibrate needs both classes, y has no {self.classes_[index]!r}"
+                f"recalibrate needs both classes, y has {'only' if positive.all() else 'no'} "
+                f"{self.classes_.tolist()[index]!r}; hold back rows of both"
             )
         weights = validation.check_weights(sample_weight, positive)
         self.calibration_ = fit_calibration(scores, positive, weights)
         return self
+
+
+def _narrowed(values: NDArray[np.float64], dtype: Any) -> NDArray[np.floating]:
+    """Values in the type of the rows they belong to; the largest number it has stands for more."""
+    limit = np.finfo(dtype).max
+    return np.clip(values, -limit, limit).astype(dtype, copy=False)
 
 
 def _bounded(z: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -91,7 +91,7 @@ class Density:
         return np.hstack([positive.T, negative.T]), (at_centres @ negative).T, weights, constant
 
     def log_ratio(self, z: Array) -> Array:
-        """Ln p(z | positive) - ln p(z | negative) of every row."""
+        """Log ratio ln p(z | positive) - ln p(z | negative) of every row."""
         both, pull, weights, constant = self._linear
         white = z @ both
         size = z.shape[1]
@@ -200,7 +200,7 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array) -> Array:
-    """Ln sum exp over the last axis; -inf entries are allowed where one entry is finite."""
+    """Log of the summed exponentials over the last axis; not all of them may be zero."""
     top: Array = values.max(axis=-1)
     if values.shape[-1] == 1:
         return top
@@ -309,9 +309,13 @@ def bic(scatter: GroupScatter, ridge: float = 0.0) -> float:
     """Bayesian information criterion of the model at this partition; lower is better.
 
     The model has one mean and three covariances whatever K is, because the subclass means are
-    integrated out.
+    integrated out, and K - 1 shares of the subclasses. Eq. (LogProb) takes the partition as given;
+    here each negative also pays for its label, ``ln(n_k / N_n)``, without which the criterion
+    would go on falling as a found partition gets finer.
     """
     size = scatter.means.shape[1]
-    parameters = size + 3 * size * (size + 1) / 2
-    likelihood = training_log_likelihood(scatter, ridge)
+    sizes = scatter.counts[1:]
+    labels = sizes @ np.log(sizes / scatter.n_negative)
+    parameters = size + 3 * size * (size + 1) / 2 + scatter.n_subclasses - 1
+    likelihood = training_log_likelihood(scatter, ridge) + labels
     return float(parameters * np.log(scatter.counts.sum()) - 2 * likelihood)

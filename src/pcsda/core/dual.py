@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
 
-from . import linalg
+from . import linalg, loo
 from .linalg import Array, SingularMatrixError
+from .scatter import GroupScatter
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,17 @@ class DualSolution:
         ``y_i = Delta A (phi_i - m)`` of the training rows.
     residuals : array of shape (N, K)
         ``a_i = Delta A r_i``, r_i the row minus the mean of its group.
+    origin : array of shape (K,)
+        ``Delta A m``, m the positive mean.
+    solved, inner : arrays of shape (N, K + 1) and (K + 1, K + 1)
+        ``Y = (Kx + eps I)^-1 E`` and the Cholesky factor of ``E'Y``.
     """
 
     alpha: Array
     gram: Array
     coordinates: Array
     residuals: Array
+    origin: Array
     solved: Array
     inner: Array
 
@@ -78,7 +85,8 @@ def solve(
     residuals = -ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
     centres = (weighted / ridge - contrast) / np.sqrt(counts)[:, None]
     coordinates = residuals + (centres - centres[0])[groups]
-    return DualSolution(alpha, (gram + gram.T) / 2, coordinates, residuals, solved, inner_factor)
+    gram = (gram + gram.T) / 2
+    return DualSolution(alpha, gram, coordinates, residuals, centres[0], solved, inner_factor)
 
 
 def rotation(gram: Array, size: int) -> tuple[Array, Array]:
@@ -91,8 +99,11 @@ def rotation(gram: Array, size: int) -> tuple[Array, Array]:
 
 
 def inverse_diagonal(factor: Array) -> Array:
-    """Diagonal of ``(Kx + eps I)^-1`` from its Cholesky factor, N^3/3; shared by all partitions."""
-    inverse = linalg.triangular_inverse(factor)
+    """Diagonal of ``(Kx + eps I)^-1`` from its Cholesky factor, N^3/3; shared by all partitions.
+
+    A Fortran-ordered factor is overwritten by its inverse.
+    """
+    inverse = dtrtri(factor, lower=1, overwrite_c=1)[0]
     diagonal: Array = np.einsum("ji,ji->i", inverse, inverse)
     return diagonal
 
@@ -116,3 +127,87 @@ def leverages(
     share = weight / counts[groups]
     with np.errstate(divide="ignore", invalid="ignore"):
         return (1 - share - unfitted) / weight, unfitted / (1 - share)
+
+
+@dataclass(frozen=True)
+class DualSubspace:
+    """A subspace of feature space: ``z(x) = coefficients' k_x - origin``.
+
+    Attributes
+    ----------
+    coefficients : array of shape (N, d)
+        On kernel values with the training rows, in the order of the eigenvalues.
+    origin : array of shape (d,)
+        What the positive mean is projected to.
+    eigenvalues : array of shape (d,)
+    rank : int
+        How many components the problem has.
+    projected : GroupScatter
+        Statistics of the training rows in the subspace.
+    left : LeftOut or None
+    """
+
+    coefficients: Array
+    origin: Array
+    eigenvalues: Array
+    rank: int
+    projected: GroupScatter
+    left: loo.LeftOut | None
+
+
+def total_variance(matrix: Array, weights: Array | None) -> float:
+    """trace(S_T) / N in feature space: the mean of the diagonal minus the mean of the matrix."""
+    if weights is None:
+        return float(matrix.diagonal().mean() - matrix.mean())
+    share = weights / weights.sum()
+    return float(share @ matrix.diagonal() - share @ matrix @ share)
+
+
+def fit(
+    factor: Array,
+    groups: NDArray[np.intp],
+    ridge: float,
+    weights: Array | None,
+    n_components: int | None,
+    leave_one_out: bool,
+) -> DualSubspace:
+    """Find the subspace of one partition from the Cholesky factor of ``Kx + eps I``.
+
+    Leave-one-out inverts the factor in place, so `factor` is spent afterwards.
+    """
+    counts = np.bincount(groups, weights).astype(np.float64)
+    solution = solve(factor, groups, counts, ridge, weights)
+    values, turn = rotation(solution.gram, len(groups))
+    rank = len(values)
+    d = min(n_components or rank, rank)
+    values, turn = values[:d], turn[:, :d]
+    root = np.ones((len(groups), 1)) if weights is None else np.sqrt(weights)[:, None]
+    turn = turn * linalg.row_signs((root * (solution.alpha @ turn)).T)
+    z = solution.coordinates @ turn
+    left = None
+    if leave_one_out:
+        diagonal = inverse_diagonal(factor)
+        leverage, gap = leverages(solution, diagonal, groups, counts, ridge, weights)
+        alone = loo.alone_rows(groups, counts, weights)
+        left = loo.LeftOut(
+            *loo.left_out(
+                solution.residuals,
+                leverage,
+                gap,
+                solution.gram,
+                turn,
+                groups,
+                counts,
+                alone,
+                weights,
+            ),
+            alone,
+        )
+    return DualSubspace(
+        root * (solution.alpha @ turn),
+        solution.origin @ turn,
+        values,
+        rank,
+        GroupScatter.from_samples(z, groups, len(counts), weights),
+        left,
+    )

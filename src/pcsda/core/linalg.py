@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # A Cholesky pivot below this share of its diagonal entry, per row, is rounding.
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
+# Means closer than this share of the root mean square spread differ by rounding.
+SAME_POINT = 1e-13
 # Rows handled at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
 # Up to this width, rows take as long to move as to multiply; see `over_rows`.
@@ -71,11 +73,28 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
         shifted = matrix.copy()
         shifted.flat[:: len(matrix) + 1] += ridge
     try:
-        factor = np.linalg.cholesky(shifted)
+        factor = np.asarray(np.linalg.cholesky(shifted), dtype=np.float64)
     except np.linalg.LinAlgError as error:
         raise SingularMatrixError("the matrix is not positive definite") from error
     pivots = factor.diagonal() ** 2
     if np.any(pivots <= PIVOT_TOLERANCE * len(matrix) * shifted.diagonal()):
+        raise SingularMatrixError("the matrix is singular to working precision")
+    return factor
+
+
+def cholesky_in_place(matrix: Array, ridge: float) -> Array:
+    """Lower Cholesky factor of ``matrix + ridge * I`` in the memory of a symmetric matrix.
+
+    Raises SingularMatrixError as :func:`cholesky` does.
+    """
+    matrix.flat[:: len(matrix) + 1] += ridge
+    diagonal = matrix.diagonal().copy()
+    try:
+        # The transpose of a symmetric matrix is itself, in the order that LAPACK works in.
+        factor: Array = linalg.cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise SingularMatrixError("the matrix is not positive definite") from error
+    if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor
 
@@ -127,6 +146,7 @@ def eigh_descending(matrix: Array) -> tuple[Array, Array]:
 def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[Array, Array]:
     """Leading `count` eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
     size = len(numerator)
+    cholesky(denominator)  # LAPACK takes pivots that are rounding for real ones
     try:
         values, vectors = linalg.eigh(
             numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
@@ -143,11 +163,15 @@ def numerical_rank(eigenvalues: Array, size: int) -> int:
     return int(np.sum(eigenvalues > RANK_TOLERANCE * size * eigenvalues[0]))
 
 
+def row_signs(components: Array) -> Array:
+    """Sign, 1 or -1, of the entry of largest magnitude in each row."""
+    peak = np.abs(components).argmax(axis=1)
+    return np.where(components[np.arange(len(components)), peak] < 0, -1.0, 1.0)
+
+
 def fix_signs(components: Array) -> Array:
     """Flip rows so that the entry of largest magnitude in each is positive."""
-    peak = np.abs(components).argmax(axis=1)
-    signs = np.where(components[np.arange(len(components)), peak] < 0, -1.0, 1.0)
-    return components * signs[:, None]
+    return components * row_signs(components)[:, None]
 
 
 def row_span(centred: Array) -> tuple[Array, Array]:

@@ -18,6 +18,9 @@ from .linalg import Array
 from .scatter import GroupScatter, gather
 from .solvers import Projection
 
+# A row is alone where the others of its group weigh less than this share of the group.
+ALONE = 1e-10
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -54,9 +57,11 @@ class LeftOut:
         return left_out, float(totals[0]), float(totals[1])
 
 
-def group_sizes(groups: NDArray[np.intp], n_groups: int) -> NDArray[np.intp]:
-    """Rows of each group; weights do not matter to whether a row is alone."""
-    return np.bincount(groups, minlength=n_groups)
+def alone_rows(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> NDArray[np.bool_]:
+    """Mark rows whose group has no other member, or none that weighs anything beside them."""
+    total = counts[groups]
+    rest: Array = total - (1.0 if weights is None else weights)
+    return rest <= ALONE * total
 
 
 def left_out(
@@ -136,8 +141,7 @@ def primal(
     gram = half.T @ half
     # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2).
     rotation = (delta @ projection.components.T) / projection.eigenvalues
-    sizes = group_sizes(groups, len(scatter.counts))
-    alone = sizes[groups] == 1
+    alone = alone_rows(groups, scatter.counts, weights)
     shape = (len(X), projection.components.shape[0])
     coordinates, residuals = np.empty(shape), np.empty(shape)
     order = np.argsort(groups, kind="stable")
@@ -279,7 +283,7 @@ def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:
 
 
 def _inflation(total: Array, weight: Array | None) -> Array:
-    """F = w W_g / (W_g - w); infinite for a row that is alone, which nobody reads."""
+    """Return f = w W_g / (W_g - w); zero for a row that is alone, which nobody reads."""
     own = np.ones(len(total)) if weight is None else weight
-    with np.errstate(divide="ignore"):
-        return own * total / (total - own)
+    rest = total - own
+    return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)

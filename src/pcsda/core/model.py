@@ -26,6 +26,8 @@ PCSDA_SOLVERS = {
     "spectral": solvers.spectral,
 }
 CSDA_SOLVERS = ("eigen", "labels", "lowrank", "trace_ratio")
+# Below this, inverses of variances overflow.
+SMALLEST_VARIANCE = 1e-280
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Model:
     left_out: Array | None = None
 
     def project(self, X: Any) -> Array:
-        """Z = W'(x - m) of every row."""
+        """Project rows: z = W'(x - m)."""
         components = self.projection.components
         z: Array = X @ components.T - components @ self.means[0]
         return z
@@ -131,6 +133,11 @@ def ridge_of(total_variance: float, regularization: float) -> float:
         raise ValueError(
             "all rows of X are equal (total variance 0); at least two different rows are needed"
         )
+    if total_variance < SMALLEST_VARIANCE:
+        raise ValueError(
+            f"the squares of X vanish, its spread is {np.sqrt(total_variance):.1g} and must be at "
+            "least 1e-140; divide X by its scale first"
+        )
     return regularization * total_variance
 
 
@@ -143,14 +150,26 @@ def group_means(X: Any, groups: NDArray[np.intp], counts: Array, weights: Array 
     return dense
 
 
+def require_apart(means: Array, total_variance: float) -> None:
+    """Refuse subclass means that all equal the positive mean but for rounding."""
+    delta = means[1:] - means[0]
+    if np.einsum("ij,ij->i", delta, delta).max() <= linalg.SAME_POINT**2 * total_variance:
+        raise nothing_apart()
+
+
+def nothing_apart() -> ValueError:
+    """Make the error for a criterion that is zero in every direction."""
+    return ValueError(
+        "every subclass mean equals the positive mean, so no direction tells them apart; raise "
+        "n_subclasses or give subclass_labels"
+    )
+
+
 def choose(projection: Projection, n_components: int | None, most: int) -> Projection:
     """Keep the asked number of components, or as many as there are; `rank` becomes the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
-        raise ValueError(
-            "every subclass mean equals the positive mean, so no direction tells them apart; "
-            "raise n_subclasses or give subclass_labels"
-        )
+        raise nothing_apart()
     return replace(projection.leading(min(n_components or bound, bound)), rank=bound)
 
 
@@ -161,6 +180,7 @@ def _solve(
     regularization: float,
     n_components: int | None,
 ) -> Projection:
+    require_apart(scatter.means, scatter.total_variance)
     try:
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
     except SingularMatrixError as error:
@@ -236,16 +256,22 @@ def _in_row_span(X: NDArray[np.floating]) -> tuple[Array, Array, Array]:
 
 
 def _out_of_row_span(subspace: Subspace, origin: Array, basis: Array) -> Subspace:
-    turned = linalg.fix_signs(subspace.projection.components @ basis)
-    # Turning back may flip signs again; the statistics in the subspace must follow.
-    signs = np.sign(np.einsum("ij,ij->i", turned, subspace.projection.components @ basis))
+    components = subspace.projection.components @ basis
+    projection = replace(subspace.projection, components=components)
+    means = subspace.means @ basis + origin
+    return _signed(replace(subspace, means=means, projection=projection))
+
+
+def _signed(subspace: Subspace) -> Subspace:
+    """Fix the signs of the components, and with them everything expressed in those axes."""
+    signs = linalg.row_signs(subspace.projection.components)
     left = subspace.left
     if left is not None:
         left = replace(left, coordinates=left.coordinates * signs, residuals=left.residuals * signs)
+    components = subspace.projection.components * signs[:, None]
     return replace(
         subspace,
-        means=subspace.means @ basis + origin,
-        projection=replace(subspace.projection, components=turned),
+        projection=replace(subspace.projection, components=components),
         projected=subspace.projected.project(np.diag(signs)),
         left=left,
     )
@@ -266,47 +292,25 @@ def _dual(
     rows = X - grand
     if weights is not None:
         rows *= np.sqrt(weights)[:, None]
-    gram = rows @ rows.T
+    with np.errstate(over="ignore", invalid="ignore"):  # which the trace shows
+        gram = rows @ rows.T
     trace, total = float(np.trace(gram)), counts.sum()
     ridge = ridge_of(trace / total, regularization)
+    require_apart(means, trace / total)
+    if ridge <= linalg.PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
+        raise singular_scatter(X.shape[1], regularization)
     # Centring leaves a null vector that costs digits at a small ridge. The statistics know no
     # origin, so a constant feature, which takes it away, changes nothing else.
     constant = 1.0 if weights is None else np.sqrt(np.outer(weights, weights))
     gram += trace / len(X) / total * constant
     try:
-        factor = linalg.cholesky(gram, ridge)
+        factor = linalg.cholesky_in_place(gram, ridge)
     except SingularMatrixError as error:
         raise singular_scatter(X.shape[1], regularization) from error
-    solution = dual.solve(factor, groups, counts, ridge, weights)
-    values, rotation = dual.rotation(solution.gram, len(X))
-    components = rotation.T @ (solution.alpha.T @ rows)
-    signs = np.sign(np.einsum("ij,ij->i", linalg.fix_signs(components), components))
-    projection = Projection(components * signs[:, None], values, len(values))
-    projection = choose(projection, n_components, len(counts) - 1)
-    rotation = (rotation * signs)[:, : len(projection.components)]
-    projected = GroupScatter.from_samples(
-        solution.coordinates @ rotation, groups, len(counts), weights
-    )
-    left = None
-    if leave_one_out:
-        diagonal = dual.inverse_diagonal(factor)
-        leverage, gap = dual.leverages(solution, diagonal, groups, counts, ridge, weights)
-        alone = loo.group_sizes(groups, len(counts))[groups] == 1
-        left = loo.LeftOut(
-            *loo.left_out(
-                solution.residuals,
-                leverage,
-                gap,
-                solution.gram,
-                rotation,
-                groups,
-                counts,
-                alone,
-                weights,
-            ),
-            alone,
-        )
-    return Subspace(means, projection, projected, ridge, left)
+    found = dual.fit(factor, groups, ridge, weights, n_components, leave_one_out)
+    components = found.coefficients.T @ (X - grand)
+    projection = Projection(components, found.eigenvalues, found.rank)
+    return _signed(Subspace(means, projection, found.projected, ridge, found.left))
 
 
 def _iterative(
@@ -317,13 +321,18 @@ def _iterative(
     n_components: int | None,
 ) -> Subspace:
     """Sparse or very wide rows: products with X only."""
+    origin: Any = 0.0
+    if not sparse.issparse(X):
+        # Far from zero, dense rows would lose digits in every product.
+        origin = X.mean(axis=0, dtype=np.float64)
+        X = X - origin
     counts = np.bincount(groups, weights).astype(np.float64)
     means = group_means(X, groups, counts, weights)
     grand = counts @ means / counts.sum()
     weight = np.ones(len(groups)) if weights is None else weights
-    squares = np.asarray((X.multiply(X) if sparse.issparse(X) else X**2).sum(axis=1)).ravel()
-    # Squares about zero: a sparse matrix has its mass there, so little is lost in the difference.
-    ridge = ridge_of(float(weight @ squares / counts.sum() - grand @ grand), regularization)
+    variance = _mean_square(X, grand, weight)
+    ridge = ridge_of(variance, regularization)
+    require_apart(means, variance)
     try:
         projection = solvers.lsqr(X, groups, counts, means, ridge, weights)
     except SingularMatrixError as error:
@@ -332,7 +341,21 @@ def _iterative(
     components = projection.components
     z = X @ components.T - components @ means[0]
     projected = GroupScatter.from_samples(z, groups, len(counts), weights)
-    return Subspace(means, projection, projected, ridge)
+    return Subspace(means + origin, projection, projected, ridge)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _mean_square(X: Any, origin: Array, weight: Array) -> float:
+    """Mean squared distance of rows from `origin`, as a sum of squares: no digits cancel."""
+    if not sparse.issparse(X):
+        return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
+    stored = X.tocoo()
+    if not X.has_canonical_format:
+        stored.sum_duplicates()
+    mass = weight[stored.row]
+    zeros = weight.sum() - np.bincount(stored.col, mass, minlength=X.shape[1])
+    squares = (stored.data - origin[stored.col]) ** 2
+    return float((mass @ squares + zeros @ origin**2) / weight.sum())
 
 
 def _with_density(
@@ -342,36 +365,55 @@ def _with_density(
     groups: NDArray[np.intp] | None = None,
     weights: Array | None = None,
 ) -> Model:
-    """Estimate the densities of a PCSDA subspace and score the left-out rows."""
-    projected, components = subspace.projected, subspace.projection.components
-    ridged = projected.intra + subspace.ridge * (components @ components.T)
-    if subspace.left is None or groups is None:
+    components = subspace.projection.components
+    ridged = subspace.projected.intra + subspace.ridge * (components @ components.T)
+    density, scores = estimate(
+        subspace.projected, ridged, subspace.left, groups, weights, negatives, shrinkage
+    )
+    return Model(subspace.projected.counts, subspace.means, subspace.projection, density, scores)
+
+
+def estimate(
+    projected: GroupScatter,
+    ridged: Array,
+    left: loo.LeftOut | None,
+    groups: NDArray[np.intp] | None,
+    weights: Array | None,
+    negatives: str,
+    shrinkage: float | None,
+) -> tuple[Density, Array | None]:
+    """Estimate the densities of a PCSDA subspace and score the left-out rows.
+
+    `ridged` is ``W'(S_I + eps I)W``: the pooled scatter that resubstituted covariances are shrunk
+    toward, and a floor for left-out ones.
+    """
+    if left is None or groups is None:
         total = projected.counts.sum()
         moments = Moments(projected, ridged / total, projected.n_positive, projected.within_freedom)
-        return _finish(subspace, moments, negatives, shrinkage)
-    seen, n_positive, n_within = subspace.left.scatter(projected, groups, weights)
+        return _fit_density(projected, moments, negatives, shrinkage), None
+    seen, n_positive, n_within = left.scatter(projected, groups, weights)
     # Where rows are alone in every group nothing is seen, and the floor alone is left.
     total = max(n_positive + n_within, 1.0)
     target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
-    model = _finish(subspace, Moments(seen, target, n_positive, n_within), negatives, shrinkage)
+    moments = Moments(seen, target, n_positive, n_within)
+    density = _fit_density(projected, moments, negatives, shrinkage)
     if n_positive == 0 or (projected.n_subclasses == 1 and n_within == 0):
-        return model  # one positive, or one negative: leaving it out leaves no class
-    scores = loo.scores(model.density, subspace.left, groups, projected.counts, weights)
-    return replace(model, left_out=scores)
+        return density, None  # one positive, or one negative: leaving it out leaves no class
+    return density, loo.scores(density, left, groups, projected.counts, weights)
 
 
-def _finish(subspace: Subspace, moments: Moments, negatives: str, shrinkage: float | None) -> Model:
-    width = len(subspace.projection.components)
+def _fit_density(
+    projected: GroupScatter, moments: Moments, negatives: str, shrinkage: float | None
+) -> Density:
+    width = projected.means.shape[1]
     nu = width / 2 if shrinkage is None else shrinkage
     try:
-        density = densities.fit_density(moments, negatives=negatives, shrinkage=nu)
+        return densities.fit_density(moments, negatives=negatives, shrinkage=nu)
     except SingularMatrixError as error:
         raise ValueError(
-            f"{error}: {subspace.projected.n_positive:g} positives and "
-            f"{subspace.projected.n_negative:g} negatives do not fill n_components={width} axes; "
-            "lower n_components or set shrinkage='auto'"
+            f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
+            f"do not fill n_components={width} axes; lower n_components or set shrinkage='auto'"
         ) from error
-    return Model(subspace.projected.counts, subspace.means, subspace.projection, density)
 
 
 def fit_csda(
@@ -448,7 +490,6 @@ def _csda_density(subspace: Subspace, shrinkage: float | None) -> Model:
     projected, components = subspace.projected, subspace.projection.components
     ridged = projected.positive + subspace.ridge * (components @ components.T)
     n_positive = projected.n_positive
-    model = _finish(
-        subspace, Moments(projected, ridged / n_positive, n_positive, 0.0), "marginal", shrinkage
-    )
-    return replace(model, density=replace(model.density, within=None))
+    moments = Moments(projected, ridged / n_positive, n_positive, 0.0)
+    density = replace(_fit_density(projected, moments, "marginal", shrinkage), within=None)
+    return Model(projected.counts, subspace.means, subspace.projection, density)

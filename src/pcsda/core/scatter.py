@@ -59,6 +59,7 @@ class GroupScatter:
 
         return reduce(cls.merge, linalg.over_rows(collect, len(groups), X.shape[1]))
 
+    @np.errstate(over="ignore", invalid="ignore")
     def merge(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics of both sets of samples together.
 
@@ -105,6 +106,7 @@ class GroupScatter:
         return shifted
 
     @property
+    @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
         """trace(S_T) / N, the mean squared distance from the grand mean."""
         shares = self.counts / self.counts.sum()
@@ -131,12 +133,12 @@ class GroupScatter:
 
     @property
     def phi_p(self) -> Array:
-        """Eq. (Phi_p)."""
+        """Covariance of eq. (Phi_p)."""
         return self.positive / self.n_positive
 
     @property
     def phi_w(self) -> Array:
-        """Eq. (Phi_w); zero by definition when every negative is a subclass of its own."""
+        """Covariance of eq. (Phi_w); zero by definition when all subclasses are single samples."""
         freedom = self.within_freedom
         return self.within / freedom if freedom > 0 else np.zeros_like(self.within)
 
@@ -147,12 +149,12 @@ class GroupScatter:
 
     @property
     def phi_n(self) -> Array:
-        """Eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
+        """Covariance of eq. (Phi_n2), with the mean subclass size for M; may be indefinite."""
         return self.phi_o - self.phi_w
 
     @property
     def phi_o(self) -> Array:
-        """Eq. (Phi_o)."""
+        """Covariance of eq. (Phi_o)."""
         return self.between / self.n_subclasses + self.within / self.n_negative
 
     def project(self, components: Array) -> GroupScatter:
@@ -165,6 +167,8 @@ class GroupScatter:
         )
 
 
+# Squares that overflow are no surprise here: the total variance shows them, and is looked at.
+@np.errstate(over="ignore", invalid="ignore")
 def _collect(
     X: NDArray[np.floating],
     order: NDArray[np.intp],

@@ -179,12 +179,14 @@ def lsqr(
     )
     targets = label_targets(counts)[groups] * root[:, None]
     limit = 20 * min(n_samples, width) + 100
-    span = np.column_stack(
-        [
-            lsmr(operator, column, np.sqrt(ridge), tolerance, tolerance, conlim=0, maxiter=limit)[0]
-            for column in targets.T
-        ]
-    )
+    # LSMR has absolute thresholds, so it gets a problem of size one.
+    size = float(np.linalg.norm(operator.rmatmat(targets))) or 1.0
+    unit, damp = operator * (1 / size), np.sqrt(ridge) / size
+    solutions = [
+        lsmr(unit, column, damp, tolerance, tolerance, conlim=0, maxiter=limit)[0]
+        for column in targets.T
+    ]
+    span = np.column_stack(solutions) / size
     projected = GroupScatter.from_samples(X @ span - origin @ span, groups, len(counts), weights)
     denominator = projected.intra + ridge * (span.T @ span)
     return _rayleigh_ritz(span, projected.between, denominator)

@@ -1,0 +1,28 @@
+"""A progress bar for long work: on a terminal only, and never in the way of output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def progress(items: Iterable[Item], label: str, *, enabled: bool) -> Iterator[Item]:
+    """Yield the items, drawing on standard error how far along they are and what time is left.
+
+    Nothing is drawn where `enabled` is false or standard error is not a terminal.
+    """
+    if not (enabled and isinstance(items, Sized) and len(items) and sys.stderr.isatty()):
+        yield from items
+        return
+    begin, total = time.monotonic(), len(items)
+    for done, item in enumerate(items, start=1):
+        yield item
+        left = (time.monotonic() - begin) / done * (total - done)
+        filled = 24 * done // total
+        bar = "#" * filled + "." * (24 - filled)
+        print(f"\r{label} [{bar}] {done}/{total}, {left:.0f} s left ", end="", file=sys.stderr)
+    print(file=sys.stderr)
