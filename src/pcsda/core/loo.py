@@ -48,13 +48,17 @@ class LeftOut:
 
         Also returns how many positives and how many negatives (total weight) contributed.
         """
-        weight = np.ones(len(groups)) if weights is None else weights
-        weight = np.where(self.alone, 0.0, weight)
-        scaled = self.residuals * np.sqrt(weight)[:, None]
-        first, rest = scaled[groups == 0], scaled[groups > 0]
-        totals = np.bincount(np.minimum(groups, 1), weight, minlength=2)
-        left_out = replace(projected, positive=first.T @ first, within=rest.T @ rest)
-        return left_out, float(totals[0]), float(totals[1])
+        weight = np.where(self.alone, 0.0, 1.0 if weights is None else weights)
+        scatters: list[Array] = []
+        totals: list[float] = []
+        for rows in (np.flatnonzero(groups == 0), np.flatnonzero(groups)):
+            part = self.residuals[rows]  # zero where a row is alone
+            if weights is not None:
+                part *= np.sqrt(weight[rows])[:, None]
+            scatters.append(part.T @ part)
+            totals.append(float(weight[rows].sum()))
+        left_out = replace(projected, positive=scatters[0], within=scatters[1])
+        return left_out, totals[0], totals[1]
 
 
 def alone_rows(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> NDArray[np.bool_]:
@@ -94,29 +98,25 @@ def left_out(
     weight = np.ones(len(groups)) if weights is None else weights
     rest = np.where(alone, 1.0, total - weight)  # any number will do for rows that are alone
     gap = np.where(alone, 1.0, gap)
-    scale = total / rest
-    pull = weight / rest  # c
-    negative = np.flatnonzero(groups)
-    own = groups[negative] - 1
-    # Positive rows: y = W_g/(W_g - w) (a + c h 1) / gap; their residual is the same vector.
-    stretched = residuals * (scale / gap)[:, None]
-    shifted = scale * pull * leverage / gap
-    y = stretched + shifted[:, None]
-    rho = y.copy()
-    # Negative rows: y = a + G_k + f a s / gap, then y_k -= c s / gap, with s = h + a_k.
-    s = leverage[negative] + residuals[negative, own]
-    lifted = 1 + weight[negative] * scale[negative] * s / gap[negative]
-    y[negative] = residuals[negative] * lifted[:, None] + gram[own]
-    y[negative, own] -= pull[negative] * s / gap[negative]
-    rho[negative] = stretched[negative]
-    rho[negative, own] -= shifted[negative]
+    scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
+    negative = groups > 0
+    own = np.where(negative, residuals[np.arange(len(groups)), np.maximum(groups, 1) - 1], 0.0)
+    # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
+    turned = residuals @ rotation
+    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation])[groups]
+    axes = np.vstack([-rotation.sum(axis=0), rotation])[groups]
+    stretch = scale / gap
+    shift = stretch * pull * leverage
+    residual = turned * stretch[:, None] - shift[:, None] * axes
+    reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
+    lift = np.where(negative, 1 + total * reach, stretch)
+    reach = np.where(negative, reach, shift)
+    coordinate = turned * lift[:, None] - reach[:, None] * axes + centres
     lonely = np.flatnonzero(alone)
-    rho[lonely] = 0.0
-    y[lonely] = 0.0
-    lonely = lonely[groups[lonely] > 0]
-    y[lonely] = gram[groups[lonely] - 1]
-    y[lonely, groups[lonely] - 1] = 0.0
-    return y @ rotation, rho @ rotation
+    residual[lonely] = 0.0
+    itself = np.diag(gram)[np.maximum(groups[lonely], 1) - 1] * negative[lonely]
+    coordinate[lonely] = centres[lonely] - itself[:, None] * axes[lonely]
+    return coordinate, residual
 
 
 def primal(
