@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
 from . import linalg, loo
-from .linalg import Array, SingularMatrixError
+from .linalg import Array
 from .scatter import GroupScatter
+from .solvers import no_direction
 
 
 @dataclass(frozen=True)
-class DualSolution:
-    """One partition solved in dual form, before any rotation or choice of d.
+class Solution:
+    """One partition solved, before any rotation or choice of d.
 
     Attributes
     ----------
-    alpha : array of shape (N, K)
-        ``A Delta' = Phi' alpha`` with ``A = (S_I + eps I)^-1``.
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     coordinates : array of shape (N, K)
@@ -34,15 +33,27 @@ class DualSolution:
         ``a_i = Delta A r_i``, r_i the row minus the mean of its group.
     origin : array of shape (K,)
         ``Delta A m``, m the positive mean.
+    """
+
+    gram: Array
+    coordinates: Array
+    residuals: Array
+    origin: Array
+
+
+@dataclass(frozen=True)
+class DualSolution(Solution):
+    """One partition solved in dual form.
+
+    Attributes
+    ----------
+    alpha : array of shape (N, K)
+        ``A Delta' = Phi' alpha`` with ``A = (S_I + eps I)^-1``.
     solved, inner : arrays of shape (N, K + 1) and (K + 1, K + 1)
         ``Y = (Kx + eps I)^-1 E`` and the Cholesky factor of ``E'Y``.
     """
 
     alpha: Array
-    gram: Array
-    coordinates: Array
-    residuals: Array
-    origin: Array
     solved: Array
     inner: Array
 
@@ -69,8 +80,20 @@ def solve(
     """
     unit = indicators(groups, counts, weights)
     half = linalg.lower_solve(factor, unit)
-    inner = half.T @ half  # E' Y
-    solved = linalg.lower_solve(factor, half, transposed=True)  # Y
+    solved = linalg.lower_solve(factor, half, transposed=True)
+    return combine(solved, half.T @ half, groups, counts, ridge, weights)
+
+
+def combine(
+    solved: Array,
+    inner: Array,
+    groups: NDArray[np.intp],
+    counts: Array,
+    ridge: float,
+    weights: Array | None = None,
+) -> DualSolution:
+    """Solve one partition from ``Y = (Kx + eps I)^-1 E`` and ``E'Y`` alone, in O(N K^2)."""
+    unit = indicators(groups, counts, weights)
     contrast = np.vstack(
         [np.full((1, len(counts) - 1), -1 / np.sqrt(counts[0])), np.diag(1 / np.sqrt(counts[1:]))]
     )
@@ -86,7 +109,7 @@ def solve(
     centres = (weighted / ridge - contrast) / np.sqrt(counts)[:, None]
     coordinates = residuals + (centres - centres[0])[groups]
     gram = (gram + gram.T) / 2
-    return DualSolution(alpha, gram, coordinates, residuals, centres[0], solved, inner_factor)
+    return DualSolution(gram, coordinates, residuals, centres[0], alpha, solved, inner_factor)
 
 
 def rotation(gram: Array, size: int) -> tuple[Array, Array]:
@@ -94,7 +117,7 @@ def rotation(gram: Array, size: int) -> tuple[Array, Array]:
     values, vectors = linalg.eigh_descending(gram)
     rank = linalg.numerical_rank(values, size)
     if rank == 0:
-        raise SingularMatrixError("no direction separates the subclass means")
+        raise no_direction()
     return values[:rank], vectors[:, :rank] / np.sqrt(values[:rank])
 
 
@@ -177,37 +200,43 @@ def fit(
     """
     counts = np.bincount(groups, weights).astype(np.float64)
     solution = solve(factor, groups, counts, ridge, weights)
+    apart = None
+    if leave_one_out:
+        diagonal = inverse_diagonal(factor)
+        apart = leverages(solution, diagonal, groups, counts, ridge, weights)
+    root = np.ones((len(groups), 1)) if weights is None else np.sqrt(weights)[:, None]
+    return assemble(solution, root * solution.alpha, apart, groups, counts, weights, n_components)
+
+
+def assemble(
+    solution: Solution,
+    directions: Array,
+    apart: tuple[Array, Array] | None,
+    groups: NDArray[np.intp],
+    counts: Array,
+    weights: Array | None,
+    n_components: int | None,
+) -> DualSubspace:
+    """Rotate a solved partition to its components and leave out its rows.
+
+    `directions` are the columns of ``A Delta'``, on whatever rows are multiplied with later;
+    `apart` holds leverages and gaps, or None where nothing is to be left out.
+    """
     values, turn = rotation(solution.gram, len(groups))
     rank = len(values)
     d = min(n_components or rank, rank)
     values, turn = values[:d], turn[:, :d]
-    root = np.ones((len(groups), 1)) if weights is None else np.sqrt(weights)[:, None]
-    turn = turn * linalg.row_signs((root * (solution.alpha @ turn)).T)
-    z = solution.coordinates @ turn
+    turn = turn * linalg.row_signs((directions @ turn).T)
     left = None
-    if leave_one_out:
-        diagonal = inverse_diagonal(factor)
-        leverage, gap = leverages(solution, diagonal, groups, counts, ridge, weights)
+    if apart is not None:
         alone = loo.alone_rows(groups, counts, weights)
-        left = loo.LeftOut(
-            *loo.left_out(
-                solution.residuals,
-                leverage,
-                gap,
-                solution.gram,
-                turn,
-                groups,
-                counts,
-                alone,
-                weights,
-            ),
-            alone,
-        )
+        rows = (solution.residuals, *apart, solution.gram, turn)
+        left = loo.LeftOut(*loo.left_out(*rows, groups, counts, alone, weights), alone)
     return DualSubspace(
-        root * (solution.alpha @ turn),
+        directions @ turn,
         solution.origin @ turn,
         values,
         rank,
-        GroupScatter.from_samples(z, groups, len(counts), weights),
+        GroupScatter.from_samples(solution.coordinates @ turn, groups, len(counts), weights),
         left,
     )

@@ -157,7 +157,7 @@ def primal(
             a = rows @ solved
             leverage = linalg.whitened_square_norms(rows, inverse)
             weight = None if weights is None else weights[chosen]
-            gap = 1 - _inflation(scatter.counts[own], weight) * leverage
+            gap = 1 - inflation(scatter.counts[own], weight) * leverage
             coordinates[chosen], residuals[chosen] = left_out(
                 a, leverage, gap, gram, rotation, own, scatter.counts, alone[chosen], weight
             )
@@ -282,7 +282,7 @@ def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:
         rows[start:stop] -= means[groups[start]]
 
 
-def _inflation(total: Array, weight: Array | None) -> Array:
+def inflation(total: Array, weight: Array | None) -> Array:
     """Return f = w W_g / (W_g - w); zero for a row that is alone, which nobody reads."""
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own

@@ -48,6 +48,14 @@ class Projection:
         )
 
 
+def no_direction() -> ValueError:
+    """Make the error for subclass means that all equal the positive mean."""
+    return ValueError(
+        "every subclass mean equals the positive mean, so no direction tells them apart; raise "
+        "n_subclasses or give subclass_labels"
+    )
+
+
 def _ordered(
     directions: Array, values: Array, size: int, factor: Array | None = None
 ) -> Projection:
