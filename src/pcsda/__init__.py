@@ -1,6 +1,7 @@
 """Tell one class from the rest of the world: class-specific discriminant analysis."""
 
 from . import datasets, metrics, plots
+from .bank import VerifierBank
 from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
@@ -14,6 +15,7 @@ __all__ = [
     "KernelCSDA",
     "KernelPCSDA",
     "NystroemMap",
+    "VerifierBank",
     "datasets",
     "metrics",
     "plots",

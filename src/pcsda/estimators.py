@@ -58,15 +58,18 @@ class _Linear(Verifier):
     def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
         """Fit on rows in memory with known groups."""
 
-    def _fit_groups(self, X: Any, groups: Any, weights: Any, seed: int) -> Self:
-        """Learn, calibrate and keep; rows of weight zero take no part."""
+    def _fit_groups(
+        self, X: Any, groups: Any, weights: Any, seed: int, learned: Model | None = None
+    ) -> Self:
+        """Learn (unless that is done), calibrate and keep; rows of weight zero take no part."""
         kept = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
         rows, labels, weight = X, groups, weights
         if not kept.all():
             labels = np.unique(groups[kept], return_inverse=True)[1]
             rows, weight = X[kept], weights[kept]
         self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
-        learned = self._learn(rows, labels, weight, seed)
+        if learned is None:
+            learned = self._learn(rows, labels, weight, seed)
         calibration = Calibration()
         if self.calibrate:
             self._say("calibrating")
@@ -300,11 +303,6 @@ class PCSDA(_Linear):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         validation.check_pcsda(self, ("kmeans", "samples"))
-        if self.solver == "lsqr" and self.balance == "resampled":
-            raise ValueError(
-                "solver='lsqr' does not take the dense draws of balance='resampled'; use "
-                "solver='auto' or balance='pooled'"
-            )
 
     def fit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,12 @@ from .calibration import Calibration, calibrate
 from .core import dual
 from .core import model as models
 from .core.density import Density
-from .core.linalg import SingularMatrixError, cholesky_in_place, triangular_inverse
+from .core.linalg import (
+    PIVOT_TOLERANCE,
+    SingularMatrixError,
+    cholesky_in_place,
+    triangular_inverse,
+)
 from .kernels import (
     BANDWIDTHS,
     BLOCK_BYTES,
@@ -28,7 +33,14 @@ from .kernels import (
     training_matrix,
 )
 from .maps import feature_factor
-from .partition import RESTARTS, kernel_kmeans, kernel_start, make_groups, settle_count
+from .partition import (
+    RESTARTS,
+    given_labels,
+    kernel_kmeans,
+    kernel_start,
+    make_groups,
+    settle_count,
+)
 from .progress import progress
 from .verifier import Verifier
 
@@ -63,6 +75,8 @@ class _KernelBased(Verifier):
     regularization: float
     calibrate: bool
     random_state: Any
+
+    _sparse = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -104,10 +118,12 @@ class _KernelBased(Verifier):
         self.classes_, _, positive = validation.check_labels(y, self.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        self.kernel_ = self._settled_kernel(X, positive, seed)
+        if subclass_labels is not None:
+            given_labels(subclass_labels, positive)  # refuses what rows left out would hide
         kept = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
         check_memory(len(kept), self._n_matrices)
         rows = self._rows(X, kept, kept)
+        self.kernel_ = self._settled_kernel(rows, positive[kept], seed)
         weight = None if weights is None else weights[kept]
         self._say(f"kernel matrix of {len(kept)} rows")
         matrix = training_matrix(self.kernel_, rows, self.verbose)
@@ -152,7 +168,9 @@ class _KernelBased(Verifier):
         )
         used = np.flatnonzero(np.any(learned.coefficients, axis=1))
         self.support_ = kept[used]
-        self.X_fit_ = None if self._is_precomputed else X[self.support_]
+        # All rows are needed as a rule; then they are shared, not copied.
+        rows = X if len(used) == len(X) else X[self.support_]
+        self.X_fit_ = None if self._is_precomputed else rows
         self.dual_coef_ = learned.coefficients[used]
         self.origin_ = learned.origin
         self.groups_ = np.full(len(X), -1, dtype=np.intp)
@@ -162,11 +180,16 @@ class _KernelBased(Verifier):
             self.loo_scores_[kept] = calibration(learned.left_out)
             rest = np.flatnonzero(self.groups_ < 0)
             if len(rest):
-                self.loo_scores_[rest] = self.log_likelihood_ratio(X[rest])
+                scores = self._log_ratio(self._coordinates(X[rest]))
+                self.loo_scores_[rest] = calibration(scores)
         return self
 
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
-        z = np.empty((len(X), self.n_components_), dtype=X.dtype)
+        return self._against(X, self.dual_coef_, self.origin_)
+
+    def _against(self, X: Any, coefficients: Array, origin: Array) -> NDArray[np.floating]:
+        """Multiply kernel values of the rows with coefficients, in blocks of bounded memory."""
+        z = np.empty((len(X), len(origin)), dtype=X.dtype)
         step = max(64, BLOCK_BYTES // (8 * len(self.support_)))
         for start in progress(range(0, len(X), step), "kernel rows", enabled=self.verbose):
             rows = X[start : start + step]
@@ -174,7 +197,7 @@ class _KernelBased(Verifier):
                 values = rows[:, self.support_].astype(np.float64, copy=False)
             else:
                 values = self.kernel_(rows, self.X_fit_)
-            z[start : start + step] = values @ self.dual_coef_ - self.origin_
+            z[start : start + step] = values @ coefficients - origin
         return z
 
 
@@ -210,6 +233,54 @@ def _on_features(learned: models.Model, pivots: Any, factor: Array, n_rows: int)
         projection.rank,
         learned.density,
         learned.left_out,
+    )
+
+
+def _ridge(matrix: Array, weights: Any, regularization: float) -> float:
+    """Ridge in feature space, refusing kernel values that do not tell rows apart."""
+    variance = dual.total_variance(matrix, weights)
+    largest = float(np.abs(matrix.diagonal()).max())
+    if variance < -1e-8 * largest:
+        raise not_definite(regularization)
+    if variance <= PIVOT_TOLERANCE * largest:
+        raise ValueError(
+            f"all rows of X are equal to the kernel: its values of up to {largest:.3g} do not "
+            "vary; take the mean off X first, change the kernel's parameters or give rows that "
+            "differ"
+        )
+    ridge = models.ridge_of(variance, regularization)
+    if ridge <= PIVOT_TOLERANCE * len(matrix) * largest:
+        raise _rounded(largest, variance, regularization)
+    return ridge
+
+
+def _rounded(largest: float, variance: float, regularization: float) -> ValueError:
+    return ValueError(
+        f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
+        f"are too coarse for regularization={regularization:g}; take the mean off X first, change "
+        "the kernel's parameters or raise regularization"
+    )
+
+
+def _exact_features(
+    matrix: Array, weights: Any, regularization: float
+) -> tuple[Array, NDArray[np.intp], Array]:
+    """Features of the rows of a kernel matrix, which is spent; their pivots and factor."""
+    ridge = _ridge(matrix, weights, regularization)
+    trace, largest = float(np.trace(matrix)), float(matrix.diagonal().max())
+    features, pivots, factor, _ = feature_factor(matrix, FEATURE_TOLERANCE)
+    # What was left out as rounding must not show beside the ridge.
+    if trace - np.einsum("ij,ij->", features, features) > 0.01 * ridge:
+        raise _rounded(largest, ridge / regularization, regularization)
+    return features, pivots, factor
+
+
+def not_definite(regularization: float) -> ValueError:
+    """Make the error for a kernel matrix that has no Cholesky factor."""
+    return ValueError(
+        f"the kernel matrix is not positive definite at regularization={regularization:g}; use a "
+        "positive definite kernel such as 'rbf', other kernel parameters, or a larger "
+        "regularization"
     )
 
 
@@ -387,7 +458,7 @@ density_, calibration_
     def _learn(self, matrix: Array, groups: Any, weights: Any, seed: int) -> KernelModel:
         leave_one_out = self.covariance == "leave-one-out"
         if not self._is_dual:
-            features, pivots, factor, _ = feature_factor(matrix, FEATURE_TOLERANCE)
+            features, pivots, factor = _exact_features(matrix, weights, self.regularization)
             learned = models.fit_pcsda(
                 features,
                 groups,
@@ -401,19 +472,20 @@ density_, calibration_
                 resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
             )
             return _on_features(learned, pivots, factor, len(groups))
-        ridge = models.ridge_of(dual.total_variance(matrix, weights), self.regularization)
+        ridge = _ridge(matrix, weights, self.regularization)
+        means = dual.move_origin(matrix, weights, ridge / self.regularization)
         if weights is not None:
             matrix *= np.sqrt(weights)[:, None]
             matrix *= np.sqrt(weights)
         try:
             factor = cholesky_in_place(matrix, ridge)
         except SingularMatrixError as error:
-            raise ValueError(
-                f"the kernel matrix is not positive definite at regularization="
-                f"{self.regularization:g}; use a positive definite kernel such as 'rbf', other "
-                "kernel parameters, or a larger regularization"
-            ) from error
+            raise not_definite(self.regularization) from error
         found = dual.fit(factor, groups, ridge, weights, self.n_components, leave_one_out)
+        found = replace(found, origin=found.origin + means @ found.coefficients)
+        return self._model_of(found, groups, weights)
+
+    def _model_of(self, found: dual.DualSubspace, groups: Any, weights: Any) -> KernelModel:
         density, left_out = models.estimate(
             found.projected,
             np.eye(len(found.eigenvalues)),
@@ -510,7 +582,7 @@ calibration_
         return (~positive).astype(np.intp)
 
     def _learn(self, matrix: Array, groups: Any, weights: Any, seed: int) -> KernelModel:
-        features, pivots, factor, _ = feature_factor(matrix, FEATURE_TOLERANCE)
+        features, pivots, factor = _exact_features(matrix, weights, self.regularization)
         learned = models.fit_csda(
             features,
             groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,14 +47,18 @@ class Kernel:
             return np.asarray(X, dtype=np.float64)
         X = np.asarray(X, dtype=np.float64)
         Y = np.asarray(Y, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
+            return np.asarray(self._values(X, Y), dtype=np.float64)
+
+    def _values(self, X: NDArray[np.float64], Y: NDArray[np.float64]) -> Any:
         if callable(self.metric):
-            values = pairwise_kernels(X, Y, metric=self.metric, **self.params)
-        elif self.metric == "rbf":
+            return pairwise_kernels(X, Y, metric=self.metric, **self.params)
+        if self.metric == "rbf":
             return _rbf(X, Y, self.gamma)
-        else:
-            given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
-            values = pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
-        return np.asarray(values, dtype=np.float64)
+        if self.metric == "chi2":
+            _require_non_negative(X)
+        given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
 def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[np.float64]:
@@ -68,6 +73,15 @@ def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[
     values -= gamma * np.einsum("ij,ij->i", Y, Y)
     np.minimum(values, 0, out=values)
     return np.exp(values, out=values)
+
+
+def _require_non_negative(X: NDArray[np.float64]) -> None:
+    smallest = X.min(initial=0.0)
+    if smallest < 0:
+        raise ValueError(
+            f"kernel='chi2' is for X of at least 0, its smallest entry is {smallest:.3g}; use "
+            "another kernel, such as 'rbf'"
+        )
 
 
 def bandwidth(
@@ -96,16 +110,17 @@ def bandwidth(
     if not isinstance(rule, str):
         return float(rule)
     if rule == "scale":
-        spread = float(np.var(X, dtype=np.float64))
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(np.var(X, dtype=np.float64))
         if spread <= 0:
             raise ValueError("gamma='scale' needs X to vary, its variance is 0; give a number")
-        return 1 / (X.shape[1] * spread)
+        return 1 / _finite(X.shape[1] * spread)
     if rule == "positive":
         if positive is None:
             raise ValueError("gamma='positive' needs y to know the positives; give y or use 'all'")
         value = _mean_distance(X[positive], metric, random_state)
         if value > 0:
-            return 1 / value
+            return 1 / _finite(value)
         warnings.warn(
             f"gamma='positive' has no distance to go by ({positive.sum()} positives, all equal); "
             "using gamma='all'",
@@ -115,9 +130,18 @@ def bandwidth(
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"
         raise ValueError(f"gamma='all' needs rows that differ, got {found}; give gamma a number")
-    return 1 / value
+    return 1 / _finite(value)
 
 
+def _finite(spread: float) -> float:
+    if not np.isfinite(spread):
+        raise ValueError(
+            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+        )
+    return spread
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def _mean_distance(X: Any, metric: Any, random_state: Any) -> float:
     """What gamma is one over: twice the squared mean distance, or the kernel's own distance."""
     rng = check_random_state(random_state)
@@ -131,8 +155,11 @@ def _mean_distance(X: Any, metric: Any, random_state: Any) -> float:
     if metric == "laplacian":
         return float(manhattan_distances(rows)[pairs].mean())
     if metric == "chi2":
+        _require_non_negative(rows)
         return float(-additive_chi2_kernel(rows)[pairs].mean())
     distances = euclidean_distances(rows)[pairs]
+    if not np.isfinite(distances).all():
+        return np.inf
     # Equal rows come out as the square root of rounding; that is no bandwidth.
     if distances.max() <= 1e-7 * np.sqrt(np.einsum("ij,ij->i", rows, rows).max()):
         return 0.0
@@ -163,6 +190,8 @@ def training_matrix(kernel: Kernel, X: Any, verbose: bool = False) -> NDArray[np
             "kernel values between all training rows"
         )
     matrix = kernel_matrix(kernel, X, verbose=verbose)
+    if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
+        raise _not_finite("the kernel matrix")
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")
     return matrix
@@ -171,7 +200,7 @@ def training_matrix(kernel: Kernel, X: Any, verbose: bool = False) -> NDArray[np
 def check_matrix(matrix: NDArray[np.float64], what: str) -> None:
     """Refuse a kernel matrix that is not finite or not symmetric."""
     if not np.isfinite(matrix).all():
-        raise ValueError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
+        raise _not_finite(what)
     scale = float(np.abs(matrix.diagonal()).max())
     worst = float(np.abs(matrix - matrix.T).max()) if len(matrix) <= 4096 else _asymmetry(matrix)
     if worst > 1e-8 * max(scale, 1e-300):
@@ -179,6 +208,10 @@ def check_matrix(matrix: NDArray[np.float64], what: str) -> None:
             f"{what} is not symmetric: entries differ by up to {worst:.3g} from their mirror "
             f"image, on a diagonal of up to {scale:.3g}; pass (K + K.T) / 2 if that is meant"
         )
+
+
+def _not_finite(what: str) -> ValueError:
+    return ValueError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
 
 
 def _asymmetry(matrix: NDArray[np.float64]) -> float:
@@ -197,7 +230,11 @@ def available_memory() -> int:
             table = dict(line.split(":", 1) for line in lines)
         return int(table["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
+        pass
+    try:
         return int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        return sys.maxsize
 
 
 def check_memory(n_rows: int, matrices: float) -> None:

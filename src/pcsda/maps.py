@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dtrmv
 from scipy.linalg.lapack import dpstrf
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
@@ -29,6 +30,7 @@ from .kernels import (
     check_memory,
     training_matrix,
 )
+from .partition import count_distinct
 from .progress import progress
 
 Array = NDArray[np.float64]
@@ -38,11 +40,12 @@ KMEANS_CANDIDATES = 20
 
 
 def pivoted_cholesky(
-    matrix: Array, floor: float
+    matrix: Array, floor: float, largest: float
 ) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
     """Factorise a positive semi-definite matrix, taking the largest remaining diagonal each time.
 
-    Stops where every remaining diagonal entry is at most `floor`. `matrix` is spent.
+    Stops where every remaining diagonal entry is at most `floor`. `matrix` is spent. Its rounding
+    is relative to `largest`.
 
     Returns
     -------
@@ -59,14 +62,29 @@ def pivoted_cholesky(
     packed, order, rank, _ = dpstrf(matrix.T, lower=1, tol=floor, overwrite_a=1)
     order = order.astype(np.intp) - 1
     factor = np.tril(packed[:, :rank])
-    # What remains of a semi-definite matrix has no negative diagonal.
-    left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
-    if left.min() < -1e-6 * diagonal.max():
+    if _is_indefinite(packed, diagonal, factor, order, 1e-6 * largest):
         raise ValueError(
             "the kernel matrix is not positive semi-definite; use a positive definite kernel such "
             "as 'rbf', or other kernel parameters"
         )
     return factor, order, order[:rank]
+
+
+def _is_indefinite(
+    packed: Array, diagonal: Array, factor: Array, order: NDArray[np.intp], slack: float
+) -> bool:
+    """Whether what the factor leaves of a matrix cannot be semi-definite.
+
+    Then no remaining diagonal entry is negative, and no entry of a product with signs is larger
+    than the Cauchy-Schwarz inequality allows. LAPACK kept the matrix above the diagonal.
+    """
+    left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
+    product = (diagonal * signs)[order] - factor @ (factor.T @ signs[order])
+    above = dtrmv(packed, signs, diag=1) + dtrmv(packed, signs, diag=1, trans=1) - 2 * signs
+    size = np.sqrt(np.maximum(left, 0.0))
+    allowed = size * size.sum() + slack
+    return bool(left.min() < -slack or np.any(np.abs(product + above[order]) > allowed))
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], Array, float]:
@@ -87,7 +105,7 @@ def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], 
             f"the kernel matrix has no positive diagonal entry (largest {largest:.3g}); a kernel "
             "must give k(x, x) > 0"
         )
-    factor, order, pivots = pivoted_cholesky(matrix, tol * largest)
+    factor, order, pivots = pivoted_cholesky(matrix, tol * largest, largest)
     features = np.empty_like(factor)
     features[order] = factor
     return features, pivots, np.ascontiguousarray(factor[: len(pivots)]), tol * largest
@@ -140,7 +158,13 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         result = np.empty((len(X), self.n_components_), dtype=X.dtype)
         step = max(64, BLOCK_BYTES // (8 * max(width, 1)))
         for start in progress(range(0, len(X), step), "features", enabled=self.verbose):
-            result[start : start + step] = features(X[start : start + step])
+            block = result[start : start + step]
+            with np.errstate(over="ignore", invalid="ignore"):
+                block[:] = features(X[start : start + step])
+            finite = np.isfinite(block).all(axis=1)
+            if not finite.all():
+                row = start + int(np.flatnonzero(~finite)[0])
+                raise ValueError(f"row {row} of X is too large to map; bring X to the fitted scale")
         return result
 
 
@@ -311,8 +335,10 @@ class ExactKernelMap(_PivotMap):
         old = self._against_pivots(X) @ linalg.triangular_inverse(self.factor_).T
         matrix = training_matrix(self.kernel_, X, self.verbose)
         self.trace_ += float(np.trace(matrix))
+        largest = float(matrix.diagonal().max())
+        self.floor_ = max(self.floor_, self.tol * largest)
         matrix -= old @ old.T
-        factor, order, pivots = pivoted_cholesky(matrix, self.floor_)
+        factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
         if self._limit is not None:
             pivots = pivots[: max(self._limit - len(self.factor_), 0)]
         new = np.zeros((len(X), len(pivots)))
@@ -394,6 +420,7 @@ class NystroemMap(_PivotMap):
         X = self._check(X, reset=True)
         self.kernel_ = self._settled(X, y, KERNELS)
         rows = self._landmarks(X)
+        check_memory(len(rows), 3)
         matrix = training_matrix(self.kernel_, rows, self.verbose)
         self._start(matrix, rows, self.tol, self.n_components)
         self._finish()
@@ -421,6 +448,7 @@ class NystroemMap(_PivotMap):
         if self.landmarks == "pivoted":
             return sample
         # Landmarks need to be spread, not optimal: a few Lloyd steps do.
+        count = count_distinct(sample, count)
         means = KMeans(count, n_init=1, max_iter=20, random_state=rng).fit(sample)
         return means.cluster_centers_.astype(X.dtype, copy=False)
 
@@ -481,7 +509,10 @@ class FourierMap(_KernelMap):
         y : array-like of shape (n_samples,), optional
             Binary labels, for ``gamma="positive"`` only.
         """
+        if self.n_components is None:
+            raise ValueError("n_components=None must be a whole number of at least 1")
         validation.check_count("n_components", self.n_components, None)
+        validation.check_option("kernel", self.kernel, ("rbf", "laplacian"))
         if self.orthogonal and self.kernel != "rbf":
             raise ValueError(
                 f"orthogonal=True is for kernel='rbf', got kernel={self.kernel!r}; set "

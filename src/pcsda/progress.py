@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item], label: str, *, enabled: bool) -> Iterator[Item]:
+def progress(
+    items: Iterable[Item], label: str, *, enabled: bool, total: int | None = None
+) -> Iterator[Item]:
     """Yield the items, drawing on standard error how far along they are and what time is left.
 
-    Nothing is drawn where `enabled` is false or standard error is not a terminal.
+    Nothing is drawn where `enabled` is false or standard error is not a terminal. `total` is the
+    number of items where they do not know it themselves.
     """
-    if not (enabled and isinstance(items, Sized) and len(items) and sys.stderr.isatty()):
+    if not (enabled and sys.stderr.isatty()):
         yield from items
         return
-    begin, total = time.monotonic(), len(items)
+    begin = time.monotonic()
+    total = len(items) if total is None else total  # type: ignore[arg-type]
     for done, item in enumerate(items, start=1):
         yield item
         left = (time.monotonic() - begin) / done * (total - done)

@@ -174,5 +174,10 @@ def check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
     check_option("balance", estimator.balance, ("pooled", "resampled"))
     check_option("negatives", estimator.negatives, ("mixture", "marginal"))
     check_option("covariance", estimator.covariance, ("leave-one-out", "resubstitution"))
+    if estimator.solver == "lsqr" and estimator.balance == "resampled":
+        raise ValueError(
+            "solver='lsqr' does not take the dense draws of balance='resampled'; use "
+            "solver='auto' or balance='pooled'"
+        )
     if not hasattr(estimator.subclasses, "fit_predict"):
         check_option("subclasses", estimator.subclasses, subclasses)

@@ -42,6 +42,8 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     priors: Any
     pos_label: Any
     verbose: bool
+    # Sparse formats that prediction takes; False for none.
+    _sparse: Any = ("csr", "csc")
     # How many components there can be and what to do about it, for the error message.
     _bound: str
 
@@ -95,7 +97,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             self,
             X,
             reset=False,
-            accept_sparse=["csr", "csc"],
+            accept_sparse=self._sparse,
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
         )

@@ -112,10 +112,13 @@ def combine(
     return DualSolution(gram, coordinates, residuals, centres[0], alpha, solved, inner_factor)
 
 
-def rotation(gram: Array, size: int) -> tuple[Array, Array]:
-    """Eigenvalues and ``Q Lambda^(-1/2)`` of G, leading first, without those that are rounding."""
+def rotation(gram: Array, size: int, noise: float = 0.0) -> tuple[Array, Array]:
+    """Eigenvalues and ``Q Lambda^(-1/2)`` of G, leading first, without those that are rounding.
+
+    `noise` is the size up to which an eigenvalue may be the rounding of what G was made of.
+    """
     values, vectors = linalg.eigh_descending(gram)
-    rank = linalg.numerical_rank(values, size)
+    rank = linalg.numerical_rank(values[values > noise], size)
     if rank == 0:
         raise no_direction()
     return values[:rank], vectors[:, :rank] / np.sqrt(values[:rank])
@@ -186,6 +189,32 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
     return float(share @ matrix.diagonal() - share @ matrix @ share)
 
 
+def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array:
+    """Move the origin of feature space close to the mean of the rows, in place.
+
+    The statistics know no origin, and a part that all kernel values have in common would cost
+    their digits. A small constant feature stays, so that the matrix is regular. `variance` is
+    trace(S_T) / N; nothing is done where it is not small beside the kernel values.
+
+    Returns
+    -------
+    means : array of shape (N,)
+        What was taken off the kernel values with every row. Coefficients of a subspace sum to zero,
+        so ``coefficients' means`` is all that the move takes off the origin in it.
+    """
+    share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
+    if share @ matrix.diagonal() <= 10 * variance:
+        return np.zeros(len(matrix))
+    means: Array = matrix @ share
+    shift = share @ means + variance / len(matrix)
+    step = max(1, linalg.BLOCK_BYTES // (8 * len(matrix)))
+    for start in range(0, len(matrix), step):
+        block = matrix[start : start + step]
+        block -= means
+        block += (shift - means[start : start + step])[:, None]
+    return means
+
+
 def fit(
     factor: Array,
     groups: NDArray[np.intp],
@@ -200,12 +229,16 @@ def fit(
     """
     counts = np.bincount(groups, weights).astype(np.float64)
     solution = solve(factor, groups, counts, ridge, weights)
+    # Rounding in the factor acts as a feature of its own, which the ridge alone holds down.
+    trace = np.einsum("ij,ij->", factor, factor)
+    noise = np.finfo(np.float64).eps * trace / ridge * (1 / counts[1:] + 1 / counts[0]).max()
     apart = None
     if leave_one_out:
         diagonal = inverse_diagonal(factor)
         apart = leverages(solution, diagonal, groups, counts, ridge, weights)
     root = np.ones((len(groups), 1)) if weights is None else np.sqrt(weights)[:, None]
-    return assemble(solution, root * solution.alpha, apart, groups, counts, weights, n_components)
+    directions = root * solution.alpha
+    return assemble(solution, directions, apart, groups, counts, weights, n_components, noise)
 
 
 def assemble(
@@ -216,13 +249,15 @@ def assemble(
     counts: Array,
     weights: Array | None,
     n_components: int | None,
+    noise: float = 0.0,
 ) -> DualSubspace:
     """Rotate a solved partition to its components and leave out its rows.
 
     `directions` are the columns of ``A Delta'``, on whatever rows are multiplied with later;
-    `apart` holds leverages and gaps, or None where nothing is to be left out.
+    `apart` holds leverages and gaps, or None where nothing is to be left out; `noise` is as in
+    :func:`rotation`.
     """
-    values, turn = rotation(solution.gram, len(groups))
+    values, turn = rotation(solution.gram, len(groups), noise)
     rank = len(values)
     d = min(n_components or rank, rank)
     values, turn = values[:d], turn[:, :d]

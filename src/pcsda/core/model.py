@@ -17,7 +17,7 @@ from . import density as densities
 from . import dual, linalg, loo, solvers
 from .density import Density, Moments
 from .linalg import Array, SingularMatrixError
-from .scatter import GroupScatter
+from .scatter import GroupScatter, group_means
 from .solvers import Projection
 
 PCSDA_SOLVERS = {
@@ -102,7 +102,7 @@ def fit_pcsda(
         subspace = _primal(
             X, groups, weights, solver, regularization, n_components, leave_one_out, resample
         )
-    return _with_density(subspace, negatives, shrinkage, groups, weights)
+    return with_density(subspace, negatives, shrinkage, groups, weights)
 
 
 def fit_pcsda_scatter(
@@ -118,9 +118,7 @@ def fit_pcsda_scatter(
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = _solve(scatter, solver, ridge, regularization, n_components)
     projected = scatter.project(projection.components)
-    return _with_density(
-        Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage
-    )
+    return with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
@@ -141,35 +139,18 @@ def ridge_of(total_variance: float, regularization: float) -> float:
     return regularization * total_variance
 
 
-def group_means(X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
-    """Weighted mean of every group by one sparse product; X may be sparse."""
-    weight = np.ones(len(groups)) if weights is None else weights
-    rows = (weight / counts[groups], (groups, np.arange(len(groups))))
-    averages = sparse.csr_array(rows, shape=(len(counts), len(groups))) @ X
-    dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
-    return dense
-
-
 def require_apart(means: Array, total_variance: float) -> None:
     """Refuse subclass means that all equal the positive mean but for rounding."""
     delta = means[1:] - means[0]
     if np.einsum("ij,ij->i", delta, delta).max() <= linalg.SAME_POINT**2 * total_variance:
-        raise nothing_apart()
-
-
-def nothing_apart() -> ValueError:
-    """Make the error for a criterion that is zero in every direction."""
-    return ValueError(
-        "every subclass mean equals the positive mean, so no direction tells them apart; raise "
-        "n_subclasses or give subclass_labels"
-    )
+        raise solvers.no_direction()
 
 
 def choose(projection: Projection, n_components: int | None, most: int) -> Projection:
     """Keep the asked number of components, or as many as there are; `rank` becomes the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
-        raise nothing_apart()
+        raise solvers.no_direction()
     return replace(projection.leading(min(n_components or bound, bound)), rank=bound)
 
 
@@ -245,8 +226,10 @@ def resampled(
     labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
     redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
     means = np.vstack([scatter.means[:1], redrawn.means[1:]])
-    counts = np.concatenate([scatter.counts[:1], redrawn.counts[1:]])
-    return GroupScatter(counts, means, scatter.positive, redrawn.within)
+    # The draws stand for all negatives, also where N_n / K is not whole: priors do not change.
+    share = scatter.n_negative / scatter.n_subclasses
+    counts = np.append(scatter.counts[0], np.full(scatter.n_subclasses, share))
+    return GroupScatter(counts, means, scatter.positive, redrawn.within * (share / draws))
 
 
 def _in_row_span(X: NDArray[np.floating]) -> tuple[Array, Array, Array]:
@@ -259,10 +242,10 @@ def _out_of_row_span(subspace: Subspace, origin: Array, basis: Array) -> Subspac
     components = subspace.projection.components @ basis
     projection = replace(subspace.projection, components=components)
     means = subspace.means @ basis + origin
-    return _signed(replace(subspace, means=means, projection=projection))
+    return signed(replace(subspace, means=means, projection=projection))
 
 
-def _signed(subspace: Subspace) -> Subspace:
+def signed(subspace: Subspace) -> Subspace:
     """Fix the signs of the components, and with them everything expressed in those axes."""
     signs = linalg.row_signs(subspace.projection.components)
     left = subspace.left
@@ -292,17 +275,12 @@ def _dual(
     rows = X - grand
     if weights is not None:
         rows *= np.sqrt(weights)[:, None]
-    with np.errstate(over="ignore", invalid="ignore"):  # which the trace shows
-        gram = rows @ rows.T
-    trace, total = float(np.trace(gram)), counts.sum()
+    gram, trace = lifted_gram(rows, weights)
+    total = counts.sum()
     ridge = ridge_of(trace / total, regularization)
     require_apart(means, trace / total)
     if ridge <= linalg.PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
         raise singular_scatter(X.shape[1], regularization)
-    # Centring leaves a null vector that costs digits at a small ridge. The statistics know no
-    # origin, so a constant feature, which takes it away, changes nothing else.
-    constant = 1.0 if weights is None else np.sqrt(np.outer(weights, weights))
-    gram += trace / len(X) / total * constant
     try:
         factor = linalg.cholesky_in_place(gram, ridge)
     except SingularMatrixError as error:
@@ -310,7 +288,22 @@ def _dual(
     found = dual.fit(factor, groups, ridge, weights, n_components, leave_one_out)
     components = found.coefficients.T @ (X - grand)
     projection = Projection(components, found.eigenvalues, found.rank)
-    return _signed(Subspace(means, projection, found.projected, ridge, found.left))
+    return signed(Subspace(means, projection, found.projected, ridge, found.left))
+
+
+def lifted_gram(rows: Array, weights: Array | None) -> tuple[Array, float]:
+    """Gram matrix of centred rows (times the roots of the weights) and its trace.
+
+    Centring leaves a null vector that costs digits at a small ridge. The statistics know no
+    origin, so a constant feature, which takes it away, changes nothing else.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # which the trace shows
+        gram = rows @ rows.T
+    trace = float(np.trace(gram))
+    total = len(rows) if weights is None else weights.sum()
+    constant = 1.0 if weights is None else np.sqrt(np.outer(weights, weights))
+    gram += trace / len(rows) / total * constant
+    return gram, trace
 
 
 def _iterative(
@@ -358,13 +351,14 @@ def _mean_square(X: Any, origin: Array, weight: Array) -> float:
     return float((mass @ squares + zeros @ origin**2) / weight.sum())
 
 
-def _with_density(
+def with_density(
     subspace: Subspace,
     negatives: str,
     shrinkage: float | None,
     groups: NDArray[np.intp] | None = None,
     weights: Array | None = None,
 ) -> Model:
+    """Complete a PCSDA subspace to a model."""
     components = subspace.projection.components
     ridged = subspace.projected.intra + subspace.ridge * (components @ components.T)
     density, scores = estimate(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from . import linalg
 from .linalg import Array
@@ -239,3 +241,12 @@ def gather(X: NDArray[np.floating], chosen: NDArray[np.intp], buffer: Array) -> 
     else:
         rows[:] = X[chosen]
     return rows
+
+
+def group_means(X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
+    """Weighted mean of every group by one sparse product; X may be sparse."""
+    weight = np.ones(len(groups)) if weights is None else weights
+    rows = (weight / counts[groups], (groups, np.arange(len(groups))))
+    averages = sparse.csr_array(rows, shape=(len(counts), len(groups))) @ X
+    dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
+    return dense

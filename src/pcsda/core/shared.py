@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import linalg
-from .dual import Solution
+from . import dual, linalg
+from .dual import DualSubspace, Solution
 from .linalg import Array, SingularMatrixError
 from .loo import inflation
+from .scatter import group_means
 
 # Share of the total scatter that must remain within groups, in every direction, for the update to
 # keep half the digits. Below it a partition has to be factorised on its own.
@@ -136,3 +137,141 @@ def solve(
         directions=white.back @ (means.T @ mix),
         apart=(leverage, gap),
     )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The non-empty (class, cluster) cells of a data set.
+
+    The groups of every class are unions of cells, so whatever is linear in the rows is summed once
+    over the cells and then added up for each class.
+    """
+
+    of_class: NDArray[np.intp]
+    of_cluster: NDArray[np.intp]
+    counts: Array
+    rows: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, labels: NDArray[np.intp], clusters: NDArray[np.intp]) -> Cells:
+        """Number the cells of rows with class `labels` and `clusters`."""
+        pairs = np.stack([labels, clusters], axis=1)
+        found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+        return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
+
+    def partition(self, label: int) -> tuple[NDArray[np.intp], Array, Array]:
+        """Groups of the rows, counts, and membership (cells x groups) for one class.
+
+        Group 0 is the class itself; clusters that are empty without it are dropped.
+        """
+        own = self.of_class == label
+        remaining = np.unique(self.of_cluster[~own])
+        group = np.where(own, 0, np.searchsorted(remaining, self.of_cluster) + 1)
+        members = np.zeros((len(own), len(remaining) + 1))
+        members[np.arange(len(own)), group] = 1.0
+        return group[self.rows], self.counts @ members, members
+
+    def sums(self, values: Array) -> Array:
+        """Sum of the rows of `values` over each cell."""
+        return group_means(values, self.rows, np.ones(len(self.counts)), None)
+
+
+class PrimalShared:
+    """Solves any partition of rows that were whitened once; D at most N."""
+
+    def __init__(self, white: White, weights: Array | None = None) -> None:
+        self.white = white
+        self.weights = weights
+
+    def solve(
+        self, groups: NDArray[np.intp], n_components: int | None, leave_one_out: bool
+    ) -> DualSubspace:
+        """Solve one partition; the coefficients are the components as columns."""
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        means = group_means(self.white.rows, groups, counts, self.weights)
+        return self._subspace(means, groups, counts, n_components, leave_one_out)
+
+    def use(self, cells: Cells) -> None:
+        """Sum the rows over cells, for :meth:`solve_class`."""
+        self.cells = cells
+        self.sums = cells.sums(self.white.rows)
+
+    def solve_class(
+        self, label: int, n_components: int | None, leave_one_out: bool
+    ) -> tuple[DualSubspace, NDArray[np.intp]]:
+        """Solve one class of the cells without going through the rows again."""
+        groups, counts, members = self.cells.partition(label)
+        means = (members.T @ self.sums) / counts[:, None]
+        return self._subspace(means, groups, counts, n_components, leave_one_out), groups
+
+    def _subspace(
+        self,
+        means: Array,
+        groups: NDArray[np.intp],
+        counts: Array,
+        n_components: int | None,
+        leave_one_out: bool,
+    ) -> DualSubspace:
+        solved = solve(self.white, means, groups, counts, self.weights)
+        apart = solved.apart if leave_one_out else None
+        rest = (groups, counts, self.weights, n_components)
+        return dual.assemble(solved, solved.directions, apart, *rest)
+
+
+class DualShared:
+    """Solves any partition from one Cholesky factor of the Gram or kernel matrix.
+
+    `factor` is that of ``Kx + eps I`` (weighted by the roots of the weights); it is kept.
+    """
+
+    def __init__(
+        self, factor: Array, ridge: float, leave_one_out: bool, weights: Array | None = None
+    ) -> None:
+        self.factor = factor
+        self.ridge = ridge
+        self.weights = weights
+        # The inverse takes the place of a copy, so that the factor stays.
+        self.diagonal = dual.inverse_diagonal(factor.copy(order="F")) if leave_one_out else None
+
+    def solve(
+        self, groups: NDArray[np.intp], n_components: int | None, leave_one_out: bool
+    ) -> DualSubspace:
+        """Solve one partition; the coefficients are on kernel values with the rows."""
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        solved = dual.solve(self.factor, groups, counts, self.ridge, self.weights)
+        return self._subspace(solved, groups, counts, n_components, leave_one_out)
+
+    def use(self, cells: Cells) -> None:
+        """Solve for the indicators of the cells, for :meth:`solve_class`."""
+        self.cells = cells
+        indicators = np.zeros((len(cells.rows), len(cells.counts)))
+        indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
+        half = linalg.lower_solve(self.factor, indicators)
+        self.solved = linalg.lower_solve(self.factor, half, transposed=True)
+        self.overlaps = half.T @ half
+
+    def solve_class(
+        self, label: int, n_components: int | None, leave_one_out: bool
+    ) -> tuple[DualSubspace, NDArray[np.intp]]:
+        """Solve one class of the cells from the solutions for the cells."""
+        groups, counts, members = self.cells.partition(label)
+        unit = members / np.sqrt(counts)
+        solved = dual.combine(
+            self.solved @ unit, unit.T @ self.overlaps @ unit, groups, counts, self.ridge
+        )
+        return self._subspace(solved, groups, counts, n_components, leave_one_out), groups
+
+    def _subspace(
+        self,
+        solved: dual.DualSolution,
+        groups: NDArray[np.intp],
+        counts: Array,
+        n_components: int | None,
+        leave_one_out: bool,
+    ) -> DualSubspace:
+        apart = None
+        if leave_one_out and self.diagonal is not None:
+            apart = dual.leverages(solved, self.diagonal, groups, counts, self.ridge, self.weights)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        directions = root[:, None] * solved.alpha
+        return dual.assemble(solved, directions, apart, groups, counts, self.weights, n_components)

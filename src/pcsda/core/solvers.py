@@ -69,16 +69,27 @@ def _rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projec
 
     `numerator` and `denominator` are the two forms on that basis. Columns are scaled to one
     size first; those that depend on the others are left out.
+
+    Raises
+    ------
+    SingularMatrixError
+        When the denominator vanishes where the numerator does not.
     """
-    scale = np.sqrt(np.diag(denominator))
-    scale = np.where(scale > 0, scale, 1.0)
+    size = len(basis)
+    bottom = np.diag(denominator)
+    scale = np.sqrt(np.where(bottom > 0, bottom, 1.0))
     values, vectors = linalg.eigh_descending(denominator / np.outer(scale, scale))
-    kept = linalg.numerical_rank(values, len(basis))
-    if kept == 0:
+    kept = linalg.numerical_rank(values, size)
+    vectors = vectors / scale[:, None]
+    # A column that depends on the others is null in both forms.
+    dropped = np.einsum("ij,ij->j", vectors[:, kept:], numerator @ vectors[:, kept:])
+    singular = dropped > np.sqrt(linalg.RANK_TOLERANCE) * np.sum(np.diag(numerator) / scale**2)
+    rounding = bottom < linalg.RANK_TOLERANCE * size * np.diag(numerator)
+    if kept == 0 or np.any(singular) or np.any(rounding):
         raise SingularMatrixError("the denominator vanishes on the span of the solution")
-    white = vectors[:, :kept] / np.sqrt(values[:kept]) / scale[:, None]
+    white = vectors[:, :kept] / np.sqrt(values[:kept])
     ratio, rotation = linalg.eigh_descending(white.T @ numerator @ white)
-    return _ordered(basis @ (white @ rotation), ratio, len(basis))
+    return _ordered(basis @ (white @ rotation), ratio, size)
 
 
 def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
@@ -237,7 +248,7 @@ def csda_lowrank(
     top = np.einsum("ij,ij->j", directions, numerator @ directions)
     bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
     bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
-    if np.any(bottom <= 0):
+    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # of the whole, which is one
         raise SingularMatrixError("the denominator is not positive definite")
     return _ordered(directions / np.sqrt(bottom), top / bottom, size)
 
@@ -283,20 +294,24 @@ def csda_trace_ratio(
     eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
     monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D a step,
     usually five to ten. The eigenvalues are the quotients of the single components.
+
+    W stays where negatives spread about the positive mean, or positives about it: elsewhere all
+    samples coincide, and at so small a cost in the denominator such directions would be welcome.
     """
     size = scatter.means.shape[1]
-    numerator = scatter.out_of_class
-    denominator = scatter.positive + ridge * np.eye(size)
-    window = [size - n_components, size - 1]
+    spread, basis = linalg.eigh_descending(scatter.out_of_class + scatter.positive)
+    basis = basis[:, : linalg.numerical_rank(spread, size)]
+    numerator = basis.T @ scatter.out_of_class @ basis
+    denominator = basis.T @ scatter.positive @ basis + ridge * np.eye(basis.shape[1])
+    rank = linalg.numerical_rank(linalg.eigh_descending(numerator)[0], size)
+    if rank == 0:
+        return Projection(np.empty((0, size)), np.empty(0), 0)
+    window = [basis.shape[1] - min(n_components, rank), basis.shape[1] - 1]
     ratio = 0.0
-    rank = size
     for _ in range(max_iter):
-        values, vectors = scipy_linalg.eigh(
+        _, vectors = scipy_linalg.eigh(
             numerator - ratio * denominator, subset_by_index=window, check_finite=False
         )
-        if ratio == 0:  # the first step sees the spectrum of S_n itself
-            seen = linalg.numerical_rank(values[::-1], size)
-            rank = seen if seen < n_components else size
         top = np.einsum("ij,ij->j", vectors, numerator @ vectors)
         bottom = np.einsum("ij,ij->j", vectors, denominator @ vectors)
         if np.any(bottom <= 0):
@@ -306,4 +321,5 @@ def csda_trace_ratio(
             break
     quotients = top / bottom
     order = np.argsort(-quotients, kind="stable")
-    return Projection(linalg.fix_signs(vectors[:, order].T), quotients[order], rank)
+    directions = basis @ vectors[:, order]
+    return Projection(linalg.fix_signs(directions.T), quotients[order], rank)

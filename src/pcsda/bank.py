@@ -1,0 +1,498 @@
+"""A class-specific model for every label, on one factorisation."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import validation
+from .calibration import Calibration
+from .core import dual, linalg, shared
+from .core import model as models
+from .core.linalg import Array, SingularMatrixError
+from .core.scatter import group_means
+from .core.solvers import Projection
+from .estimators import PCSDA
+from .kernel_estimators import KernelPCSDA, not_definite
+from .kernels import SCALED_KERNELS, Kernel, bandwidth, check_memory, training_matrix
+from .partition import RESTARTS, kernel_kmeans, settle_count
+from .progress import progress
+
+
+class VerifierBank(ClassifierMixin, BaseEstimator):
+    """A verifier for every label, fitted on one factorisation of the data.
+
+    Parameters
+    ----------
+    estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
+        What each label's model is; None stands for ``PCSDA()``. PCSDA with its default solver, and
+        KernelPCSDA with a bandwidth common to all classes (`gamma` "all", "scale" or a number),
+        share one factorisation; everything else is fitted for each label on its own, in parallel.
+    subclasses : {"shared", "per-class"}, default="shared"
+        One clustering of all rows, of which each label's negatives keep their part, or a k-means
+        of its own for each label, started from the shared one.
+    n_jobs : int or None, default=None
+        Parallel jobs, as in joblib. The result does not depend on it.
+    verbose : bool, default=False
+        Draw a progress bar on a terminal.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    models_ : dict
+        The fitted estimator of each label; its positive class is True.
+    clusters_ : array of shape (n_samples,)
+        Shared cluster of each training row.
+    centroids_ : array of shape (n_clusters, n_features)
+        Their means, which enrolled rows are assigned by.
+    ridge_ : float
+        The absolute ridge, kept when labels are enrolled or removed.
+
+    Notes
+    -----
+    `enroll`, `remove` and `refresh` need no data from the caller: the bank keeps its training rows,
+    N x D numbers. Enrolling and removing whiten those rows anew, ``N D^2`` (kernel: one Cholesky
+    factor, ``N^3/3``, and the N x N kernel matrix for the time of the call), and fit one model.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import VerifierBank
+    >>> X, y = load_digits(return_X_y=True)
+    >>> bank = VerifierBank().fit(X[:900], y[:900])
+    >>> bank.log_likelihood_ratio(X[900:903]).shape
+    (3, 10)
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        subclasses: str = "shared",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.subclasses = subclasses
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: ArrayLike, *, subclass_labels: ArrayLike | None = None) -> Self:
+        """Fit a model for every label in y.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            At least two labels.
+        subclass_labels : array-like of shape (n_samples,), optional
+            Shared clusters of all rows; without it they are found by k-means.
+        """
+        validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
+            )
+        template = PCSDA() if self.estimator is None else self.estimator
+        self._seed = check_random_state(getattr(template, "random_state", None)).randint(2**31 - 1)
+        self._X, self._labels = X, labels
+        self.clusters_ = self._clusters(X, subclass_labels)
+        sizes = np.bincount(self.clusters_).astype(np.float64)
+        self.centroids_ = group_means(X, self.clusters_, sizes, None)
+        self.__dict__.pop("ridge_", None)
+        self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
+        return self
+
+    @property
+    def _template(self) -> Any:
+        return PCSDA() if self.estimator is None else self.estimator
+
+    @property
+    def _sharing(self) -> str | None:
+        """How models share a factorisation: "linear", "kernel" or not at all."""
+        template = self._template
+        pooled = getattr(template, "balance", None) == "pooled"
+        if not pooled or template.solver not in ("auto", "cholesky"):
+            return None
+        if isinstance(template.subclasses, str) and template.subclasses == "samples":
+            return None
+        if isinstance(template, PCSDA):
+            return "linear"
+        common = template.kernel not in SCALED_KERNELS or template.gamma != "positive"
+        rows = not (isinstance(template.kernel, str) and template.kernel == "precomputed")
+        return "kernel" if isinstance(template, KernelPCSDA) and common and rows else None
+
+    def _clusters(self, X: Any, given: Any) -> NDArray[np.intp]:
+        """Shared clusters of all rows."""
+        if given is not None:
+            if len(given) != len(X):
+                raise ValueError(
+                    f"subclass_labels has {len(given)} entries but X has {len(X)} rows"
+                )
+            return np.unique(given, return_inverse=True)[1]
+        template = self._template
+        found = getattr(template, "subclasses", "kmeans")
+        if not isinstance(found, str):
+            return np.unique(clone(found).fit_predict(X), return_inverse=True)[1]
+        count = settle_count(X, getattr(template, "n_subclasses", 1))
+        if count == 1:
+            return np.zeros(len(X), dtype=np.intp)
+        means = KMeans(count, n_init=RESTARTS, random_state=self._seed).fit(X)
+        return np.unique(means.labels_, return_inverse=True)[1]
+
+    def _fit_models(self, chosen: range | list[int] | None = None) -> list[Any]:
+        """Fit the models of the chosen labels, of all without a choice."""
+        chosen = range(len(self.classes_)) if chosen is None else chosen
+        sharing = self._sharing
+        fit = self._separate
+        threads = None
+        if sharing is not None:
+            source = _LinearSource(self) if sharing == "linear" else _KernelSource(self)
+            fit, threads = source.fit, "threads"
+        jobs = Parallel(n_jobs=self.n_jobs, prefer=threads, return_as="generator")(
+            delayed(fit)(label) for label in chosen
+        )
+        return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
+
+    def _separate(self, label: int) -> Any:
+        """Fit one label on its own."""
+        model = clone(self._template)
+        known = {}
+        if self.subclasses == "shared" and hasattr(model, "n_subclasses"):
+            known = {"subclass_labels": self.clusters_}
+        return model.fit(self._X, self._labels == label, **known)
+
+    def _own_groups(self, label: int, matrix: Array | None = None) -> NDArray[np.intp]:
+        """Groups of one label by a k-means of its own, started from the shared clusters."""
+        groups = np.zeros(len(self._labels), dtype=np.intp)
+        rows = np.flatnonzero(self._labels != label)
+        start = np.unique(self.clusters_[rows], return_inverse=True)[1]
+        if matrix is not None:
+            found = kernel_kmeans(matrix, rows, start)[0]
+        else:
+            sizes = np.bincount(start).astype(np.float64)
+            centroids = group_means(self._X[rows], start, sizes, None)
+            centroids = centroids.astype(self._X.dtype)
+            found = KMeans(len(sizes), init=centroids, n_init=1).fit(self._X[rows]).labels_
+        groups[rows] = np.unique(found, return_inverse=True)[1] + 1
+        return groups
+
+    def _scores(self, X: Any) -> tuple[Array, Any]:
+        """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        models_ = list(self.models_.values())
+        if self._sharing is None:
+            columns = [model.log_likelihood_ratio(X) for model in models_]
+            return np.column_stack(columns).astype(np.float64), X.dtype
+        z = _project_all(models_, X)
+        edges = np.cumsum([0] + [model.n_components_ for model in models_])
+        columns = [
+            model.calibration_(model._log_ratio(z[:, start:stop]))
+            for model, start, stop in zip(models_, edges[:-1], edges[1:], strict=True)
+        ]
+        return np.column_stack(columns), X.dtype
+
+    def log_likelihood_ratio(self, X: Any) -> NDArray[np.floating]:
+        """Log-likelihood ratio of every row for every label, shape (n_samples, n_classes)."""
+        scores, dtype = self._scores(X)
+        return scores.astype(dtype, copy=False)
+
+    def _odds(self, X: Any) -> tuple[Array, Any]:
+        scores, dtype = self._scores(X)
+        priors = np.array([model.class_prior_ for model in self.models_.values()])
+        return scores + np.log(priors[:, 1] / priors[:, 0]), dtype
+
+    def decision_function(self, X: Any) -> NDArray[np.floating]:
+        """Log posterior ratio of every label against the rest, shape (n_samples, n_classes).
+
+        With two labels it is that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
+        """
+        odds, dtype = self._odds(X)
+        odds = self._two(odds)
+        return odds.astype(dtype, copy=False)
+
+    @staticmethod
+    def _two(odds: Array) -> Array:
+        """Of two labels the second against the first; other numbers of labels as they are."""
+        return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Probabilities of the labels in a closed set: posteriors, normalised over the labels."""
+        odds, dtype = self._odds(X)
+        if odds.shape[1] == 2:
+            odds = self._two(odds)[:, None] * np.array([-1.0, 1.0])
+            return np.exp(log_expit(odds)).astype(dtype, copy=False)
+        logs = log_expit(odds)
+        logs -= logs.max(axis=1, keepdims=True)
+        chances = np.exp(logs)
+        return (chances / chances.sum(axis=1, keepdims=True)).astype(dtype, copy=False)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Label with the largest posterior ratio: identification in a closed set."""
+        odds, _ = self._odds(X)
+        return self.classes_[odds.argmax(axis=1)]
+
+    def identify(self, X: Any, threshold: float = 0.0, unknown: Any = None) -> NDArray[Any]:
+        """Label with the largest log-likelihood ratio, or `unknown` where none reaches `threshold`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        threshold : float, default=0.0
+            Least log-likelihood ratio of a known label; see `calibration.bayes_threshold`.
+        unknown : object, default=None
+            What to return for rows of no known label.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Of the type of the labels if `unknown` fits that, else of objects.
+        """
+        scores, _ = self._scores(X)
+        best = scores.argmax(axis=1)
+        known = scores[np.arange(len(best)), best] >= threshold
+        found = self.classes_[best]
+        kind = np.result_type(np.asarray(unknown), found) if unknown is not None else object
+        same = np.asarray(unknown).dtype.kind == found.dtype.kind
+        found = found.astype(kind if same else object)
+        found[~known] = unknown
+        return found
+
+    def verify(self, X: Any, claimed: ArrayLike) -> NDArray[np.floating]:
+        """Log-likelihood ratio of each row for the label it claims.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        claimed : label or array-like of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        claims = np.broadcast_to(np.asarray(claimed), (len(X),))
+        result = np.empty(len(X), dtype=X.dtype)
+        for label in np.unique(claims):
+            rows = claims == label
+            result[rows] = self._model(label.item()).log_likelihood_ratio(X[rows])
+        return result
+
+    def rank(self, X: Any, label: Any, by: str = "distance") -> NDArray[np.intp]:
+        """Order rows by how well they fit `label`, best first; `by` as in :meth:`PCSDA.rank`."""
+        check_is_fitted(self)
+        return self._model(label).rank(X, by=by)
+
+    def _model(self, label: Any) -> Any:
+        if label not in self.models_:
+            raise ValueError(
+                f"label {label!r} is not in the bank; enroll it first, or use one of "
+                f"{_listed(self.classes_)}"
+            )
+        return self.models_[label]
+
+    def enroll(self, X: Any, label: Any) -> Self:
+        """Add a label from new rows; the other models stay as they are until `refresh`.
+
+        The new model is that of a separate fit on all rows with the bank's ridge and clusters, new
+        rows belonging to the cluster of the nearest centroid.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            A label that the bank does not have.
+        """
+        check_is_fitted(self)
+        if label in self.models_:
+            raise ValueError(
+                f"label {label!r} is in the bank already; remove it first to enroll it anew"
+            )
+        X = validate_data(self, X, reset=False, dtype=self._X.dtype)
+        order = np.append(self.classes_, label)
+        if order.dtype.kind != self.classes_.dtype.kind:
+            raise ValueError(
+                f"label {label!r} is of another kind than the labels of the bank, "
+                f"{_listed(self.classes_)}; use a label of the same type"
+            )
+        nearest = pairwise_distances_argmin(X, self.centroids_.astype(X.dtype))
+        self._X = np.concatenate([self._X, X])
+        self.clusters_ = np.concatenate([self.clusters_, nearest])
+        names = np.concatenate([self.classes_[self._labels], np.full(len(X), label)])
+        self._rename(names)
+        place = int(np.flatnonzero(self.classes_ == label)[0])
+        (self.models_[self.classes_[place].item()],) = self._fit_models([place])
+        self._sort()
+        return self
+
+    def remove(self, label: Any) -> Self:
+        """Take a label and its rows away; the other models stay as they are until `refresh`."""
+        check_is_fitted(self)
+        self._model(label)
+        if len(self.classes_) == 2:
+            raise ValueError("a bank needs at least two labels; this would leave one")
+        kept = self.classes_[self._labels] != label
+        names = self.classes_[self._labels][kept]
+        self._X, self.clusters_ = self._X[kept], self.clusters_[kept]
+        self._rename(names)
+        del self.models_[label]
+        return self
+
+    def refresh(self) -> Self:
+        """Fit all models anew on the rows of all labels that are enrolled now."""
+        check_is_fitted(self)
+        self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
+        return self
+
+    def _rename(self, names: NDArray[Any]) -> None:
+        self.classes_, self._labels = np.unique(names, return_inverse=True)
+
+    def _sort(self) -> None:
+        self.models_ = {label: self.models_[label] for label in self.classes_.tolist()}
+
+
+def _project_all(models_: list[Any], X: Any) -> Array:
+    """Coordinates under all models, side by side, by one matrix product."""
+    if isinstance(models_[0], PCSDA):
+        components = np.vstack([model.components_ for model in models_])
+        origins = [model.components_ @ model.positive_mean_ for model in models_]
+        return X @ components.T.astype(X.dtype) - np.concatenate(origins).astype(X.dtype)
+    # Kernel models have their training rows in common: the first computes the kernel for all.
+    first = models_[0]
+    return first._against(
+        X,
+        np.hstack([model.dual_coef_ for model in models_]),
+        np.concatenate([model.origin_ for model in models_]),
+    )
+
+
+def _listed(classes: NDArray[Any]) -> str:
+    shown = classes[:8].tolist()
+    return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"
+
+
+class _LinearSource:
+    """Models of linear estimators from one whitening of the rows, or one Gram matrix if D > N."""
+
+    def __init__(self, bank: VerifierBank) -> None:
+        self.bank = bank
+        template = bank._template
+        template._check_parameters()
+        centred, self.origin, variance = shared.centre(bank._X, None)
+        if not hasattr(bank, "ridge_"):
+            bank.ridge_ = models.ridge_of(variance, template.regularization)
+        leave_one_out = template.covariance == "leave-one-out"
+        self.wide = centred.shape[1] > centred.shape[0]
+        try:
+            if self.wide:
+                self.centred = centred
+                gram, _ = models.lifted_gram(centred, None)
+                factor = linalg.cholesky_in_place(gram, bank.ridge_)
+                self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
+            else:
+                self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_))
+        except SingularMatrixError as error:
+            raise models.singular_scatter(len(self.origin), template.regularization) from error
+        self.cells = shared.Cells.of(bank._labels, bank.clusters_)
+        self.sums = self.cells.sums(centred)
+        if bank.subclasses == "shared":
+            self.shared.use(self.cells)
+
+    def fit(self, label: int) -> Any:
+        """Fit the model of one label."""
+        bank = self.bank
+        model = clone(bank._template)
+        leave_one_out = model.covariance == "leave-one-out"
+        try:
+            if bank.subclasses == "shared":
+                found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
+            else:
+                groups = bank._own_groups(label)
+                found = self.shared.solve(groups, model.n_components, leave_one_out)
+        except SingularMatrixError:
+            # Groups that are almost separable: the update would be rounding.
+            groups = self.cells.partition(label)[0]
+            return self._kept(model, groups, None)
+        means = self._means(label, groups)
+        components = found.coefficients.T
+        if self.wide:
+            components = components @ self.centred
+        projection = Projection(components, found.eigenvalues, found.rank)
+        subspace = models.Subspace(means, projection, found.projected, bank.ridge_, found.left)
+        learned = models.with_density(
+            models.signed(subspace), model.negatives, model._strength, groups, None
+        )
+        return self._kept(model, groups, learned)
+
+    def _means(self, label: int, groups: NDArray[np.intp]) -> Array:
+        if self.bank.subclasses == "shared":
+            _, counts, members = self.cells.partition(label)
+            return (members.T @ self.sums) / counts[:, None] + self.origin
+        return group_means(self.bank._X, groups, np.bincount(groups).astype(np.float64), None)
+
+    def _kept(self, model: Any, groups: NDArray[np.intp], learned: Any) -> Any:
+        bank = self.bank
+        model.classes_ = np.array([False, True])
+        model.n_features_in_ = bank.n_features_in_
+        return model._fit_groups(bank._X, groups, None, bank._seed, learned)
+
+
+class _KernelSource:
+    """Models of kernel estimators from one Cholesky factor of the kernel matrix."""
+
+    def __init__(self, bank: VerifierBank) -> None:
+        self.bank = bank
+        template = bank._template
+        template._check_parameters()
+        X = bank._X
+        check_memory(len(X), 3.5)
+        if not hasattr(bank, "kernel_") or not hasattr(bank, "ridge_"):
+            gamma = None
+            if template.kernel in SCALED_KERNELS:
+                gamma = bandwidth(template.gamma, X, None, template.kernel, bank._seed)
+            params = dict(template.kernel_params or {})
+            bank.kernel_ = Kernel(template.kernel, gamma, template.degree, template.coef0, params)
+        matrix = training_matrix(bank.kernel_, X, bank.verbose)
+        if not hasattr(bank, "ridge_"):
+            variance = dual.total_variance(matrix, None)
+            bank.ridge_ = models.ridge_of(variance, template.regularization)
+        in_features = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
+        self.matrix = matrix.copy() if bank.subclasses == "per-class" and in_features else None
+        leave_one_out = template.covariance == "leave-one-out"
+        try:
+            factor = linalg.cholesky_in_place(matrix, bank.ridge_)
+        except SingularMatrixError as error:
+            raise not_definite(template.regularization) from error
+        self.shared = shared.DualShared(factor, bank.ridge_, leave_one_out)
+        if bank.subclasses == "shared":
+            self.shared.use(shared.Cells.of(bank._labels, bank.clusters_))
+
+    def fit(self, label: int) -> Any:
+        """Fit the model of one label."""
+        bank = self.bank
+        model = clone(bank._template)
+        leave_one_out = model.covariance == "leave-one-out"
+        if bank.subclasses == "shared":
+            found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
+        else:
+            groups = bank._own_groups(label, self.matrix)
+            found = self.shared.solve(groups, model.n_components, leave_one_out)
+        model.kernel_ = bank.kernel_
+        model.classes_ = np.array([False, True])
+        model.n_features_in_ = bank.n_features_in_
+        learned = model._model_of(found, groups, None)
+        calibration = Calibration()
+        if model.calibrate:
+            calibration = model._calibrated(learned, bank._X, groups, None, bank._seed)
+        return model._keep(learned, calibration, bank._X, np.arange(len(bank._X)), groups)
