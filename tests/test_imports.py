@@ -19,6 +19,7 @@ ROWS = [
     {"verifier"},
     {"estimators"},
     {"kernel_estimators"},
+    {"settings"},
     ON_TOP,
     {"cli"},
     {"__main__"},

@@ -5,11 +5,13 @@ from .bank import VerifierBank
 from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
+from .model_selection import PCSDACV
 
 __version__ = "0.1.0"
 __all__ = [
     "CSDA",
     "PCSDA",
+    "PCSDACV",
     "ExactKernelMap",
     "FourierMap",
     "KernelCSDA",

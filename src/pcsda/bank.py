@@ -401,7 +401,7 @@ class _LinearSource:
                 factor = linalg.cholesky_in_place(gram, bank.ridge_)
                 self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
             else:
-                self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_))
+                self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_), bank.ridge_)
         except SingularMatrixError as error:
             raise models.singular_scatter(len(self.origin), template.regularization) from error
         self.cells = shared.Cells.of(bank._labels, bank.clusters_)

@@ -30,6 +30,7 @@ from .kernels import (
     Kernel,
     bandwidth,
     check_memory,
+    check_square,
     training_matrix,
 )
 from .maps import feature_factor
@@ -115,6 +116,8 @@ class _KernelBased(Verifier):
     def _fit(self, X: Any, y: Any, subclass_labels: Any, sample_weight: Any) -> Self:
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        if self._is_precomputed:
+            check_square(X)
         self.classes_, _, positive = validation.check_labels(y, self.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)

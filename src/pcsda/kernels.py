@@ -184,17 +184,23 @@ def kernel_matrix(kernel: Kernel, X: Any, *, verbose: bool = False) -> NDArray[n
 
 def training_matrix(kernel: Kernel, X: Any, verbose: bool = False) -> NDArray[np.float64]:
     """Kernel matrix of training rows, or the one given, checked."""
-    if kernel.metric == "precomputed" and X.shape[0] != X.shape[1]:
-        raise ValueError(
-            f"a precomputed kernel matrix must be square at fit, got shape {X.shape}; pass the "
-            "kernel values between all training rows"
-        )
+    if kernel.metric == "precomputed":
+        check_square(X)
     matrix = kernel_matrix(kernel, X, verbose=verbose)
     if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
         raise _not_finite("the kernel matrix")
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")
     return matrix
+
+
+def check_square(X: Any) -> None:
+    """Refuse a precomputed kernel matrix that is not between the training rows."""
+    if X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"a precomputed kernel matrix must be square at fit, got shape {X.shape}; pass the "
+            "kernel values between all training rows"
+        )
 
 
 def check_matrix(matrix: NDArray[np.float64], what: str) -> None:

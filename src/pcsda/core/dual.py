@@ -180,6 +180,17 @@ class DualSubspace:
     projected: GroupScatter
     left: loo.LeftOut | None
 
+    def leading(self, d: int) -> DualSubspace:
+        """Return the subspace of the first `d` components."""
+        return DualSubspace(
+            self.coefficients[:, :d],
+            self.origin[:d],
+            self.eigenvalues[:d],
+            self.rank,
+            self.projected.leading(d),
+            None if self.left is None else self.left.leading(d),
+        )
+
 
 def total_variance(matrix: Array, weights: Array | None) -> float:
     """trace(S_T) / N in feature space: the mean of the diagonal minus the mean of the matrix."""

@@ -41,6 +41,10 @@ class LeftOut:
     residuals: Array
     alone: NDArray[np.bool_]
 
+    def leading(self, d: int) -> LeftOut:
+        """Return the first `d` coordinates."""
+        return LeftOut(self.coordinates[:, :d], self.residuals[:, :d], self.alone)
+
     def scatter(
         self, projected: GroupScatter, groups: NDArray[np.intp], weights: Array | None
     ) -> tuple[GroupScatter, float, float]:

@@ -201,6 +201,30 @@ def _primal(
     return Subspace(scatter.means, replace(projection, factor=None), projected, ridge, left)
 
 
+def direct(
+    centred: Array,
+    groups: NDArray[np.intp],
+    weights: Array | None,
+    ridge: float,
+    n_components: int,
+) -> dual.DualSubspace:
+    """Solve one partition of centred rows on its own, left-out rows included.
+
+    What a shared factorisation falls back on where its update would be rounding.
+    """
+    scatter = GroupScatter.from_samples(centred, groups, weights=weights)
+    most = min(scatter.n_subclasses, scatter.means.shape[1])
+    projection = choose(solvers.cholesky(scatter, ridge), n_components, most)
+    return dual.DualSubspace(
+        projection.components.T,
+        projection.components @ scatter.means[0],
+        projection.eigenvalues,
+        projection.rank,
+        scatter.project(projection.components),
+        loo.primal(centred, groups, scatter, projection, ridge, weights),
+    )
+
+
 def resampled(
     X: NDArray[np.floating],
     groups: NDArray[np.intp],

@@ -159,6 +159,15 @@ class GroupScatter:
         """Covariance of eq. (Phi_o)."""
         return self.between / self.n_subclasses + self.within / self.n_negative
 
+    def leading(self, d: int) -> GroupScatter:
+        """Return the statistics of the first `d` coordinates."""
+        return replace(
+            self,
+            means=self.means[:, :d],
+            positive=self.positive[:d, :d],
+            within=self.within[:d, :d],
+        )
+
     def project(self, components: Array) -> GroupScatter:
         """Return the statistics of ``components @ (x - m)``, m the positive mean."""
         return GroupScatter(

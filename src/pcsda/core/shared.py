@@ -179,8 +179,9 @@ class Cells:
 class PrimalShared:
     """Solves any partition of rows that were whitened once; D at most N."""
 
-    def __init__(self, white: White, weights: Array | None = None) -> None:
+    def __init__(self, white: White, ridge: float, weights: Array | None = None) -> None:
         self.white = white
+        self.ridge = ridge
         self.weights = weights
 
     def solve(

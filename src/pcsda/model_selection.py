@@ -1,0 +1,397 @@
+"""Choice of K, d, ridge and bandwidth from left-out scores that cost almost nothing."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+from joblib import Parallel
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import validation
+from .core.linalg import Array
+from .estimators import PCSDA
+from .kernel_estimators import KernelPCSDA
+from .kernels import SCALED_KERNELS, bandwidth
+from .maps import NystroemMap
+from .metrics import equal_error_rate
+from .partition import count_distinct
+from .progress import progress
+from .settings import Cell, Data, left_out_scores, with_setting
+
+N_SUBCLASSES = (1, 5, 10, 15, 20)
+N_COMPONENTS = tuple(range(1, 26))
+REGULARIZATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+# Bandwidths for kernels: the paper's, and these multiples of scikit-learn's "scale".
+GAMMA = ("positive", 0.3, 1.0, 3.0)
+FOLDS = 5
+# Leave-one-out holds the clustering. That is honest with this many negatives a subclass.
+HONEST_SUBCLASS = 25
+# Landmarks among fewer positives than this flatter them; the map is then refitted in folds.
+HONEST_POSITIVES = 200
+# Parts that left-out scores are divided into where a metric has no value for single rows.
+PARTS = 5
+SCORINGS = ("neg_log_loss", "average_precision", "f1", "eer")
+
+
+class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+    """PCSDA with K, d, ridge and bandwidth chosen by left-out scores in closed form.
+
+    All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
+    eigendecomposition (those of a kernel model from one Cholesky factor each).
+
+    Parameters
+    ----------
+    estimator : PCSDA, KernelPCSDA or Pipeline that ends in PCSDA, default=None
+        What to tune, with leave-one-out covariances; None stands for ``PCSDA()``.
+    n_subclasses : list of int, default=None
+        Values of K; None stands for 1, 5, 10, 15, 20. Those above the number of different
+        negatives are left out.
+    n_components : list of int, default=None
+        Values of d; None stands for 1 to 25. Those above what K allows are left out.
+    regularization : list of float, default=None
+        Ridges; None stands for 1e-4, 1e-3, 0.01, 0.1, 1.
+    gamma : list, default=None
+        Bandwidths of a kernel estimator or of the map in a pipeline; None stands for "positive" and
+        0.3, 1 and 3 times "scale" (pipelines: those of the map as it is).
+    cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
+        "leave-one-out" holds the clustering and the map. "auto" does that where it is honest:
+        no `groups`, at least 25 negatives a subclass at the largest K, and no Nystroem landmarks
+        among fewer than 200 positives; otherwise 5 folds that cluster and map anew.
+    scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
+        A callable takes labels (1 for the class of interest) and decision values; larger is better.
+    slack : float, default=0.5
+        Settings whose score is within this many standard errors of the best, of the paired
+        difference, count as equal, and the simplest of them is taken: smallest d, then smallest K,
+        then largest ridge. 0 takes the best.
+    n_jobs : int or None, default=None
+        Parallel jobs, as in joblib. The result does not depend on it.
+    verbose : bool, default=False
+        Draw a progress bar on a terminal.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        Fitted on all rows at the chosen setting; predictions are its own.
+    best_params_ : dict
+    best_index_ : int
+    best_score_ : float
+    cv_results_ : dict of arrays
+        As in scikit-learn's searches. `std_test_score` is over folds, or over rows (log-loss) or
+        parts of the rows for leave-one-out.
+    cv_scores_ : array of shape (n_settings, n_samples)
+        Left-out decision values of the training rows at every setting.
+    cv_method_ : {"leave-one-out", "k-fold"}
+
+    Examples
+    --------
+    >>> from pcsda import PCSDACV
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(2000, random_state=0)
+    >>> model = PCSDACV().fit(data.data, data.target)
+    >>> sorted(model.best_params_)
+    ['n_components', 'n_subclasses', 'regularization']
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_subclasses: Any = None,
+        n_components: Any = None,
+        regularization: Any = None,
+        gamma: Any = None,
+        cv: Any = "auto",
+        scoring: Any = "neg_log_loss",
+        slack: float = 0.5,
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.n_subclasses = n_subclasses
+        self.n_components = n_components
+        self.regularization = regularization
+        self.gamma = gamma
+        self.cv = cv
+        self.scoring = scoring
+        self.slack = slack
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        subclass_labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Choose the setting and fit it on all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Binary labels.
+        subclass_labels : array-like of shape (n_samples,), optional
+            Given subclasses; K is then not searched.
+        sample_weight : array-like of shape (n_samples,), optional
+        groups : array-like of shape (n_samples,), optional
+            Rows of one group, such as frames of one recording, stay together in folds.
+        """
+        template = PCSDA() if self.estimator is None else self.estimator
+        final = self._check(template)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        self.classes_, index, positive = validation.check_labels(y, final.pos_label)
+        weights = validation.check_weights(sample_weight, positive)
+        data = Data(X, y, positive, weights, subclass_labels, index).counted()
+        grid = self._grid(template, data)
+        folds, parts = self._folds(template, data, grid, groups)
+        self.cv_method_ = "leave-one-out" if folds is None else "k-fold"
+        self.cv_scores_ = self._left_out(template, data, grid, folds)
+        self._select(grid, data, parts, folds is not None)
+        given = {"subclass_labels": subclass_labels, "sample_weight": sample_weight}
+        best = with_setting(template, grid[self.best_index_])
+        last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
+        given = {last + name: value for name, value in given.items() if value is not None}
+        self.best_estimator_ = best.fit(X, y, **given)
+        return self
+
+    def _check(self, template: Any) -> Any:
+        """Check the parameters; returns the estimator proper."""
+        final = template[-1] if isinstance(template, Pipeline) else template
+        tunable = isinstance(final, PCSDA | KernelPCSDA)
+        if isinstance(template, Pipeline) and not isinstance(final, PCSDA):
+            tunable = False
+        if not tunable:
+            raise ValueError(
+                f"estimator={type(final).__name__} cannot be tuned; use PCSDA, KernelPCSDA or a "
+                "Pipeline that ends in PCSDA"
+            )
+        final._check_parameters()
+        if final.covariance != "leave-one-out" or final.balance != "pooled":
+            raise ValueError(
+                "PCSDACV selects by left-out scores; set covariance='leave-one-out' and "
+                "balance='pooled', or use scikit-learn's GridSearchCV"
+            )
+        if isinstance(self.cv, str):
+            validation.check_option("cv", self.cv, ("auto", "leave-one-out"))
+        if not callable(self.scoring):
+            validation.check_option("scoring", self.scoring, SCORINGS)
+        validation.check_number("slack", self.slack)
+        return final
+
+    def _grid(self, template: Any, data: Data) -> list[Cell]:
+        """All settings that the data allow, those of one factorisation next to each other."""
+        counts = N_SUBCLASSES if self.n_subclasses is None else self.n_subclasses
+        if data.subclass_labels is not None:
+            given = np.asarray(data.subclass_labels)[~data.positive]
+            counts = (len(np.unique(given)),)
+        else:
+            distinct = count_distinct(data.X[~data.positive], max(counts))
+            counts = [count for count in counts if count <= distinct]
+            if not counts:
+                raise ValueError(
+                    f"n_subclasses={list(self.n_subclasses)} must have a value of at most "
+                    f"{distinct} (= number of different negative samples)"
+                )
+        dims = N_COMPONENTS if self.n_components is None else self.n_components
+        ridges = REGULARIZATION if self.regularization is None else self.regularization
+        cells = [
+            Cell(count, d, ridge, gamma)
+            for gamma, ridge, count, d in product(
+                self._gammas(template, data), ridges, counts, dims
+            )
+            if d <= count
+        ]
+        if not cells:
+            raise ValueError(
+                f"no n_components in {list(dims)} is at most max(n_subclasses)={max(counts)}; "
+                "lower n_components or raise n_subclasses"
+            )
+        return cells
+
+    def _gammas(self, template: Any, data: Data) -> tuple[Any, ...]:
+        is_kernel = isinstance(template, KernelPCSDA)
+        if self.gamma is not None:
+            if not is_kernel and not isinstance(template, Pipeline):
+                raise ValueError("gamma is for kernels; PCSDA has none, use KernelPCSDA")
+            return tuple(self.gamma)
+        if not is_kernel or template.kernel not in SCALED_KERNELS:
+            return (None,)
+        scale = bandwidth("scale", data.X, None)
+        return tuple(g if isinstance(g, str) else g * scale for g in GAMMA)
+
+    def _folds(
+        self, template: Any, data: Data, grid: list[Cell], groups: Any
+    ) -> tuple[Any, NDArray[np.intp]]:
+        """Train and test rows of folds, None for leave-one-out; and the part of each row."""
+        positive, cv = data.positive, self.cv
+        final = template[-1] if isinstance(template, Pipeline) else template
+        seed = check_random_state(final.random_state).randint(2**31 - 1)
+        if isinstance(cv, str):
+            largest = max(cell.n_subclasses for cell in grid)
+            honest = groups is None and (~positive).sum() >= HONEST_SUBCLASS * largest
+            if isinstance(template, Pipeline) and any(
+                isinstance(step, NystroemMap) for _, step in template.steps
+            ):
+                honest = honest and positive.sum() >= HONEST_POSITIVES
+            cv = "leave-one-out" if cv == "leave-one-out" or honest else FOLDS
+        few = int(min(positive.sum(), (~positive).sum()))
+        if few < 2:
+            raise ValueError(
+                f"the rarer class has {few} sample; selection needs at least 2 of each, use the "
+                "estimator itself"
+            )
+        parts = np.zeros(len(positive), dtype=np.intp)
+        splitter = cv
+        if isinstance(cv, str):
+            splitter = StratifiedKFold(min(PARTS, few), shuffle=True, random_state=seed)
+        elif not hasattr(cv, "split"):
+            kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+            splitter = kind(min(int(cv), few), shuffle=True, random_state=seed)
+        splits = list(splitter.split(data.X, positive, groups))
+        for part, (_, test) in enumerate(splits):
+            parts[test] = part
+        return (None if isinstance(cv, str) else splits), parts
+
+    def _left_out(self, template: Any, data: Data, grid: list[Cell], folds: Any) -> Array:
+        """Decision values of all rows at all settings by models that did not see them."""
+        scores = np.full((len(grid), len(data.X)), np.nan)
+        everything = np.arange(len(data.X))
+        tasks = [(everything, None)] if folds is None else folds
+        with Parallel(n_jobs=self.n_jobs, prefer="threads") as parallel:
+            total = len(tasks) * len({(c.gamma, c.regularization) for c in grid})
+            work = left_out_scores(template, data, grid, tasks, parallel)
+            for chosen, test, values in progress(
+                work, "settings", enabled=self.verbose, total=total
+            ):
+                scores[np.ix_(np.array(chosen), everything if test is None else test)] = values
+        return scores
+
+    def _select(self, grid: list[Cell], data: Data, parts: Any, in_folds: bool) -> None:
+        """Rank the settings and take the simplest of those that count as best."""
+        usable = np.isfinite(self.cv_scores_).all(axis=1)
+        if not usable.any():
+            raise ValueError("no setting could be fitted; use other grids or a larger ridge")
+        units = _unit_scores(self.scoring, self.cv_scores_, data, parts)
+        if in_folds or self.scoring == "neg_log_loss":
+            mean = _average(units, data.weights)
+        else:
+            mean = np.array([_metric(self.scoring, data.positive, s) for s in self.cv_scores_])
+        mean = np.where(usable, mean, -np.inf)
+        best = int(mean.argmax())
+        lag = units[best] - units
+        error = lag.std(axis=1, ddof=1) / np.sqrt(lag.shape[1])
+        close = usable & (_average(lag, data.weights) <= self.slack * error)
+        close[best] = True
+        order = sorted(np.flatnonzero(close), key=lambda i: (*grid[i].simplicity, -mean[i]))
+        chosen = best if self.slack == 0 else int(order[0])
+        self.best_index_, self.best_score_ = chosen, float(mean[chosen])
+        names = [f for f in Cell.__dataclass_fields__ if f != "gamma" or grid[0].gamma is not None]
+        params = [{name: getattr(cell, name) for name in names} for cell in grid]
+        self.best_params_ = params[chosen]
+        rank = (-mean).argsort(kind="stable").argsort(kind="stable") + 1
+        self.cv_results_ = {
+            "params": params,
+            "mean_test_score": mean,
+            "std_test_score": units.std(axis=1),
+            "rank_test_score": rank.astype(np.int32),
+            **{f"param_{n}": np.ma.array([p[n] for p in params]) for n in names},
+        }
+        if in_folds:
+            for part in range(parts.max() + 1):
+                rows = parts == part
+                values = [
+                    _metric(self.scoring, data.positive[rows], s[rows]) for s in self.cv_scores_
+                ]
+                self.cv_results_[f"split{part}_test_score"] = np.array(values)
+
+    def _fitted(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Project with the chosen model."""
+        return self._fitted().transform(X)
+
+    def decision_function(self, X: Any) -> NDArray[np.floating]:
+        """Log posterior ratio of the chosen model."""
+        return self._fitted().decision_function(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels by the chosen model."""
+        return self._fitted().predict(X)
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Posterior probabilities of the chosen model."""
+        return self._fitted().predict_proba(X)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.floating]:
+        """Logarithms of the posterior probabilities of the chosen model."""
+        return self._fitted().predict_log_proba(X)
+
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Any:
+        """Log-likelihood ratio of the chosen model; see :meth:`PCSDA.log_likelihood_ratio`."""
+        model, X = self._proper(X)
+        return model.log_likelihood_ratio(X, trials)
+
+    def score_samples(self, X: Any) -> NDArray[np.floating]:
+        """Minus the distance to the positive mean in the chosen subspace."""
+        return self._fitted().score_samples(X)
+
+    def rank(self, X: Any, by: str = "distance") -> NDArray[np.intp]:
+        """Order rows by how well they fit the class of interest; see :meth:`PCSDA.rank`."""
+        model, X = self._proper(X)
+        return model.rank(X, by=by)
+
+    def _proper(self, X: Any) -> tuple[Any, Any]:
+        """The fitted estimator at the end of a pipeline, and rows as they reach it."""
+        model = self._fitted()
+        return (model[-1], model[:-1].transform(X)) if isinstance(model, Pipeline) else (model, X)
+
+
+def _metric(scoring: Any, positive: NDArray[np.bool_], scores: Array) -> float:
+    """Score of decision values; larger is better."""
+    if callable(scoring):
+        return float(scoring(positive.astype(int), scores))
+    if not np.isfinite(scores).all():
+        return float("nan")
+    if scoring == "neg_log_loss":
+        return float(np.mean(_row_scores(positive, scores)))
+    if scoring == "average_precision":
+        return float(average_precision_score(positive, scores))
+    if scoring == "f1":
+        return float(f1_score(positive, scores >= 0, zero_division=0.0))
+    return -float(equal_error_rate(positive, scores)[0])
+
+
+def _row_scores(positive: NDArray[np.bool_], scores: Array) -> Array:
+    """Minus the log-loss of each row."""
+    return -np.logaddexp(0, np.where(positive, -scores, scores))
+
+
+def _unit_scores(scoring: Any, scores: Array, data: Data, parts: NDArray[np.intp]) -> Array:
+    """Scores of rows (log-loss) or of parts of the rows, whose differences are compared."""
+    if scoring == "neg_log_loss":
+        return _row_scores(data.positive, scores)
+    columns = [
+        [_metric(scoring, data.positive[parts == part], row[parts == part]) for row in scores]
+        for part in range(parts.max() + 1)
+    ]
+    return np.array(columns).T
+
+
+def _average(units: Array, weights: Array | None) -> Array:
+    """Mean over rows, weighted, or over parts."""
+    if weights is not None and units.shape[1] == len(weights):
+        return units @ weights / weights.sum()
+    return units.mean(axis=1)

@@ -1,0 +1,269 @@
+"""Left-out scores of every setting of a grid, from as few factorisations as it takes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+
+from . import validation
+from .calibration import Calibration, fit_calibration
+from .core import dual, linalg, shared
+from .core import model as models
+from .core.linalg import Array, SingularMatrixError
+from .kernel_estimators import KernelPCSDA, not_definite
+from .kernels import check_memory, training_matrix
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the grid."""
+
+    n_subclasses: int
+    n_components: int
+    regularization: float
+    gamma: Any = None
+
+    @property
+    def simplicity(self) -> tuple[float, ...]:
+        """Sorts simple settings first: fewer axes, fewer subclasses, larger ridge."""
+        return (self.n_components, self.n_subclasses, -self.regularization)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training rows with all that goes along with them."""
+
+    X: Any
+    y: Any
+    positive: NDArray[np.bool_]
+    weights: Array | None
+    subclass_labels: Any
+    index: int
+
+    def counted(self) -> Data:
+        """Without the rows of weight zero, which take no part."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.take(np.flatnonzero(self.weights))
+
+    def take(self, rows: NDArray[np.intp]) -> Data:
+        """Only these rows."""
+        labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return Data(self.X[rows], self.y[rows], self.positive[rows], weights, labels, self.index)
+
+    def log_odds(self, priors: Any) -> float:
+        """Prior log odds of the class of interest."""
+        weight = np.ones(len(self.X)) if self.weights is None else self.weights
+        share = weight[self.positive].sum() / weight.sum()
+        shares = np.array([1 - share, share])
+        order = 1 if self.index == 1 else -1
+        prior = validation.check_priors(priors, shares[::order])[::order]
+        return float(np.log(prior[1] / prior[0]))
+
+
+def with_setting(template: Any, cell: Cell) -> Any:
+    """The estimator at one setting."""
+    model = clone(template)
+    last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    settings = ("n_subclasses", "n_components", "regularization")
+    model.set_params(**{last + name: getattr(cell, name) for name in settings})
+    if cell.gamma is not None:
+        owners = [""] if not last else [f"{n}__" for n, s in model.steps if hasattr(s, "gamma")]
+        if not owners:
+            raise ValueError("gamma is given, but no step of the pipeline has a gamma")
+        model.set_params(**{f"{owners[-1]}gamma": cell.gamma})
+    return model
+
+
+def left_out_scores(
+    template: Any, data: Data, grid: list[Cell], tasks: Any, parallel: Parallel
+) -> Iterator[tuple[list[int], Any, Array]]:
+    """Yield indices of settings, test rows (None: the training rows, left out) and scores."""
+    for train, test in tasks:
+        part = data.take(train) if test is not None else data
+        for gamma in dict.fromkeys(cell.gamma for cell in grid):
+            numbers = [i for i, cell in enumerate(grid) if cell.gamma == gamma]
+            model = with_setting(template, grid[numbers[0]])
+            rows, others = part.X, None if test is None else data.X[test]
+            if isinstance(model, Pipeline):
+                maps = model[:-1].fit(rows, part.y)
+                rows, others = (
+                    maps.transform(rows),
+                    None if test is None else maps.transform(others),
+                )
+                model = model[-1]
+            fold = Data(rows, part.y, part.positive, part.weights, part.subclass_labels, part.index)
+            for chosen, values in _one_fold(model, fold, others, grid, numbers, parallel):
+                yield chosen, test, values
+
+
+def _one_fold(
+    model: Any,
+    data: Data,
+    others: Any,
+    grid: list[Cell],
+    numbers: list[int],
+    parallel: Parallel,
+) -> Iterator[tuple[list[int], Array]]:
+    """Scores of all settings with one bandwidth on one set of training rows."""
+    seed = check_random_state(model.random_state).randint(2**31 - 1)
+    kind = _KernelRows if isinstance(model, KernelPCSDA) else _LinearRows
+    source: Any = kind(model, data, others, seed)
+    counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
+    groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
+    ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
+    for ridge, engine in zip(ridges, source.engines(ridges), strict=True):
+        chosen = [i for i in numbers if grid[i].regularization == ridge]
+        dims = {
+            k: [grid[i].n_components for i in chosen if grid[i].n_subclasses == k] for k in counts
+        }
+        paths = parallel(delayed(source.path)(engine, groups[k], dims[k]) for k in counts)
+        values = {
+            (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
+        }
+        size = len(data.X) if others is None else len(others)
+        missing = np.full(size, np.nan)
+        yield (
+            chosen,
+            np.stack(
+                [values.get((grid[i].n_subclasses, grid[i].n_components), missing) for i in chosen]
+            ),
+        )
+
+
+class _Rows:
+    """Training rows of one fold that every setting is solved on."""
+
+    def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
+        self.model, self.data, self.others, self.seed = model, data, others, seed
+        self.log_odds = data.log_odds(model.priors)
+
+    @abstractmethod
+    def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
+        """Solve one partition."""
+
+    @abstractmethod
+    def project(self, found: dual.DualSubspace) -> Array:
+        """Coordinates of the other rows."""
+
+    def path(self, engine: Any, groups: NDArray[np.intp], dims: list[int]) -> dict[int, Array]:
+        """Decision values at every d of one partition: left-out rows, or the other rows."""
+        data, model = self.data, self.model
+        found = self.solve(engine, groups, max(dims))
+        z = None if self.others is None else self.project(found)
+        values = {}
+        for d in dims:
+            if d > len(found.eigenvalues):
+                continue
+            part = found.leading(d)
+            density, scores = models.estimate(
+                part.projected,
+                np.eye(d),
+                part.left,
+                groups,
+                data.weights,
+                model.negatives,
+                model._strength,
+            )
+            calibration = Calibration()
+            if model.calibrate and scores is not None:
+                calibration = fit_calibration(scores, data.positive, data.weights)
+            if z is not None:
+                scores = density.log_ratio(z[:, :d])
+            if scores is not None:
+                values[d] = calibration(scores) + self.log_odds
+        return values
+
+
+class _LinearRows(_Rows):
+    """Linear rows: one eigendecomposition for all ridges, or Gram factors if D > N."""
+
+    def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
+        super().__init__(model, data, others, seed)
+        self.centred, self.origin, self.variance = shared.centre(data.X, data.weights)
+        self.wide = data.X.shape[1] > data.X.shape[0]
+
+    def groups(self, count: int) -> NDArray[np.intp]:
+        model = clone(self.model).set_params(n_subclasses=count, verbose=False)
+        data = self.data
+        return model._groups(data.X, data.positive, data.subclass_labels, data.weights, self.seed)[
+            0
+        ]
+
+    def engines(self, ridges: list[float]) -> Iterator[Any]:
+        absolute = [models.ridge_of(self.variance, ridge) for ridge in ridges]
+        weights = self.data.weights
+        try:
+            if self.wide:
+                root = 1.0 if weights is None else np.sqrt(weights)[:, None]
+                gram, _ = models.lifted_gram(self.centred * root, weights)
+                for ridge in absolute:
+                    factor = linalg.cholesky_in_place(gram.copy(), ridge)
+                    yield shared.DualShared(factor, ridge, True, weights)
+                return
+            # Beyond two ridges one eigendecomposition is cheaper than a factor for each.
+            whites = shared.whiten_path(self.centred, absolute, weights)
+            if len(ridges) <= 2:
+                whites = (shared.whiten(self.centred, ridge, weights) for ridge in absolute)
+            for ridge, white in zip(absolute, whites, strict=True):
+                yield shared.PrimalShared(white, ridge, weights)
+        except SingularMatrixError as error:
+            raise models.singular_scatter(len(self.origin), min(ridges)) from error
+
+    def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
+        try:
+            return engine.solve(groups, d, True)
+        except SingularMatrixError:
+            # Groups that are almost separable: the update would be rounding.
+            return models.direct(self.centred, groups, self.data.weights, engine.ridge, d)
+
+    def project(self, found: dual.DualSubspace) -> Array:
+        columns = self.centred.T @ found.coefficients if self.wide else found.coefficients
+        weight = self.data.positive * (1.0 if self.data.weights is None else self.data.weights)
+        middle = (weight / weight.sum()) @ self.centred
+        return (self.others - self.origin - middle) @ columns
+
+
+class _KernelRows(_Rows):
+    """Rows of a kernel: one Cholesky factor for each ridge."""
+
+    def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
+        super().__init__(model, data, others, seed)
+        self.kernel = model._settled_kernel(data.X, data.positive, seed)
+        check_memory(len(data.X), 4)
+        self.matrix = training_matrix(self.kernel, data.X)
+        self.values: Any = None if others is None else self.kernel(others, data.X)
+
+    def groups(self, count: int) -> NDArray[np.intp]:
+        model = clone(self.model).set_params(n_subclasses=count, verbose=False)
+        data = self.data
+        labels, weights = data.subclass_labels, data.weights
+        return model._divide(data.X, self.matrix, data.positive, labels, weights, self.seed)
+
+    def engines(self, ridges: list[float]) -> Iterator[Any]:
+        weights = self.data.weights
+        variance = dual.total_variance(self.matrix, weights)
+        root = np.ones(len(self.matrix)) if weights is None else np.sqrt(weights)
+        for ridge in ridges:
+            absolute = models.ridge_of(variance, ridge)
+            try:
+                factor = linalg.cholesky_in_place(self.matrix * np.outer(root, root), absolute)
+            except SingularMatrixError as error:
+                raise not_definite(ridge) from error
+            yield shared.DualShared(factor, absolute, True, weights)
+
+    def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
+        return engine.solve(groups, d, True)
+
+    def project(self, found: dual.DualSubspace) -> Array:
+        return self.values @ found.coefficients - found.origin
