@@ -406,6 +406,7 @@ class _LinearSource:
             raise models.singular_scatter(len(self.origin), template.regularization) from error
         self.cells = shared.Cells.of(bank._labels, bank.clusters_)
         self.sums = self.cells.sums(centred)
+        self.totals = self.cells.totals(self.sums)
         if bank.subclasses == "shared":
             self.shared.use(self.cells)
 
@@ -437,8 +438,9 @@ class _LinearSource:
 
     def _means(self, label: int, groups: NDArray[np.intp]) -> Array:
         if self.bank.subclasses == "shared":
-            _, counts, members = self.cells.partition(label)
-            return (members.T @ self.sums) / counts[:, None] + self.origin
+            _, counts = self.cells.partition(label)
+            sums = self.cells.group_sums(label, self.sums, self.totals)
+            return sums / counts[:, None] + self.origin
         return group_means(self.bank._X, groups, np.bincount(groups).astype(np.float64), None)
 
     def _kept(self, model: Any, groups: NDArray[np.intp], learned: Any) -> Any:

@@ -21,7 +21,7 @@ from .calibration import Calibration, calibrate
 from .core import model as models
 from .core.model import Model
 from .core.scatter import GroupScatter
-from .partition import given_labels, make_groups
+from .partition import count_distinct, given_labels, make_groups
 from .verifier import Verifier
 
 # What partial_fit keeps from one batch to the next.
@@ -67,6 +67,8 @@ class _Linear(Verifier):
         if not kept.all():
             labels = np.unique(groups[kept], return_inverse=True)[1]
             rows, weight = X[kept], weights[kept]
+        if count_distinct(rows, 2) < 2:
+            raise models.no_spread()
         self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
         if learned is None:
             learned = self._learn(rows, labels, weight, seed)

@@ -20,6 +20,8 @@ from .scatter import GroupScatter
 LOG_2PI = float(np.log(2 * np.pi))
 # Where no residual at all was seen, the spread that remains, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
+# Below this share of the variance of the negatives, that of the positives is rounding.
+COLLAPSED = 1e-14
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,10 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
     positive_strength = moments.n_positive + shrinkage
     within_strength = moments.n_within + shrinkage
     positive = _shrunk(scatter.positive, target, shrinkage, positive_strength, "positive")
+    if np.any(positive.diagonal() <= COLLAPSED * scatter.phi_o.diagonal()):
+        raise SingularMatrixError(
+            "the positive class is a point in the subspace, as without regularization it may be"
+        )
     within = None
     if within_strength > 0 and (np.any(scatter.within) or shrinkage > 0):
         within = (scatter.within + shrinkage * target) / within_strength

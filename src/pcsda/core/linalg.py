@@ -21,6 +21,8 @@ RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Means closer than this share of the root mean square spread differ by rounding.
 SAME_POINT = 1e-13
+# Numbers that differ by less than this share are equal: their mean is not known any better.
+SAME_NUMBER = 1e-14
 # Rows handled at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
 # Up to this width, rows take as long to move as to multiply; see `over_rows`.

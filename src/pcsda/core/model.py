@@ -121,6 +121,13 @@ def fit_pcsda_scatter(
     return with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
 
 
+def no_spread() -> ValueError:
+    """Make the error for rows that are all equal."""
+    return ValueError(
+        "all rows of X are equal (total variance 0); at least two different rows are needed"
+    )
+
+
 def ridge_of(total_variance: float, regularization: float) -> float:
     """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
     if not np.isfinite(total_variance):
@@ -128,9 +135,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
             "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
         )
     if total_variance <= 0:
-        raise ValueError(
-            "all rows of X are equal (total variance 0); at least two different rows are needed"
-        )
+        raise no_spread()
     if total_variance < SMALLEST_VARIANCE:
         raise ValueError(
             f"the squares of X vanish, its spread is {np.sqrt(total_variance):.1g} and must be at "
@@ -315,14 +320,14 @@ def _dual(
     return signed(Subspace(means, projection, found.projected, ridge, found.left))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # which the trace shows
 def lifted_gram(rows: Array, weights: Array | None) -> tuple[Array, float]:
     """Gram matrix of centred rows (times the roots of the weights) and its trace.
 
     Centring leaves a null vector that costs digits at a small ridge. The statistics know no
     origin, so a constant feature, which takes it away, changes nothing else.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # which the trace shows
-        gram = rows @ rows.T
+    gram = rows @ rows.T
     trace = float(np.trace(gram))
     total = len(rows) if weights is None else weights.sum()
     constant = 1.0 if weights is None else np.sqrt(np.outer(weights, weights))

@@ -110,12 +110,14 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if it is rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
         within = np.trace(self.positive) + np.trace(self.within)
-        return float(within / self.counts.sum() + shares @ np.einsum("ij,ij->i", spread, spread))
+        variance = within / self.counts.sum() + shares @ np.einsum("ij,ij->i", spread, spread)
+        rounding = linalg.SAME_NUMBER * np.abs(self.means).max()
+        return 0.0 if np.sqrt(variance / spread.shape[1]) <= rounding else float(variance)
 
     @property
     def intra(self) -> Array:

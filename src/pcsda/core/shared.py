@@ -159,21 +159,33 @@ class Cells:
         found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
-    def partition(self, label: int) -> tuple[NDArray[np.intp], Array, Array]:
-        """Groups of the rows, counts, and membership (cells x groups) for one class.
+    def partition(self, label: int) -> tuple[NDArray[np.intp], Array]:
+        """Groups of the rows and their counts for one class.
 
         Group 0 is the class itself; clusters that are empty without it are dropped.
         """
         own = self.of_class == label
         remaining = np.unique(self.of_cluster[~own])
         group = np.where(own, 0, np.searchsorted(remaining, self.of_cluster) + 1)
-        members = np.zeros((len(own), len(remaining) + 1))
-        members[np.arange(len(own)), group] = 1.0
-        return group[self.rows], self.counts @ members, members
+        counts = np.bincount(group, self.counts).astype(np.float64)
+        return group[self.rows], counts
 
     def sums(self, values: Array) -> Array:
         """Sum of the rows of `values` over each cell."""
         return group_means(values, self.rows, np.ones(len(self.counts)), None)
+
+    def totals(self, sums: Array) -> Array:
+        """Sums over whole clusters, from those over cells."""
+        clusters = np.ones(self.of_cluster.max() + 1)
+        return group_means(sums, self.of_cluster, clusters, None)
+
+    def group_sums(self, label: int, sums: Array, totals: Array) -> Array:
+        """Sums over the groups of one class: clusters less its own cells, by subtraction."""
+        own = np.flatnonzero(self.of_class == label)
+        rest = totals.copy()
+        rest[self.of_cluster[own]] -= sums[own]
+        others = np.unique(self.of_cluster[self.of_class != label])
+        return np.vstack([sums[own].sum(axis=0), rest[others]])
 
 
 class PrimalShared:
@@ -196,13 +208,14 @@ class PrimalShared:
         """Sum the rows over cells, for :meth:`solve_class`."""
         self.cells = cells
         self.sums = cells.sums(self.white.rows)
+        self.totals = cells.totals(self.sums)
 
     def solve_class(
         self, label: int, n_components: int | None, leave_one_out: bool
     ) -> tuple[DualSubspace, NDArray[np.intp]]:
         """Solve one class of the cells without going through the rows again."""
-        groups, counts, members = self.cells.partition(label)
-        means = (members.T @ self.sums) / counts[:, None]
+        groups, counts = self.cells.partition(label)
+        means = self.cells.group_sums(label, self.sums, self.totals) / counts[:, None]
         return self._subspace(means, groups, counts, n_components, leave_one_out), groups
 
     def _subspace(
@@ -248,18 +261,22 @@ class DualShared:
         indicators = np.zeros((len(cells.rows), len(cells.counts)))
         indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
         half = linalg.lower_solve(self.factor, indicators)
-        self.solved = linalg.lower_solve(self.factor, half, transposed=True)
+        self.solved = linalg.lower_solve(self.factor, half, transposed=True).T
+        self.solved_totals = cells.totals(self.solved)
         self.overlaps = half.T @ half
+        self.overlap_totals = cells.totals(self.overlaps)
 
     def solve_class(
         self, label: int, n_components: int | None, leave_one_out: bool
     ) -> tuple[DualSubspace, NDArray[np.intp]]:
         """Solve one class of the cells from the solutions for the cells."""
-        groups, counts, members = self.cells.partition(label)
-        unit = members / np.sqrt(counts)
-        solved = dual.combine(
-            self.solved @ unit, unit.T @ self.overlaps @ unit, groups, counts, self.ridge
-        )
+        cells = self.cells
+        groups, counts = cells.partition(label)
+        root = np.sqrt(counts)
+        columns = cells.group_sums(label, self.solved, self.solved_totals).T / root
+        half = cells.group_sums(label, self.overlaps, self.overlap_totals).T
+        overlap = cells.group_sums(label, half, cells.totals(half)) / np.outer(root, root)
+        solved = dual.combine(columns, overlap, groups, counts, self.ridge)
         return self._subspace(solved, groups, counts, n_components, leave_one_out), groups
 
     def _subspace(

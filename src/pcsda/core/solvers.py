@@ -219,10 +219,21 @@ def csda_eigen(scatter: GroupScatter, ridge: float, n_components: int | None = N
     """
     size = scatter.means.shape[1]
     denominator = scatter.positive + ridge * np.eye(size)
-    values, vectors = linalg.top_generalized(
-        scatter.out_of_class, denominator, n_components or size
-    )
-    return _ordered(vectors, values, size)
+    numerator = scatter.out_of_class
+    values, vectors = linalg.top_generalized(numerator, denominator, n_components or size)
+    seen = _seen_by(numerator, vectors)
+    return _ordered(vectors[:, seen], values[seen], size)
+
+
+def _seen_by(form: Array, directions: Array) -> NDArray[np.bool_]:
+    """Mark directions on which a quadratic form is more than rounding, in any units of features.
+
+    A small ridge makes the quotient of a null direction large, but not its numerator.
+    """
+    value = np.einsum("ij,ij->j", directions, form @ directions)
+    reach = np.sqrt(form.diagonal()) @ np.abs(directions)
+    seen: NDArray[np.bool_] = value > linalg.RANK_TOLERANCE * len(form) * reach**2
+    return seen
 
 
 def csda_lowrank(
@@ -250,7 +261,8 @@ def csda_lowrank(
     bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
     if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # of the whole, which is one
         raise SingularMatrixError("the denominator is not positive definite")
-    return _ordered(directions / np.sqrt(bottom), top / bottom, size)
+    seen = _seen_by(numerator, directions)
+    return _ordered((directions / np.sqrt(bottom))[:, seen], (top / bottom)[seen], size)
 
 
 def csda_labels(
@@ -314,7 +326,7 @@ def csda_trace_ratio(
         )
         top = np.einsum("ij,ij->j", vectors, numerator @ vectors)
         bottom = np.einsum("ij,ij->j", vectors, denominator @ vectors)
-        if np.any(bottom <= 0):
+        if np.any(bottom <= linalg.RANK_TOLERANCE * size * top):
             raise SingularMatrixError("the denominator is not positive definite")
         previous, ratio = ratio, float(top.sum() / bottom.sum())
         if ratio - previous <= tolerance * ratio:
