@@ -1,0 +1,300 @@
+"""Densities against SciPy's Gaussians, sets of samples against joint Gaussians built in full."""
+
+import numpy as np
+import pytest
+from factories import make_rows, paper_statistics
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import linalg as scipy_linalg
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.cluster import KMeans
+
+from pcsda.core import density as densities
+from pcsda.core.density import Moments, fit_density
+from pcsda.core.linalg import SingularMatrixError
+from pcsda.core.scatter import GroupScatter
+
+NEGATIVES = pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+
+
+def make_moments(d=3, sizes=(20, 9, 12, 15, 10), seed=0, spread=2.0):
+    """Resubstituted moments of rows in d dimensions, positive mean at zero."""
+    X, groups, _ = make_rows(sizes, d, seed=seed, spread=spread)
+    scatter = GroupScatter.from_samples(X - X[groups == 0].mean(axis=0), groups)
+    target = scatter.intra / scatter.counts.sum()
+    return Moments(scatter, target, scatter.n_positive, scatter.within_freedom)
+
+
+def leading(moments, d):
+    scatter = moments.scatter.project(np.eye(moments.scatter.means.shape[1])[:d])
+    return Moments(scatter, moments.target[:d, :d], moments.n_positive, moments.n_within)
+
+
+def points(n, d, seed=1):
+    return 3 * np.random.default_rng(seed).standard_normal((n, d))
+
+
+def gaussian(z, mean, covariance):
+    return multivariate_normal.logpdf(z, mean, covariance)
+
+
+def expected_ratio(z, moments, negatives, nu):
+    """Log ratio from the formulas of MATH 9, with SciPy's densities."""
+    s, d = moments.scatter, z.shape[1]
+    phi_p = (s.positive + nu * moments.target) / (moments.n_positive + nu)
+    inside = gaussian(z, np.zeros(d), phi_p)
+    if negatives == "marginal":
+        return inside - gaussian(z, np.zeros(d), s.phi_o)
+    phi_w = (s.within + nu * moments.target) / (moments.n_within + nu)
+    shares = s.counts[1:] / s.counts[1:].sum()
+    parts = [np.log(p) + gaussian(z, c, phi_w) for p, c in zip(shares, s.delta, strict=True)]
+    return inside - logsumexp(parts, axis=0)
+
+
+@NEGATIVES
+@pytest.mark.parametrize("nu", [0.0, 1.5])
+@pytest.mark.parametrize("d", [1, 3])
+def test_log_ratio_equals_the_difference_of_scipy_log_densities(negatives, nu, d):
+    moments, z = make_moments(d), points(50, d)
+    density = fit_density(moments, negatives=negatives, shrinkage=nu)
+    assert_allclose(density.log_ratio(z), expected_ratio(z, moments, negatives, nu), rtol=1e-9)
+
+
+def test_without_shrinkage_the_covariances_are_those_of_the_paper():
+    moments = make_moments()
+    s = moments.scatter
+    mixture = fit_density(moments, negatives="mixture", shrinkage=0.0)
+    marginal = fit_density(moments, negatives="marginal", shrinkage=0.0)
+    assert_allclose(mixture.positive, s.phi_p)  # eq. (Phi_p)
+    assert_allclose(mixture.negative, s.phi_w)  # eq. (Phi_w)
+    assert_allclose(marginal.positive, s.phi_p)
+    assert_allclose(marginal.negative, s.phi_o)  # eq. (Phi_o)
+    assert_allclose(marginal.within, s.phi_w)
+    assert_allclose(marginal.negative - marginal.within, s.phi_n)  # eq. (Phi_n2)
+    assert (mixture.is_mixture, marginal.is_mixture) == (True, False)
+
+
+@pytest.mark.parametrize("nu", [0.5, 4.0])
+def test_shrinkage_adds_a_prior_of_nu_samples(nu):
+    moments = make_moments()
+    s = moments.scatter
+    density = fit_density(moments, negatives="mixture", shrinkage=nu)
+    n_p = moments.n_positive
+    assert_allclose(density.positive, (n_p * s.phi_p + nu * moments.target) / (n_p + nu))
+    within = (moments.n_within * s.phi_w + nu * moments.target) / (moments.n_within + nu)
+    assert_allclose(density.negative, within)
+    assert_allclose(density.within, within)
+    assert_allclose(density.positive_strength, n_p + nu)
+    assert_allclose(density.negative_strength, moments.n_within + nu)
+
+
+def test_with_one_positive_the_target_is_the_only_source():
+    moments = make_moments(sizes=(1, 20, 15))
+    moments = Moments(moments.scatter, moments.target, 0.0, moments.n_within)
+    density = fit_density(moments, negatives="mixture", shrinkage=1.5)
+    assert_allclose(density.positive, moments.target)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "negatives", "which"),
+    [
+        ((2, 20, 20), "marginal", "positive"),
+        ((20, 1, 1), "marginal", "negative"),
+        ((20, 2, 2), "mixture", "negative"),
+    ],
+)
+def test_a_singular_covariance_is_refused_by_name(sizes, negatives, which):
+    with pytest.raises(SingularMatrixError, match=f"of the {which} class is singular"):
+        fit_density(make_moments(sizes=sizes), negatives=negatives, shrinkage=0.0)
+
+
+@pytest.mark.parametrize(("sizes", "which"), [((1, 20), "positive"), ((20, 1, 1), "negative")])
+def test_no_sample_and_no_prior_is_refused_by_name(sizes, which):
+    moments = make_moments(sizes=sizes)
+    n_positive = 0.0 if which == "positive" else moments.n_positive
+    moments = Moments(moments.scatter, moments.target, n_positive, moments.n_within)
+    message = f"no sample shows the spread of the {which} class"
+    with pytest.raises(SingularMatrixError, match=message):
+        fit_density(moments, negatives="mixture", shrinkage=0.0)
+
+
+@NEGATIVES
+def test_path_over_d_equals_a_refit_at_each_d(negatives):
+    moments, z = make_moments(4), points(30, 4)
+    path = fit_density(moments, negatives=negatives, shrinkage=0.8).log_ratio_path(z)
+    assert path.shape == (30, 4)
+    for d in range(1, 5):
+        refit = fit_density(leading(moments, d), negatives=negatives, shrinkage=0.8)
+        assert_allclose(path[:, d - 1], refit.log_ratio(z[:, :d]), rtol=1e-9, atol=1e-9)
+
+
+def test_log_ratio_is_finite_far_away():
+    moments = make_moments()
+    z = 1e6 * np.eye(3)
+    density = fit_density(moments, negatives="mixture", shrinkage=0.0)
+    assert_allclose(density.log_ratio(z), expected_ratio(z, moments, "mixture", 0.0), rtol=1e-9)
+
+
+def joint_gaussian(z, between, within):
+    """Log density of samples that share an unknown mean, with their full joint covariance."""
+    size, d = z.shape
+    covariance = np.kron(np.eye(size), within) + np.kron(np.ones((size, size)), between)
+    return gaussian(z.ravel(), np.zeros(size * d), covariance)
+
+
+def clipped(between, within):
+    """Positive part of `between` relative to `within`."""
+    values, vectors = scipy_linalg.eigh(between, within)
+    back = within @ vectors
+    return back @ np.diag(np.maximum(values, 0)) @ back.T
+
+
+SETS = np.repeat(np.arange(5), [1, 2, 3, 1, 6])[[4, 0, 9, 2, 12, 5, 1, 7, 3, 11, 6, 8, 10]]
+
+
+@pytest.mark.parametrize("rank", [3, 1], ids=["regular", "singular"])
+def test_marginal_likelihood_of_sets_equals_the_joint_gaussian(rank):
+    rng = np.random.default_rng(0)
+    within = np.cov(rng.standard_normal((3, 9)))
+    spread = 2 * rng.standard_normal((3, rank))
+    between = spread @ spread.T
+    z = points(len(SETS), 3)
+    found = densities.marginal_log_likelihood(z, SETS, 5, between, within)
+    expected = [joint_gaussian(z[s == SETS], between, within) for s in range(5)]
+    assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_marginal_likelihood_of_sets_is_the_formula_of_the_paper():
+    rng = np.random.default_rng(0)
+    phi_w, phi_n = np.cov(rng.standard_normal((2, 3, 9)).reshape(6, 9))[:3, :3], np.eye(3)
+    z, M, d = points(4, 3), 4, 3
+    mean = z.mean(axis=0)
+    S = (z - mean).T @ (z - mean)
+    # eq. (P_Sk_Prod) in the form of MATH 9
+    expected = (
+        gaussian(mean, np.zeros(d), phi_n + phi_w / M)
+        - (M - 1) / 2 * (d * np.log(2 * np.pi) + np.linalg.slogdet(phi_w)[1])
+        - np.trace(np.linalg.solve(phi_w, S)) / 2
+        - d / 2 * np.log(M)
+    )
+    found = densities.marginal_log_likelihood(z, np.zeros(4, dtype=int), 1, phi_n, phi_w)
+    assert_allclose(found, [expected], rtol=1e-10)
+
+
+@pytest.mark.parametrize("spread", [4.0, 0.05], ids=["regular", "clipped"])
+def test_ratio_of_sets_with_marginal_negatives_equals_the_joint_gaussian(spread):
+    moments = make_moments(spread=spread)
+    density = fit_density(moments, negatives="marginal", shrinkage=0.0)
+    between = density.negative - density.within
+    assert (np.linalg.eigvalsh(between)[0] > 0) == (spread > 1)
+    z = points(len(SETS), 3)
+    found = density.log_ratio_of_sets(z, SETS, 5)
+    for s in range(5):
+        own = z[s == SETS]
+        inside = gaussian(own, np.zeros(3), density.positive).sum()
+        if len(own) == 1:  # scored by the density itself, whatever was clipped from it
+            outside = gaussian(own, np.zeros(3), density.negative)
+        else:
+            outside = joint_gaussian(own, clipped(between, density.within), density.within)
+        assert_allclose(found[s], inside - outside, rtol=1e-9)
+
+
+def test_ratio_of_sets_with_mixture_negatives_lets_a_set_share_its_subclass():
+    moments = make_moments()
+    density = fit_density(moments, negatives="mixture", shrinkage=0.7)
+    z = points(len(SETS), 3)
+    found = density.log_ratio_of_sets(z, SETS, 5)
+    shares = moments.scatter.counts[1:] / moments.scatter.n_negative
+    for s in range(5):
+        own = z[s == SETS]
+        inside = gaussian(own, np.zeros(3), density.positive).sum()
+        outside = [
+            np.log(share) + np.sum(gaussian(own, centre, density.negative))
+            for share, centre in zip(shares, moments.scatter.delta, strict=True)
+        ]
+        assert_allclose(found[s], inside - logsumexp(outside), rtol=1e-9)
+
+
+@NEGATIVES
+@pytest.mark.parametrize("spread", [4.0, 0.05], ids=["regular", "clipped"])
+def test_sets_of_one_sample_equal_rows(negatives, spread):
+    density = fit_density(make_moments(spread=spread), negatives=negatives, shrinkage=0.3)
+    z = points(12, 3)
+    order = np.random.default_rng(0).permutation(12)
+    of_sets = density.log_ratio_of_sets(z, order, 12)
+    assert_allclose(of_sets[order], density.log_ratio(z), rtol=1e-9, atol=1e-12)
+
+
+def test_negatives_of_a_set_are_independent_where_each_is_its_own_subclass():
+    moments = make_moments(sizes=(20, *[1] * 12))
+    density = fit_density(moments, negatives="marginal", shrinkage=0.0)
+    assert density.within is None
+    z = points(len(SETS), 3)
+    found = density.log_ratio_of_sets(z, SETS, 5)
+    assert_allclose(found, np.bincount(SETS, density.log_ratio(z)), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "d"), [((9, 5, 7, 4, 6, 3), 2), ((9, 12, 10), 3)], ids=["regular", "clipped"]
+)
+@pytest.mark.parametrize("ridge", [0.0, 0.8])
+def test_training_likelihood_equals_the_joint_gaussian_of_each_group(sizes, d, ridge):
+    X, groups, _ = make_rows(sizes, d, spread=3.0)
+    s = paper_statistics(X, groups)
+    phi_p = (s.S_p + ridge * np.eye(d)) / s.n_p
+    phi_w = (s.S_w + ridge * np.eye(d)) / (s.n_n - s.n_k)
+    phi_n = s.S_n / s.n_k - phi_w / (s.n_n / s.n_k)
+    assert (np.linalg.eigvalsh(phi_n)[0] > 0) == (len(sizes) > 4)
+    expected = gaussian(X[groups == 0], s.m, phi_p).sum()
+    for k in range(1, len(sizes)):
+        expected += joint_gaussian(X[groups == k] - s.m, clipped(phi_n, phi_w), phi_w)
+    scatter = GroupScatter.from_samples(X, groups)
+    assert_allclose(densities.training_log_likelihood(scatter, ridge), expected, rtol=1e-10)
+
+
+def test_bic_counts_a_mean_three_covariances_and_the_shares_and_pays_for_labels():
+    X, groups, _ = make_rows([9, 5, 7, 4, 6, 3], 2)
+    scatter = GroupScatter.from_samples(X, groups)
+    likelihood = densities.training_log_likelihood(scatter)
+    likelihood += sum(n * np.log(n / 25) for n in (5, 7, 4, 6, 3))
+    parameters = 2 + 3 * 3 + 4
+    assert_allclose(densities.bic(scatter), parameters * np.log(34) - 2 * likelihood)
+
+
+@pytest.mark.parametrize(("planted", "d"), [(1, 2), (3, 2), (4, 3), (6, 8)])
+def test_bic_finds_the_planted_number_of_well_separated_subclasses(planted, d):
+    rng = np.random.default_rng(0)
+    centres = 20 * rng.standard_normal((planted, d))
+    negatives = np.vstack([c + rng.standard_normal((60, d)) for c in centres])
+    X = np.vstack([rng.standard_normal((60, d)), negatives])
+    found = {}
+    for n_subclasses in range(1, 10):
+        labels = KMeans(n_subclasses, n_init=5, random_state=0).fit(negatives).labels_
+        groups = np.concatenate([np.zeros(60, dtype=np.intp), labels + 1])
+        found[n_subclasses] = densities.bic(GroupScatter.from_samples(X, groups))
+    assert np.all(np.isfinite(list(found.values())))
+    assert min(found, key=found.get) == planted
+
+
+def test_likelihood_needs_fewer_subclasses_than_negatives():
+    X, groups, _ = make_rows([9, 1, 1, 1], 2)
+    message = (
+        "the likelihood needs fewer subclasses than negatives, got 3 subclasses of 3 negatives; "
+        "lower n_subclasses"
+    )
+    with pytest.raises(ValueError, match=message):
+        densities.training_log_likelihood(GroupScatter.from_samples(X, groups))
+
+
+def test_log_sum_exp_takes_missing_entries_and_large_values():
+    values = np.array([[0.0, -np.inf], [1e4, 1e4], [-1e4, -1e4 + np.log(3)]])
+    assert_allclose(densities.log_sum_exp(values), logsumexp(values, axis=1))
+    assert_array_equal(densities.log_sum_exp(np.array([[2.0], [-np.inf]])), [2.0, -np.inf])
+
+
+def test_whitening_makes_the_covariance_the_identity():
+    covariance = make_moments().scatter.phi_o
+    white = densities.whitening(covariance)
+    assert_allclose(white @ covariance @ white.T, np.eye(3), atol=1e-12)
+    assert_array_equal(np.triu(white, 1), 0)
+    assert_allclose(densities.log_volume(white), -np.linalg.slogdet(covariance)[1] / 2)

@@ -1,0 +1,69 @@
+"""Kernels for the tests with their matrices, and labelled rows to use them on."""
+
+import numpy as np
+import pytest
+from factories import make_rows
+from sklearn.metrics.pairwise import pairwise_kernels
+
+SIZES = [16, 12, 15, 9]
+
+
+def rational(x, y, width=1.0):
+    """A positive definite function of two rows: the rational quadratic kernel."""
+    return 1 / (1 + np.sum((x - y) ** 2) / width)
+
+
+# Settings of positive definite kernels; chi2 gets non-negative rows.
+SETTINGS = {
+    "linear": {"kernel": "linear"},
+    "rbf": {"kernel": "rbf", "gamma": 0.05},
+    "laplacian": {"kernel": "laplacian", "gamma": 0.05},
+    "polynomial": {"kernel": "polynomial", "gamma": 0.1, "degree": 2, "coef0": 1.5},
+    "cosine": {"kernel": "cosine"},
+    "chi2": {"kernel": "chi2", "gamma": 0.1},
+    "callable": {"kernel": rational, "kernel_params": {"width": 20.0}},
+    "precomputed": {"kernel": "precomputed"},
+}
+EVERY_KERNEL = pytest.mark.parametrize("name", SETTINGS)
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+
+
+def labelled(width=5, *, sizes=SIZES, seed=0, spread=1.0):
+    """Rows, binary labels with 1 for group 0, and groups."""
+    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
+    return X, (groups == 0).astype(int), groups
+
+
+def values(name, X, Y):
+    """Kernel values between rows as scikit-learn has them."""
+    given = dict(SETTINGS["rbf" if name == "precomputed" else name])
+    metric = given.pop("kernel")
+    return pairwise_kernels(X, Y, metric=metric, **given.pop("kernel_params", {}), **given)
+
+
+def rbf(X, Y, gamma):
+    """The rbf kernel by its definition, without any saving."""
+    return np.exp(-gamma * np.sum((X[:, None] - Y[None]) ** 2, axis=-1))
+
+
+def kernel_problem(name, *, duplicates=False, seed=0):
+    """Training and new rows as an estimator with ``SETTINGS[name]`` takes them, y and groups.
+
+    Also returned are the kernel matrices of the training rows and of new with training rows.
+    """
+    X, y, groups = labelled(seed=seed)
+    new = labelled(seed=seed + 1)[0]
+    if name == "chi2":
+        X, new = np.abs(X), np.abs(new)
+    if duplicates:
+        X, y, groups = (np.concatenate([part, part[::3]]) for part in (X, y, groups))
+    matrix, cross = values(name, X, X), values(name, new, X)
+    if name == "precomputed":
+        X, new = matrix, cross
+    return X, new, y, groups, matrix, cross
+
+
+def assert_same_axes(found, expected, **tolerance):
+    """Columns agree, each up to its sign."""
+    signs = np.sign(np.einsum("ij,ij->j", found, expected))
+    np.testing.assert_allclose(found * signs, expected, **tolerance)

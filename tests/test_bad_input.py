@@ -1,0 +1,914 @@
+"""What cannot be answered is refused with the value, the bound and the remedy."""
+
+import re
+
+import numpy as np
+import pytest
+from factories import make_rows
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+
+from pcsda import CSDA, PCSDA
+
+ESTIMATORS = [PCSDA(random_state=0), CSDA(random_state=0)]
+BOTH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=["PCSDA", "CSDA"])
+WAYS_IN = pytest.mark.parametrize("way", ["fit", "partial_fit"])
+WAYS_OUT = pytest.mark.parametrize(
+    "way",
+    [
+        "transform",
+        "log_likelihood_ratio",
+        "decision_function",
+        "predict",
+        "predict_proba",
+        "predict_log_proba",
+        "score_samples",
+        "rank",
+    ],
+)
+
+
+def refused(message, error=ValueError, *, begins=False):
+    """Expect this very message, or one that begins so."""
+    end = "" if begins else "$"
+    return pytest.raises(error, match=f"^{re.escape(message)}{end}")
+
+
+def problem(width=4, sizes=(20, 15, 25)):
+    X, groups, _ = make_rows(sizes, width, spread=1.0)
+    return X, (groups == 0).astype(int), groups
+
+
+def enter(estimator, way, X, y, **params):
+    return getattr(clone(estimator), way)(X, y, **params)
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_missing_values_are_refused(estimator, way, dtype):
+    X, y, _ = problem()
+    X[3, 1] = np.nan
+    with refused("Input X contains NaN.\n", begins=True):
+        enter(estimator, way, X.astype(dtype), y)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_values_are_refused(estimator, way, dtype, value):
+    X, y, _ = problem()
+    X[3, 1] = value
+    name = np.dtype(dtype)
+    with refused(f"Input X contains infinity or a value too large for {name!r}."):
+        enter(estimator, way, X.astype(dtype), y)
+
+
+@BOTH
+@WAYS_OUT
+def test_values_that_are_not_finite_are_refused_at_prediction(estimator, way):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    missing, infinite = X.copy(), X.copy()
+    missing[5, 0], infinite[5, 0] = np.nan, -np.inf
+    with refused("Input X contains NaN.\n", begins=True):
+        getattr(model, way)(missing)
+    with refused("Input X contains infinity or a value too large for dtype('float64')."):
+        getattr(model, way)(infinite)
+
+
+def test_values_that_are_not_finite_are_refused_in_sparse_rows():
+    X, y, groups = problem()
+    model = PCSDA().fit(sparse.csr_array(X), y, subclass_labels=groups)
+    X[5, 0] = np.nan
+    with refused("Input X contains NaN.", begins=True):
+        PCSDA().fit(sparse.csr_array(X), y)
+    with refused("Input X contains NaN.", begins=True):
+        model.predict(sparse.csr_array(X))
+
+
+@BOTH
+@WAYS_IN
+def test_arrays_without_rows_or_columns_are_refused(estimator, way):
+    name = type(estimator).__name__
+    with refused(
+        f"Found array with 0 sample(s) (shape=(0, 3)) while a minimum of 1 is required by {name}."
+    ):
+        enter(estimator, way, np.empty((0, 3)), np.empty(0))
+    with refused(
+        f"Found array with 0 feature(s) (shape=(3, 0)) while a minimum of 1 is required by {name}."
+    ):
+        enter(estimator, way, np.empty((3, 0)), [0, 1, 0])
+
+
+@BOTH
+def test_no_rows_are_refused_at_prediction(estimator):
+    X, y, _ = problem()
+    name = type(estimator).__name__
+    with refused(
+        f"Found array with 0 sample(s) (shape=(0, 4)) while a minimum of 1 is required by {name}."
+    ):
+        clone(estimator).fit(X, y).predict(X[:0])
+
+
+@BOTH
+@WAYS_IN
+def test_arrays_that_are_no_table_are_refused(estimator, way):
+    X, y, _ = problem()
+    with refused("Expected 2D array, got 1D array instead", begins=True):
+        enter(estimator, way, X[:, 0], y)
+    name = type(estimator).__name__
+    with refused(f"Found array with dim 3, while dim <= 2 is required by {name}."):
+        enter(estimator, way, X[:, :, None], y)
+
+
+@BOTH
+@WAYS_IN
+def test_one_row_is_one_class(estimator, way):
+    X, _, _ = problem()
+    with refused(
+        "y has one class only, [1]; samples of the class of interest and of the rest are both "
+        "needed"
+    ):
+        enter(estimator, way, X[:1], [1])
+
+
+@BOTH
+@WAYS_IN
+def test_one_column_works(estimator, way):
+    X, y, _ = problem()
+    X[y == 1] += 4
+    model = enter(estimator, way, X[:, :1], y)
+    assert model.n_components_ == 1
+    assert model.score(X[:, :1], y) > 0.85
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("value", ["text", "nan-like"])
+def test_text_in_the_rows_is_refused(estimator, way, value):
+    X, y, _ = problem()
+    X = X.astype(object)
+    X[0, 0] = value
+    with refused(f"could not convert string to float: '{value}'"):
+        enter(estimator, way, X, y)
+
+
+@BOTH
+@WAYS_IN
+def test_objects_that_are_no_numbers_are_refused(estimator, way):
+    X, y, _ = problem()
+    X = X.astype(object)
+    X[0, 0] = None
+    with refused("Input X contains NaN.\n", begins=True):
+        enter(estimator, way, X, y)
+    X[0, 0] = {}
+    with pytest.raises(TypeError, match=r"float\(\) argument must be a string or a real number"):
+        enter(estimator, way, X, y)
+
+
+@BOTH
+@WAYS_IN
+def test_complex_rows_are_refused(estimator, way):
+    X, y, _ = problem()
+    with refused("Complex data not supported\n", begins=True):
+        enter(estimator, way, X + 1j, y)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("value", [0.0, 0.1, -3e7])
+def test_rows_that_are_all_equal_are_refused(estimator, way, value):
+    with refused(
+        "all rows of X are equal (total variance 0); at least two different rows are needed"
+    ):
+        enter(estimator, way, np.full((12, 3), value), np.arange(12) % 2)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("width", [4, 90], ids=["tall", "wide"])
+@pytest.mark.parametrize("scale", [1e160, 1e200, 1e300])
+def test_rows_whose_squares_overflow_are_refused(estimator, way, width, scale):
+    X, y, _ = problem(width)
+    with refused(
+        "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+    ):
+        enter(estimator, way, X * scale, y)
+
+
+def test_rows_whose_squares_overflow_are_refused_before_and_after_clustering():
+    X, y, groups = problem()
+    message = "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+    for model in (PCSDA(3), PCSDA(3, solver="lsqr"), PCSDA(3, balance="resampled")):
+        with refused(message):
+            model.fit(X * 1e200, y)
+    with refused(message):
+        PCSDA().fit(sparse.csr_array(X * 1e200), y, subclass_labels=groups)
+
+
+@BOTH
+@pytest.mark.parametrize("width", [4, 90], ids=["tall", "wide"])
+def test_rows_whose_squares_vanish_are_refused(estimator, width):
+    X, y, _ = problem(width)
+    X *= 1e-155 / np.sqrt(np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)))
+    with refused(
+        "the squares of X vanish, its spread is 1e-155 and must be at least 1e-140; divide X by "
+        "its scale first"
+    ):
+        clone(estimator).fit(X, y)
+
+
+@BOTH
+@WAYS_OUT
+@pytest.mark.parametrize("value", [1e20, 1e160, 1e300, -1e308])
+def test_huge_rows_have_finite_scores_of_the_right_sign(estimator, way, value):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    far = np.vstack([np.full(4, value), X[:2]])
+    found = getattr(model, way)(far)
+    if way == "rank":
+        assert found[-1] == 0
+    elif way == "predict":
+        assert found[0] == 0
+    else:
+        assert np.isfinite(found).all()
+    if way in ("log_likelihood_ratio", "decision_function", "score_samples"):
+        assert found[0] < -1e10
+        assert_array_equal(found[1:], getattr(model, way)(X[:2]))
+
+
+@BOTH
+@WAYS_OUT
+def test_huge_rows_have_finite_scores_in_single_precision(estimator, way):
+    X, y, _ = problem()
+    X = X.astype(np.float32)
+    model = clone(estimator).fit(X, y)
+    found = getattr(model, way)(np.vstack([np.full(4, 3e38, dtype=np.float32), X[:2]]))
+    assert np.isfinite(found).all()
+    if way == "log_likelihood_ratio":
+        assert found[0] == np.finfo(np.float32).min
+
+
+@BOTH
+@WAYS_OUT
+def test_rows_too_large_to_project_are_named(estimator, way):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X * 1e-30, y)
+    far = np.vstack([X[:2] * 1e-30, np.full(4, 1e300)])
+    with refused("row 2 of X is too large to project; bring X to the fitted scale"):
+        getattr(model, way)(far)
+
+
+@BOTH
+@WAYS_OUT
+@pytest.mark.parametrize("width", [3, 8])
+def test_another_number_of_columns_is_refused_at_prediction(estimator, way, width):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    name = type(estimator).__name__
+    with refused(f"X has {width} features, but {name} is expecting 4 features as input."):
+        getattr(model, way)(np.ones((2, width)))
+
+
+@BOTH
+def test_another_number_of_columns_is_refused_in_a_later_batch(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).partial_fit(X, y)
+    name = type(estimator).__name__
+    with refused(f"X has 3 features, but {name} is expecting 4 features as input."):
+        model.partial_fit(X[:, :3], y)
+
+
+@BOTH
+@WAYS_OUT
+def test_an_estimator_that_was_not_fitted_says_so(estimator, way):
+    name = type(estimator).__name__
+    with refused(
+        f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before "
+        "using this estimator.",
+        NotFittedError,
+    ):
+        getattr(clone(estimator), way)(np.ones((2, 4)))
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("label", [0, "a", True, 2.0])
+def test_one_class_only_is_refused(estimator, way, label):
+    X, _, _ = problem()
+    with refused(
+        f"y has one class only, [{label!r}]; samples of the class of interest and of the rest are "
+        "both needed"
+    ):
+        enter(estimator, way, X, np.full(len(X), label))
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize(
+    ("pos_label", "labels"), [(7, [0, 1]), ("c", ["a", "b"]), ("1", [0, 1]), ([1], [0, 1])]
+)
+def test_a_class_of_interest_that_is_no_label_is_refused(estimator, way, pos_label, labels):
+    X, y, _ = problem()
+    with refused(
+        f"pos_label={pos_label!r} is not a label of y, which has {labels!r}; name one of those"
+    ):
+        enter(clone(estimator).set_params(pos_label=pos_label), way, X, np.array(labels)[y])
+
+
+def test_several_classes_of_interest_are_refused():
+    X, y, _ = problem()
+    with refused(
+        "pos_label=array([0, 1]) is not a label of y, which has [0, 1]; name one of those"
+    ):
+        PCSDA(pos_label=np.array([0, 1])).fit(X, y)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("pos_label", [None, 2])
+def test_more_than_two_labels_are_refused_and_the_ways_out_are_named(estimator, way, pos_label):
+    X, _, groups = problem()
+    with refused(
+        "Only binary classification is supported. The type of the target is multiclass: y has 3 "
+        "labels; fit on y == label for one class, or VerifierBank for all of them"
+    ):
+        enter(clone(estimator).set_params(pos_label=pos_label), way, X, groups)
+    model = enter(estimator, way, X, groups == 2)
+    assert_array_equal(model.classes_, [False, True])
+
+
+@BOTH
+@WAYS_IN
+def test_missing_labels_are_refused(estimator, way):
+    X, y, _ = problem()
+    missing = y.astype(float)
+    missing[4] = np.nan
+    with refused("Input y contains NaN."):
+        enter(estimator, way, X, missing)
+    texts = np.array(["a", "b"], dtype=object)[y]
+    texts[4] = np.nan
+    with refused("Input contains NaN"):
+        enter(estimator, way, X, texts)
+    texts[4] = None
+    with refused(
+        "y mixes labels of the types ['NoneType', 'str'], which have no order; use labels of one "
+        "type and leave out rows without a label"
+    ):
+        enter(estimator, way, X, texts)
+
+
+@BOTH
+@WAYS_IN
+def test_labels_of_several_types_are_refused(estimator, way):
+    X, y, _ = problem()
+    mixed = np.array(["a", "b"], dtype=object)[y]
+    mixed[y == 1] = 1
+    with refused(
+        "y mixes labels of the types ['int', 'str'], which have no order; use labels of one type "
+        "and leave out rows without a label"
+    ):
+        enter(estimator, way, X, mixed)
+
+
+@BOTH
+@WAYS_IN
+def test_continuous_targets_are_refused(estimator, way):
+    X, y, _ = problem()
+    with refused("Unknown label type: continuous.", begins=True):
+        enter(estimator, way, X, y + 0.5)
+
+
+@BOTH
+@WAYS_IN
+def test_labels_are_needed(estimator, way):
+    X, _, _ = problem()
+    name = type(estimator).__name__
+    with refused(f"This {name} estimator requires y to be passed, but the target y is None."):
+        enter(estimator, way, X, None)
+
+
+@BOTH
+@WAYS_IN
+def test_labels_in_a_table_are_refused_and_in_a_column_warned_of(estimator, way):
+    X, y, _ = problem()
+    with refused("y should be a 1d array, got an array of shape (60, 2) instead."):
+        enter(estimator, way, X, np.column_stack([y, y]))
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+        model = enter(estimator, way, X, y[:, None])
+    plain = enter(estimator, way, X, y)
+    assert_array_equal(model.decision_function(X), plain.decision_function(X))
+
+
+@BOTH
+@WAYS_IN
+def test_as_many_labels_as_rows_are_needed(estimator, way):
+    X, y, _ = problem()
+    with refused("Found input variables with inconsistent numbers of samples: [60, 59]"):
+        enter(estimator, way, X, y[:-1])
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+COUNT = "must be a whole number of at least 1, or"
+NUMBER = "must be a number of at least 0"
+PRIORS = "must be 'empirical', 'equal' or two positive numbers that sum to 1, in the order of"
+
+SHARED = [
+    *[("n_components", value, f"{COUNT} None") for value in (0, -1, 2.5, "all", True)],
+    *[("regularization", value, NUMBER) for value in (-1, np.nan, np.inf, "auto", None, True)],
+    *[("shrinkage", value, f"{NUMBER}, or 'auto'") for value in (-0.5, np.nan, np.inf, "a", None)],
+    *[("calibrate", value, "must be True or False") for value in ("no", None, 1, 0.5)],
+    *[
+        ("priors", value, f"{PRIORS} classes_")
+        for value in [
+            (0.5, 0.6),
+            (0.0, 1.0),
+            (1.5, -0.5),
+            (0.2, 0.3, 0.5),
+            (np.nan, 0.5),
+            ("a", "b"),
+            {"a": 1},
+            0.5,
+            None,
+        ]
+    ],
+    ("priors", "same", "must be one of 'empirical', 'equal'"),
+]
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize(("name", "value", "rest"), SHARED)
+def test_bad_parameters_are_refused(estimator, way, name, value, rest):
+    X, y, _ = problem()
+    with refused(f"{name}={value!r} {rest}"):
+        enter(clone(estimator).set_params(**{name: value}), way, X, y)
+
+
+SOLVERS = "must be one of 'auto', 'cholesky', 'eigen', 'spectral', 'lsqr'"
+
+
+@WAYS_IN
+@pytest.mark.parametrize(
+    ("name", "value", "rest"),
+    [
+        *[("n_subclasses", value, f"{COUNT} 'auto'") for value in (0, -3, 2.0, "many", None)],
+        ("n_subclasses", np.array([1, 2]), f"{COUNT} 'auto'"),
+        *[("solver", value, SOLVERS) for value in ("svd", "labels", None, ["eigen"])],
+        ("balance", "equal", "must be one of 'pooled', 'resampled'"),
+        ("negatives", "gaussian", "must be one of 'mixture', 'marginal'"),
+        ("covariance", "loo", "must be one of 'leave-one-out', 'resubstitution'"),
+        ("subclasses", "dbscan", "must be one of 'kmeans', 'samples'"),
+        ("subclasses", None, "must be one of 'kmeans', 'samples'"),
+    ],
+)
+def test_bad_parameters_of_pcsda_are_refused(way, name, value, rest):
+    X, y, _ = problem()
+    with refused(f"{name}={value!r} {rest}"):
+        enter(PCSDA(**{name: value}), way, X, y)
+
+
+@WAYS_IN
+@pytest.mark.parametrize("value", ["svd", "cholesky", None])
+def test_bad_solvers_of_csda_are_refused(way, value):
+    X, y, _ = problem()
+    with refused(
+        f"solver={value!r} must be one of 'auto', 'eigen', 'labels', 'lowrank', 'trace_ratio'"
+    ):
+        enter(CSDA(solver=value), way, X, y)
+
+
+@BOTH
+def test_a_bad_seed_is_refused(estimator):
+    X, y, _ = problem()
+    with refused("'a' cannot be used to seed a numpy.random.RandomState instance"):
+        clone(estimator).set_params(random_state="a").fit(X, y)
+
+
+def test_resampling_and_lsqr_do_not_go_together():
+    X, y, _ = problem()
+    with refused(
+        "solver='lsqr' does not take the dense draws of balance='resampled'; use solver='auto' or "
+        "balance='pooled'"
+    ):
+        PCSDA(solver="lsqr", balance="resampled").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reason"),
+    [
+        (
+            PCSDA(balance="resampled"),
+            "partial_fit does not go with balance='resampled', which draws from each subclass as a "
+            "whole; use balance='pooled'",
+        ),
+        (
+            CSDA(solver="labels"),
+            "partial_fit does not go with solver='labels', whose targets need all samples; use "
+            "solver='eigen' or 'lowrank'",
+        ),
+    ],
+    ids=["resampled", "labels"],
+)
+def test_batches_are_refused_where_statistics_are_not_enough(estimator, reason):
+    X, y, _ = problem()
+    with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
+        estimator.partial_fit(X, y)
+    assert str(caught.value.__cause__) == reason
+
+
+def test_more_components_than_there_can_be_are_refused():
+    X, y, _ = problem(12, sizes=(30, 200, 150))
+    with refused(
+        "n_components=30 must be at most 10 (= min(n_subclasses, n_features, rank)); lower it or "
+        "raise n_subclasses"
+    ):
+        PCSDA(n_subclasses=10, n_components=30, random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral", "lsqr"])
+@pytest.mark.parametrize(
+    ("width", "sizes", "wanted", "bound"),
+    [(4, (20, 15, 25), 3, 2), (90, (20, 15, 25), 3, 2), (2, (20, 15, 25, 10, 9), 3, 2)],
+    ids=["subclasses, tall", "subclasses, wide", "features"],
+)
+def test_the_bound_of_components_is_right_for_every_solver(solver, width, sizes, wanted, bound):
+    X, y, groups = problem(width, sizes)
+    with refused(
+        f"n_components={wanted} must be at most {bound} (= min(n_subclasses, n_features, rank)); "
+        "lower it or raise n_subclasses"
+    ):
+        PCSDA(n_components=wanted, solver=solver).fit(X, y, subclass_labels=groups)
+    fitted = PCSDA(n_components=bound, solver=solver).fit(X, y, subclass_labels=groups)
+    assert fitted.n_components_ == bound
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
+def test_the_bound_of_components_is_the_rank_where_means_are_on_a_line(solver):
+    X, y, groups = problem(4, (20, 15, 25, 10))
+    for group in (1, 2, 3):
+        X[groups == group] += group * np.ones(4) - X[groups == group].mean(axis=0)
+    X[groups == 0] -= X[groups == 0].mean(axis=0)
+    with refused(
+        "n_components=2 must be at most 1 (= min(n_subclasses, n_features, rank)); lower it or "
+        "raise n_subclasses"
+    ):
+        PCSDA(n_components=2, solver=solver).fit(X, y, subclass_labels=groups)
+
+
+@pytest.mark.parametrize("solver", ["eigen", "labels", "lowrank", "trace_ratio"])
+@pytest.mark.parametrize(
+    ("width", "sizes", "bound"),
+    [(4, (20, 25), 4), (90, (20, 25), 25), (9, (20, 3), 3)],
+    ids=["features", "negatives, wide", "negatives, tall"],
+)
+def test_the_bound_of_components_is_right_for_csda(solver, width, sizes, bound):
+    X, y, _ = problem(width, sizes)
+    with refused(
+        f"n_components={bound + 1} must be at most {bound} (= min(n_negatives, n_features, rank)); "
+        "lower it"
+    ):
+        CSDA(bound + 1, solver=solver, calibrate=False).fit(X, y)
+    assert CSDA(bound, solver=solver, calibrate=False).fit(X, y).n_components_ == bound
+
+
+def test_more_components_than_there_can_be_are_refused_in_a_batch_that_is_then_not_kept():
+    X, y, groups = problem()
+    model = PCSDA(n_components=2)
+    with refused(
+        "n_components=2 must be at most 1 (= min(n_subclasses, n_features, rank)); lower it or "
+        "raise n_subclasses"
+    ):
+        model.partial_fit(X[groups < 2], y[groups < 2], subclass_labels=groups[groups < 2])
+    model.partial_fit(X, y, subclass_labels=groups)
+    assert_array_equal(model.subclass_counts_, np.bincount(groups)[np.unique(groups)][1:])
+
+
+@WAYS_IN
+def test_more_subclasses_than_different_negatives_are_refused(way):
+    X, y, _ = problem()
+    message = (
+        "n_subclasses={} must be at most {} (= number of different negative samples); lower it or "
+        "use n_subclasses='auto'"
+    )
+    with refused(message.format(41, 40)):
+        enter(PCSDA(41), way, X, y)
+    X[y == 0] = np.arange(40)[:, None] % 3
+    with refused(message.format(4, 3)):
+        enter(PCSDA(4), way, X, y)
+    X[y == 0] *= np.where(X[y == 0] == 0, -1.0, 1.0)  # minus zero is zero
+    with refused(message.format(4, 3)):
+        enter(PCSDA(4), way, X, y)
+    assert len(enter(PCSDA(3, random_state=0), way, X, y).subclass_counts_) == 3
+
+
+@pytest.mark.parametrize("labels", [np.zeros(59), np.zeros((60, 1)), "abc"])
+@WAYS_IN
+def test_a_subclass_for_each_row_is_needed(way, labels):
+    X, y, _ = problem()
+    with refused(
+        f"subclass_labels has shape {np.shape(labels)} but must have one entry for each of the 60 "
+        "rows of X; entries of positive rows are ignored"
+    ):
+        enter(PCSDA(), way, X, y, subclass_labels=labels)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+@WAYS_IN
+def test_missing_subclasses_of_negatives_are_refused(way, missing):
+    X, y, groups = problem()
+    labels = groups.astype(object)
+    labels[np.flatnonzero(y == 0)[:3]] = missing
+    with refused(
+        "subclass_labels is missing (NaN or None) for 3 negative rows; give each negative a label, "
+        "or leave subclass_labels out to cluster them"
+    ):
+        enter(PCSDA(), way, X, y, subclass_labels=labels)
+
+
+def test_subclasses_that_all_lie_at_the_positive_mean_are_refused():
+    X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    with refused(
+        "every subclass mean equals the positive mean, so no direction tells them apart; raise "
+        "n_subclasses or give subclass_labels"
+    ):
+        PCSDA(1).fit(X, [0, 0, 1, 1])
+    assert_array_equal(PCSDA(2, calibrate=False).fit(X, [0, 0, 1, 1]).predict(X), [0, 0, 1, 1])
+
+
+# --- scatter that cannot be inverted -------------------------------------------------------------
+
+
+def with_a_copy(X):
+    return np.column_stack([X, X[:, 0]])
+
+
+def with_a_constant(X):
+    return np.column_stack([X, np.ones(len(X))])
+
+
+def with_a_sum(X):
+    return np.column_stack([X, X.sum(axis=1)])
+
+
+@pytest.mark.parametrize("widen", [with_a_copy, with_a_constant, with_a_sum])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PCSDA(regularization=0),
+        PCSDA(regularization=0, solver="eigen"),
+        CSDA(regularization=0),
+        CSDA(regularization=0, solver="lowrank"),
+        CSDA(regularization=0, solver="labels"),
+    ],
+    ids=str,
+)
+def test_a_singular_scatter_without_a_ridge_is_refused(estimator, widen):
+    X, y, _ = problem()
+    with refused(
+        "the within-class scatter of 5 dimensions is singular at regularization=0; raise "
+        "regularization (the default is 0.01)"
+    ):
+        estimator.fit(widen(X), y)
+    estimator = clone(estimator).set_params(regularization=1e-6)
+    assert np.isfinite(estimator.fit(widen(X), y).decision_function(widen(X))).all()
+
+
+@WAYS_IN
+def test_more_features_than_samples_without_a_ridge_are_refused(way):
+    X, y, _ = problem(90)
+    with refused(
+        "the within-class scatter of 90 dimensions is singular at regularization=0; raise "
+        "regularization (the default is 0.01)"
+    ):
+        enter(PCSDA(regularization=0), way, X, y)
+
+
+def test_the_literal_spectral_route_says_what_is_missing_where_it_fits_without_error():
+    X, y, groups = problem(90)
+    with refused(
+        "the positive class is a point in the subspace, as without regularization it may be: 20 "
+        "positives and 40 negatives do not fill n_components=2 axes; lower n_components or set "
+        "shrinkage='auto'"
+    ):
+        PCSDA.published(solver="spectral", regularization=0).fit(X, y, subclass_labels=groups)
+
+
+def test_too_few_positives_for_the_published_covariance_are_refused():
+    X, y, _ = problem(9, sizes=(3, 30, 30))
+    with refused(
+        "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
+        "negatives do not fill n_components=5 axes; lower n_components or set shrinkage='auto'"
+    ):
+        PCSDA.published(5, random_state=0).fit(X, y)
+    with refused(
+        "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
+        "negatives do not fill n_components=9 axes; lower n_components or set shrinkage='auto'"
+    ):
+        CSDA.published().fit(X, y)
+
+
+def test_one_positive_has_no_published_covariance():
+    X, y, _ = problem(4, sizes=(1, 30))
+    with refused(
+        "the covariance of the positive class is singular in the subspace: 1 positives and 30 "
+        "negatives do not fill n_components=1 axes; lower n_components or set shrinkage='auto'"
+    ):
+        PCSDA.published().fit(X, y)
+    with refused(
+        "no sample shows the spread of the positive class: 1 positives and 30 negatives do not "
+        "fill n_components=1 axes; lower n_components or set shrinkage='auto'"
+    ):
+        PCSDA(shrinkage=0).fit(X, y)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+@BOTH
+@WAYS_IN
+def test_negative_weights_are_refused(estimator, way):
+    X, y, _ = problem()
+    weights = np.ones(len(X))
+    weights[[3, 8]] = -0.5, -2
+    with refused("sample_weight has 2 negative entries (smallest -2); weights must be at least 0"):
+        enter(estimator, way, X, y, sample_weight=weights)
+    with refused("sample_weight has 60 negative entries (smallest -1); weights must be at least 0"):
+        enter(estimator, way, X, y, sample_weight=-1)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize("weights", [np.ones(59), np.ones((60, 1)), np.ones((60, 2))])
+def test_a_weight_for_each_row_is_needed(estimator, way, weights):
+    X, y, _ = problem()
+    with refused(
+        f"sample_weight has shape {weights.shape} but must have one weight for each of the 60 rows "
+        "of X"
+    ):
+        enter(estimator, way, X, y, sample_weight=weights)
+
+
+@BOTH
+@WAYS_IN
+def test_missing_and_infinite_weights_are_refused(estimator, way):
+    X, y, _ = problem()
+    weights = np.ones(len(X))
+    weights[3] = np.nan
+    with refused("Input sample_weight contains NaN."):
+        enter(estimator, way, X, y, sample_weight=weights)
+    weights[3] = np.inf
+    with refused(
+        "Input sample_weight contains infinity or a value too large for dtype('float64')."
+    ):
+        enter(estimator, way, X, y, sample_weight=weights)
+
+
+@BOTH
+@WAYS_IN
+@pytest.mark.parametrize(("label", "which"), [(1, "positive"), (0, "negative")])
+def test_a_class_without_weight_is_refused(estimator, way, label, which):
+    X, y, _ = problem()
+    with refused(
+        f"sample_weight is zero for the whole {which} class; at least one sample must count"
+    ):
+        enter(estimator, way, X, y, sample_weight=(y != label).astype(float))
+
+
+# --- sparse rows ---------------------------------------------------------------------------------
+
+
+def empty_rows(n_rows, n_features):
+    X = sparse.lil_array((n_rows, n_features))
+    X[: n_rows // 2, 0] = 1
+    return sparse.csr_array(X), np.repeat([1, 0], [n_rows // 2, n_rows - n_rows // 2])
+
+
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array, sparse.coo_array])
+@pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
+def test_solvers_say_how_large_sparse_rows_would_become(form, solver):
+    X, y = empty_rows(1000, 400_000)
+    with refused(
+        f"solver='{solver}' does not take sparse input: the dense matrix of shape (1000, 400000) "
+        "would need 2.98 GiB; use solver='lsqr'",
+        TypeError,
+    ):
+        PCSDA(solver=solver).fit(form(X), y)
+
+
+def test_resampling_csda_and_batches_say_how_large_sparse_rows_would_become():
+    X, y = empty_rows(1000, 400_000)
+    size = (
+        "does not take sparse input: the dense matrix of shape (1000, 400000) would need 2.98 GiB"
+    )
+    with refused(f"balance='resampled' {size}; use balance='pooled'", TypeError):
+        PCSDA(balance="resampled").fit(X, y)
+    with refused(f"CSDA {size}; use PCSDA with solver='lsqr'", TypeError):
+        CSDA().fit(X, y)
+    with refused(f"partial_fit {size}; make batches dense with toarray()", TypeError):
+        PCSDA().partial_fit(X, y)
+    with refused(f"partial_fit {size}; make batches dense with toarray()", TypeError):
+        CSDA().partial_fit(X, y)
+
+
+# --- batches, trials, ranks, recalibration -------------------------------------------------------
+
+
+@BOTH
+def test_a_first_batch_of_one_class_needs_the_classes(estimator):
+    X, y, _ = problem()
+    with refused(
+        "y has one class only, [0]; samples of the class of interest and of the rest are both "
+        "needed"
+    ):
+        clone(estimator).partial_fit(X[y == 0], y[y == 0])
+    model = clone(estimator).partial_fit(X[y == 0], y[y == 0], classes=[0, 1])
+    assert_array_equal(model.classes_, [0, 1])
+
+
+@BOTH
+def test_classes_that_change_between_batches_are_refused(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).partial_fit(X, y, classes=[0, 1])
+    with refused("classes=[0, 2] differs from the first call's [0, 1]"):
+        model.partial_fit(X, y, classes=[0, 2])
+    model.partial_fit(X, y, classes=[1, 0])
+    assert model.scatter_.n_positive == 2 * y.sum()
+
+
+@BOTH
+def test_labels_that_no_class_names_are_refused(estimator):
+    X, y, _ = problem()
+    message = (
+        "y has labels [2] that are not among classes [0, 1]; leave those rows out, or name all "
+        "classes in the first call of partial_fit"
+    )
+    with refused(message):
+        clone(estimator).partial_fit(X, 2 * y, classes=[0, 1])
+    model = clone(estimator).partial_fit(X, y)
+    with refused(message):
+        model.partial_fit(X, 2 * y)
+    with refused(message):
+        model.recalibrate(X, 2 * y)
+
+
+@BOTH
+def test_more_than_two_classes_are_refused_in_a_stream(estimator):
+    X, y, _ = problem()
+    with refused("Only binary classification is supported.", begins=True):
+        clone(estimator).partial_fit(X, y, classes=[0, 1, 2])
+
+
+def test_batches_with_and_without_subclasses_are_refused():
+    X, y, groups = problem()
+    message = "subclass_labels must be given in every call of partial_fit or in none of them"
+    model = PCSDA().partial_fit(X, y, subclass_labels=groups)
+    with refused(message):
+        model.partial_fit(X, y)
+    model = PCSDA().partial_fit(X, y)
+    with refused(message):
+        model.partial_fit(X, y, subclass_labels=groups)
+
+
+@BOTH
+@pytest.mark.parametrize("trials", [[0, 1], np.zeros((60, 1)), "a"])
+def test_a_trial_for_each_row_is_needed(estimator, trials):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    with refused(
+        f"trials has shape {np.shape(trials)} but must have one entry for each of the 60 rows of X"
+    ):
+        model.log_likelihood_ratio(X, trials=trials)
+
+
+@BOTH
+@pytest.mark.parametrize("by", ["score", None])
+def test_ranks_are_by_distance_or_likelihood(estimator, by):
+    X, y, _ = problem()
+    with refused(f"by={by!r} must be one of 'distance', 'likelihood'"):
+        clone(estimator).fit(X, y).rank(X, by=by)
+
+
+@BOTH
+def test_recalibration_needs_both_classes_and_a_label_for_each_row(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, np.array(["no", "yes"])[y])
+    with refused("recalibrate needs both classes, y has only 'yes'; hold back rows of both"):
+        model.recalibrate(X[y == 1], ["yes"] * 20)
+    with refused("recalibrate needs both classes, y has no 'yes'; hold back rows of both"):
+        model.recalibrate(X[y == 0], ["no"] * 40)
+    with refused("X has 60 rows but y has 40 labels"):
+        model.recalibrate(X, np.array(["no", "yes"])[y][:40])
+    with refused("sample_weight has 60 negative entries (smallest -1); weights must be at least 0"):
+        model.recalibrate(X, np.array(["no", "yes"])[y], sample_weight=-1)

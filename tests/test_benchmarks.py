@@ -1,0 +1,243 @@
+"""The speed benchmark: it measures fairly, says when it could not, and its command runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.speed import measure, rows, tables
+from benchmarks.speed.__main__ import parse_arguments
+from benchmarks.speed.data import make_sample
+from benchmarks.speed.jobs import JOBS
+from benchmarks.speed.measure import Bound, Clock, Contestant, Job
+
+ROOT = Path(__file__).parents[1]
+CONTEXT = {
+    "threads": 2,
+    "cpu": "abacus",
+    "cores": 2,
+    "python": "3.11",
+    "versions": {"pcsda": "0"},
+    "blas": [],
+    "quick": False,
+}
+
+
+class Stage:
+    """A clock that only contestants move, each by its next scripted number of seconds."""
+
+    def __init__(self, foreign_share=0.0):
+        self.time, self.calls = 0.0, []
+        cores = measure.os.cpu_count()
+        self.clock = Clock(
+            lambda: self.time, lambda _: None, lambda: foreign_share * cores * self.time
+        )
+
+    def contestant(self, label, seconds, **settings):
+        script = iter(seconds)
+
+        def run():
+            self.calls.append(label)
+            self.time += next(script)
+
+        return Contestant(label, "peer", run, **settings)
+
+
+def job_of(*contestants, unit="seconds"):
+    return Job("job", {"N": 5, "D": 2}, contestants, unit)
+
+
+def endless(value):
+    while True:
+        yield value
+
+
+def test_contestants_take_turns_in_rotating_order_after_a_warm_up():
+    stage = Stage()
+    job = job_of(*(stage.contestant(label, endless(1.0)) for label in "abc"))
+    measure.measure(job, 3, stage.clock)
+    assert "".join(stage.calls) == "abc" + "abc" + "bca" + "cab"
+
+
+def test_every_round_gives_one_value_and_the_warm_up_none():
+    stage = Stage()
+    found = measure.measure(job_of(stage.contestant("a", [9.0, 1.0, 1.1, 1.05])), 3, stage.clock)
+    assert found.rounds["a"] == pytest.approx([1.0, 1.1, 1.05])
+    assert found.variation == pytest.approx(1.1)
+    assert found.discarded == 0
+    assert not found.noisy
+
+
+def test_a_short_call_is_repeated_within_its_turn_and_the_best_counts():
+    stage = Stage()
+    run = stage.contestant("a", [0.04, 0.03, 0.05, 99]).run
+    assert measure.best_call(run, stage.clock.now) == pytest.approx(0.03)
+    assert len(stage.calls) == 3
+
+
+def test_a_run_in_which_the_yardstick_varied_is_discarded_and_repeated():
+    stage = Stage()
+    yardstick = stage.contestant("a", [1.0, *(1.0, 1.3), *(1.0, 1.1, 1.1)])
+    other = stage.contestant("b", [1.0, *(7.0, 7.0), *(2.0, 3.0, 4.0)])
+    found = measure.measure(job_of(yardstick, other), 3, stage.clock)
+    # The disturbed run ended in the round that showed it, and nothing of it is left.
+    assert found.rounds["a"] == pytest.approx([1.0, 1.1, 1.1])
+    assert found.rounds["b"] == pytest.approx([2.0, 3.0, 4.0])
+    assert found.discarded == 1
+    assert not found.noisy
+
+
+def test_only_the_yardstick_has_to_be_steady():
+    stage = Stage()
+    wild = stage.contestant("b", [1.0, 1.0, 5.0, 1.0])
+    found = measure.measure(job_of(stage.contestant("a", endless(1.0)), wild), 3, stage.clock)
+    assert found.discarded == 0
+    assert not found.noisy
+
+
+def test_after_some_attempts_a_whole_run_is_kept_and_called_noisy():
+    stage = Stage()
+    unsteady = [1.0] + [1.0, 2.0] * (measure.ATTEMPTS - 1) + [1.0, 2.0, 1.0]
+    found = measure.measure(job_of(stage.contestant("a", unsteady)), 3, stage.clock)
+    assert found.rounds["a"] == pytest.approx([1.0, 2.0, 1.0])
+    assert found.discarded == measure.ATTEMPTS - 1
+    assert found.noisy
+
+
+@pytest.mark.parametrize(("share", "noisy"), [(0.0, False), (0.05, False), (0.5, True)])
+def test_a_steady_load_by_others_is_noise_too(share, noisy):
+    stage = Stage(share)
+    found = measure.measure(job_of(stage.contestant("a", endless(1.0))), 2, stage.clock)
+    assert found.others == pytest.approx(share)
+    assert found.noisy is noisy
+
+
+def test_memory_is_what_the_contestants_return():
+    given = Contestant("room", "limit", lambda: 100)
+    found = measure.measure(job_of(given, Contestant("fit", "pcsda", lambda: 80), unit="bytes"), 5)
+    assert found.rounds == {"room": [100.0], "fit": [80.0]}
+
+
+@pytest.mark.parametrize(
+    ("bound", "ratio", "holds"),
+    [
+        (Bound("a", at_most=2), 2.0, True),
+        (Bound("a", at_most=2), 2.01, False),
+        (Bound("a", at_least=8), 8.0, True),
+        (Bound("a", at_least=8), 7.9, False),
+    ],
+)
+def test_a_bound_is_kept_or_not(bound, ratio, holds):
+    assert bound.holds(ratio) is holds
+
+
+def three_rows(*, judge=True, noisy=False):
+    """The limit, ourselves at 1.5 times it, and a peer that takes 0.8 times as long as we do."""
+    nothing = dict.fromkeys(("role", "run"))
+    job = job_of(
+        Contestant("limit", **nothing),
+        Contestant("ours", **nothing, bound=Bound("limit", at_most=2)),
+        Contestant("theirs", **nothing, bound=Bound("ours", at_least=1)),
+    )
+    rounds = {"limit": [0.2, 0.21], "ours": [0.4, 0.3], "theirs": [0.24, 0.3]}
+    found = measure.Measurement(rounds, variation=2.0 if noisy else 1.05)
+    return rows.make_rows(job, found, CONTEXT | {"quick": not judge}, judge=judge)
+
+
+def test_ratios_are_between_the_best_rounds():
+    limit, ours, theirs = three_rows()
+    assert [row["seconds"] for row in (limit, ours, theirs)] == [0.2, 0.3, 0.24]
+    assert [row["ratio"] for row in (limit, ours, theirs)] == pytest.approx([1.0, 1.5, 1.2])
+    assert ours["ratio_spread"] == pytest.approx([0.3 / 0.21, 2.0])
+    assert ours["bound"]["ratio"] == pytest.approx(1.5)
+    assert ours["holds"] is True
+    assert theirs["bound"]["ratio"] == pytest.approx(0.8)
+    assert theirs["holds"] is False
+    assert "bound" not in limit
+    assert all(row["threads"] == 2 and row["cpu"] == "abacus" for row in (limit, ours, theirs))
+
+
+def test_the_table_is_made_of_rows_alone():
+    lines = tables.markdown([json.loads(json.dumps(row)) for row in three_rows()]).splitlines()
+    assert "abacus, 2 cores, 2 threads; Python 3.11, pcsda 0" in lines[2]
+    table = [line for line in lines if line.startswith("|")]
+    assert table == [
+        "| job | case | contestant | ms | ratio | in rounds | bound | holds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| job | N = 5, D = 2 | limit | 200 | 1.00 | 1.00 to 1.00 |  |  |",
+        "|  |  | ours | 300 | 1.50 | 1.43 to 2.00 | at most 2 x limit, is 1.50 x | yes |",
+        "|  |  | theirs | 240 | 1.20 | 1.20 to 1.43 | at least 1 x ours, is 0.80 x | **no** |",
+    ]
+
+
+def test_the_table_marks_noise_and_does_not_judge_a_quick_look():
+    assert "| job ~ |" in tables.markdown(three_rows(noisy=True))
+    quick = tables.markdown(three_rows(judge=False))
+    assert "bounds are not judged" in quick
+    assert "yes" not in quick
+    assert "**no**" not in quick
+
+
+def test_memory_has_a_table_of_its_own():
+    job = job_of(
+        Contestant("room", "limit", lambda: 4e6),
+        Contestant("fit", "pcsda", lambda: 3e6, Bound("room", at_most=1)),
+        unit="bytes",
+    )
+    page = tables.markdown(rows.make_rows(job, measure.measure(job, 1), CONTEXT, judge=True))
+    assert "|  |  | fit | 3 | 0.75 | at most 1 x room, is 0.75 x | yes |" in page
+    assert " ms " not in page
+
+
+def test_files_are_replaced_whole(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "rows.jsonl"
+    rows.write(path, "first")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(rows.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        rows.write(path, "second")
+    assert [file.name for file in path.parent.iterdir()] == ["rows.jsonl"]
+    assert path.read_text() == "first"
+
+
+def test_samples_have_their_groups_equally_large():
+    sample = make_sample(1100, 7)
+    assert (sample.groups == 0).sum() == 100
+    assert set(sample.groups) == set(range(11))
+    assert ((sample.groups == 0) == sample.y).all()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--jobs", "flying"], ["--repeats", "0"], ["--threads", "x"]]
+)
+def test_wrong_usage_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as refused:
+        parse_arguments(arguments)
+    assert refused.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_help_names_every_job(capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(["--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown and job.__doc__ in shown for name, job in JOBS.items())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
+def test_the_command_measures_time_and_memory(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--repeats", "2"]
+    command += ["--threads", "1", "--jobs", "linear-predict", "kernel-memory"]
+    subprocess.run([*command, "--output", tmp_path], cwd=ROOT, check=True, capture_output=True)
+    found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["job"] for row in found] == ["linear-predict"] * 2 + ["kernel-memory"] * 3
+    assert all(row["seconds"] > 0 and len(row["rounds"]) == 2 for row in found[:2])
+    assert all(row["bytes"] > 0 for row in found[2:])
+    # A kernel fit cannot do without its N x N matrix, so less would be a wrong measurement.
+    assert all(row["bytes"] > 0.9 * 8 * row["case"]["N"] ** 2 for row in found[3:])
+    assert (tmp_path / "table.md").read_text() == tables.markdown(found)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.jsonl", "table.md"]

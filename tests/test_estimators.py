@@ -1,0 +1,1282 @@
+"""Laws of CSDA and PCSDA as estimators: what they promise whatever the data."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from factories import make_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.special import expit, logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.exceptions import NotFittedError
+
+from pcsda import CSDA, PCSDA
+from pcsda.datasets import make_class_specific
+from pcsda.metrics import cllr
+
+SIZES = [30, 25, 40, 20]
+PLAIN = {"covariance": "resubstitution", "calibrate": False}
+
+SETTINGS = [
+    PCSDA(random_state=0),
+    PCSDA(n_components=2, negatives="marginal", random_state=0),
+    PCSDA.published(3, random_state=0),
+    PCSDA(solver="eigen", shrinkage=0, random_state=0),
+    PCSDA(solver="spectral", priors="equal", random_state=0),
+    PCSDA(solver="lsqr", n_components=1, random_state=0),
+    PCSDA(balance="resampled", random_state=0),
+    CSDA(random_state=0),
+    CSDA(n_components=2, solver="lowrank", random_state=0),
+    CSDA(n_components=3, solver="labels", random_state=0),
+    CSDA.published(2, solver="trace_ratio", random_state=0),
+]
+
+
+def over(estimators):
+    return pytest.mark.parametrize("estimator", estimators, ids=lambda e: " ".join(str(e).split()))
+
+
+EVERY = over(SETTINGS)
+# The directions of these depend on how many there are.
+NESTED = over([e for e in SETTINGS if e.solver not in ("labels", "trace_ratio")])
+# The random draws of these are tied to rows.
+UNDRAWN = over(
+    [e for e in SETTINGS if e.solver != "labels" and getattr(e, "balance", "") != "resampled"]
+)
+BOTH = over([PCSDA(random_state=0), CSDA(random_state=0)])
+PCSDA_SOLVERS = ["cholesky", "eigen", "spectral", "lsqr"]
+CSDA_SOLVERS = ["eigen", "labels", "lowrank", "trace_ratio"]
+TALL_AND_WIDE = pytest.mark.parametrize("width", [6, 200], ids=["tall", "wide"])
+
+
+def problem(width=6, *, sizes=SIZES, seed=0, spread=1.0):
+    """Rows, binary labels with 1 for group 0, and groups."""
+    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
+    return X, (groups == 0).astype(int), groups
+
+
+def fit(estimator, X, y, groups=None, **params):
+    """Fit a clone; CSDA knows no subclasses."""
+    if groups is not None and isinstance(estimator, PCSDA):
+        params["subclass_labels"] = groups
+    return clone(estimator).fit(X, y, **params)
+
+
+def odds_of(prior):
+    return np.log(prior[1] / prior[0])
+
+
+# --- one subspace, one score, many faces ---------------------------------------------------------
+
+
+@EVERY
+def test_scores_are_the_densities_of_the_coordinates_that_transform_gives(estimator):
+    X, y, groups = problem()
+    model = fit(estimator, X, y, groups)
+    z, density = model.transform(X), model.density_
+    assert z.shape == (len(X), model.n_components_)
+    assert model.components_.shape == (model.n_components_, X.shape[1])
+    assert_allclose(z, (X - model.positive_mean_) @ model.components_.T, rtol=1e-9, atol=1e-9)
+    inside = multivariate_normal(cov=density.positive).logpdf(z)
+    outside = logsumexp(
+        [
+            weight + multivariate_normal(centre, density.negative).logpdf(z)
+            for weight, centre in zip(density.log_weights, density.centres, strict=True)
+        ],
+        axis=0,
+    )
+    expected = model.calibration_(inside - outside)
+    assert_allclose(model.log_likelihood_ratio(X), expected, rtol=1e-8, atol=1e-8)
+    decided = model.classes_[(expected + odds_of(model.class_prior_) >= 0).astype(int)]
+    assert_array_equal(model.predict(X), decided)
+    assert_allclose(model.score_samples(X), -np.linalg.norm(z, axis=1), rtol=1e-12)
+
+
+@NESTED
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_fewer_components_are_the_leading_ones_and_decide_alone(estimator, wanted):
+    X, y, groups = problem()
+    every = fit(clone(estimator).set_params(n_components=3), X, y, groups)
+    few = fit(clone(estimator).set_params(n_components=wanted), X, y, groups)
+    assert few.transform(X).shape == (len(X), wanted)
+    assert few.density_.positive.shape == (wanted, wanted)
+    assert_allclose(few.transform(X), every.transform(X)[:, :wanted], rtol=1e-6, atol=1e-8)
+    assert_allclose(few.eigenvalues_, every.eigenvalues_[:wanted], rtol=1e-6)
+    assert np.abs(few.decision_function(X) - every.decision_function(X)).max() > 1e-3
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("labels", "pos_label"),
+    [
+        ([0, 1], None),
+        ([0, 1], 0),
+        ([-1, 1], -1),
+        (["yes", "no"], None),
+        (["no", "yes"], "no"),
+        ([False, True], None),
+        ([True, False], False),
+    ],
+)
+def test_probabilities_decision_and_prediction_agree_for_any_labels(estimator, labels, pos_label):
+    X, y, groups = problem()
+    named = np.array(labels)[y]
+    groups = groups + np.arange(len(X)) % 3  # either class has three subclasses, if it is the rest
+    model = fit(clone(estimator).set_params(pos_label=pos_label), X, named, groups)
+    assert_array_equal(model.classes_, np.unique(labels))
+    decision, probability = model.decision_function(X), model.predict_proba(X)
+    assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
+    assert_allclose(probability[:, 1], expit(decision), rtol=1e-12)
+    assert_allclose(np.exp(model.predict_log_proba(X)), probability, rtol=1e-7)
+    assert_array_equal(model.predict(X), model.classes_[(decision >= 0).astype(int)])
+    assert_array_equal(model.predict(X), model.classes_[(probability[:, 1] >= 0.5).astype(int)])
+    interest = model.classes_[1] if pos_label is None else pos_label
+    sign = 1 if interest == model.classes_[1] else -1
+    ratio = sign * model.log_likelihood_ratio(X) + odds_of(model.class_prior_)
+    assert_allclose(decision, ratio, rtol=1e-12, atol=1e-12)
+    assert model.predict(X).dtype == named.dtype
+
+
+@EVERY
+def test_the_class_of_interest_is_what_pos_label_names_and_its_name_does_not_matter(estimator):
+    X, y, groups = problem()
+    last = fit(estimator, X, y, groups)
+    first = fit(clone(estimator).set_params(pos_label="a"), X, np.where(y == 1, "a", "b"), groups)
+    assert_array_equal(first.transform(X), last.transform(X))
+    assert_array_equal(first.log_likelihood_ratio(X), last.log_likelihood_ratio(X))
+    assert_array_equal(first.score_samples(X), last.score_samples(X))
+    assert_array_equal(first.rank(X), last.rank(X))
+    assert_allclose(first.class_prior_, last.class_prior_[::-1])
+    assert_allclose(first.decision_function(X), -last.decision_function(X), rtol=1e-12, atol=1e-12)
+    assert_allclose(first.predict_proba(X), last.predict_proba(X)[:, ::-1], rtol=1e-12)
+
+
+@EVERY
+@pytest.mark.parametrize("pos_label", [0, 1])
+def test_priors_shift_the_decision_by_their_log_odds_and_leave_the_ratio_alone(
+    estimator, pos_label
+):
+    X, y, groups = problem()
+    n_p = np.mean(y == pos_label)
+    empirical = np.array([n_p, 1 - n_p]) if pos_label == 0 else np.array([1 - n_p, n_p])
+    groups = groups + np.arange(len(X)) % 3  # either class has three subclasses, if it is the rest
+    expected = {
+        "empirical": empirical,
+        "equal": np.array([0.5, 0.5]),
+        (0.9, 0.1): np.array([0.9, 0.1]),
+    }
+    models = {
+        priors: fit(clone(estimator).set_params(priors=priors, pos_label=pos_label), X, y, groups)
+        for priors in expected
+    }
+    ratio = models["equal"].log_likelihood_ratio(X)
+    decision = models["equal"].decision_function(X)
+    assert_array_equal(decision, ratio if pos_label == 1 else -ratio)
+    for priors, model in models.items():
+        assert_allclose(model.class_prior_, expected[priors], rtol=1e-12)
+        assert_array_equal(model.log_likelihood_ratio(X), ratio)
+        shift = model.decision_function(X) - decision
+        assert_allclose(shift, odds_of(expected[priors]), rtol=1e-9, atol=1e-9)
+
+
+def test_empirical_priors_count_weights():
+    X, y, groups = problem()
+    weights = np.where(y == 1, 3.0, 0.5)
+    for model in (PCSDA(**PLAIN), CSDA(calibrate=False)):
+        fitted = fit(model, X, y, groups, sample_weight=weights)
+        share = 3 * SIZES[0] / (3 * SIZES[0] + 0.5 * sum(SIZES[1:]))
+        assert_allclose(fitted.class_prior_, [1 - share, share])
+
+
+def test_empirical_priors_count_samples_and_not_what_resampling_draws():
+    X, y, groups = problem(sizes=[4, 3, 2])
+    model = PCSDA(balance="resampled", random_state=0, **PLAIN)
+    model.fit(X, y, subclass_labels=groups)
+    assert_allclose(model.class_prior_, [5 / 9, 4 / 9])
+    assert_allclose(model.subclass_counts_, [2.5, 2.5])
+
+
+@EVERY
+def test_ranks_put_the_nearest_or_the_likeliest_first(estimator):
+    X, y, groups = problem()
+    model = fit(estimator, X, y, groups)
+    by_distance, by_likelihood = model.rank(X), model.rank(X, by="likelihood")
+    assert sorted(by_distance) == sorted(by_likelihood) == list(range(len(X)))
+    assert np.all(np.diff(np.linalg.norm(model.transform(X)[by_distance], axis=1)) >= 0)
+    assert np.all(np.diff(model.log_likelihood_ratio(X)[by_likelihood]) <= 0)
+    n_positive = y.sum()
+    assert y[by_likelihood[:n_positive]].mean() > 0.7 > y[by_likelihood[n_positive:]].mean() + 0.4
+
+
+def test_equal_rows_keep_their_order_in_a_rank():
+    X, y, _ = problem()
+    twice = np.vstack([X[:5], X[:5]])
+    order = PCSDA(random_state=0).fit(X, y).rank(twice).tolist()
+    assert all(order.index(i) + 1 == order.index(i + 5) for i in range(5))
+
+
+# --- several samples of one trial ----------------------------------------------------------------
+
+
+@EVERY
+def test_a_trial_of_one_sample_scores_as_the_sample(estimator):
+    X, y, groups = problem()
+    model = fit(estimator, X, y, groups)
+    found = model.log_likelihood_ratio(X, trials=np.arange(len(X)))
+    assert_allclose(found, model.log_likelihood_ratio(X), rtol=1e-8, atol=1e-8)
+
+
+@EVERY
+def test_trials_come_in_the_order_of_their_names_whatever_the_order_of_rows(estimator):
+    X, y, groups = problem()
+    model = fit(estimator, X, y, groups)
+    trials = np.array(["m", "a", "z", "a", "m", "z", "a", "k"])
+    found = model.log_likelihood_ratio(X[:8], trials=trials)
+    assert found.shape == (4,)
+    each = [
+        model.log_likelihood_ratio(X[:8][trials == name], trials=trials[trials == name])[0]
+        for name in ["a", "k", "m", "z"]
+    ]
+    assert_allclose(found, each, rtol=1e-9)
+    order = np.random.default_rng(0).permutation(8)
+    again = model.log_likelihood_ratio(X[:8][order], trials=trials[order].tolist())
+    assert_allclose(again, found, rtol=1e-9)
+
+
+def test_samples_of_a_trial_share_one_subclass_of_the_mixture():
+    X, y, groups = problem()
+    model = PCSDA(calibrate=False).fit(X, y, subclass_labels=groups)
+    z, density = model.transform(X[:3]), model.density_
+    inside = multivariate_normal(cov=density.positive).logpdf(z).sum()
+    outside = logsumexp(
+        [
+            weight + multivariate_normal(centre, density.negative).logpdf(z).sum()
+            for weight, centre in zip(density.log_weights, density.centres, strict=True)
+        ]
+    )
+    found = model.log_likelihood_ratio(X[:3], trials=[7, 7, 7])
+    assert_allclose(found, [inside - outside], rtol=1e-9)
+    assert abs(found[0] - model.log_likelihood_ratio(X[:3]).sum()) > 0.1
+
+
+def test_more_samples_of_one_origin_say_more_than_one():
+    X, y, groups = problem()
+    model = PCSDA(random_state=0).fit(X, y, subclass_labels=groups)
+    for label, sign in ((1, 1), (0, -1)):
+        rows = X[y == label][:20]
+        together = model.log_likelihood_ratio(rows, trials=np.repeat(np.arange(5), 4))
+        alone = model.log_likelihood_ratio(rows).reshape(5, 4)
+        assert np.all(sign * together > sign * alone.mean(axis=1))
+
+
+# --- kinds of input ------------------------------------------------------------------------------
+
+
+@EVERY
+def test_float32_in_means_float32_out_near_the_float64_result(estimator):
+    X, y, groups = problem()
+    exact = fit(estimator, X, y, groups)
+    single = fit(estimator, X.astype(np.float32), y, groups)
+    for method in (
+        "transform",
+        "decision_function",
+        "predict_proba",
+        "predict_log_proba",
+        "log_likelihood_ratio",
+        "score_samples",
+    ):
+        found = getattr(single, method)(X.astype(np.float32))
+        assert found.dtype == np.float32
+        assert_allclose(found, getattr(exact, method)(X), rtol=2e-3, atol=2e-3)
+        assert getattr(single, method)(X).dtype == np.float64
+    assert single.components_.dtype == np.float32
+
+
+def as_is(X):
+    return X
+
+
+def read_only(X):
+    X = X.copy()
+    X.setflags(write=False)
+    return X
+
+
+def strided(X):
+    wide = np.full((2 * X.shape[0], 3 * X.shape[1]), np.nan)
+    wide[::2, ::3] = X
+    return wide[::2, ::3]
+
+
+def reversed_twice(X):
+    return X[::-1].copy()[::-1]
+
+
+def as_list(X):
+    return X.tolist()
+
+
+def as_frame(X):
+    return pytest.importorskip("pandas").DataFrame(X)
+
+
+def as_objects(X):
+    return X.astype(object)
+
+
+def as_matrix_of_other_endian(X):
+    return X.astype(">f8")
+
+
+FORMS = [
+    read_only,
+    np.asfortranarray,
+    strided,
+    reversed_twice,
+    as_list,
+    as_frame,
+    as_objects,
+    as_matrix_of_other_endian,
+]
+
+
+@EVERY
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_every_form_of_the_same_numbers_gives_the_same_answer(estimator, form):
+    X, y, groups = problem()
+    expected = fit(estimator, X, y, groups)
+    given = form(X)
+    model = fit(estimator, given, y, groups)
+    # Another memory layout may add in another order.
+    for method in ("transform", "decision_function", "predict_proba"):
+        found, wanted = getattr(model, method)(given), getattr(expected, method)(X)
+        assert_allclose(found, wanted, rtol=1e-7, atol=1e-9)
+
+
+@EVERY
+def test_memory_mapped_rows_give_the_same_answer(estimator, tmp_path):
+    X, y, groups = problem()
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    model, expected = fit(estimator, mapped, y, groups), fit(estimator, X, y, groups)
+    assert_array_equal(model.decision_function(mapped), expected.decision_function(X))
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64, np.uint8, bool])
+def test_short_and_whole_numbers_count_as_what_they_are(estimator, dtype):
+    X, y, _ = problem()
+    given = (X * 10 > 0) if dtype is bool else (10 * X + 100).astype(dtype)
+    model = clone(estimator).fit(given, y)
+    exact = clone(estimator).fit(given.astype(np.float64), y)
+    assert_array_equal(model.decision_function(given), exact.decision_function(given.astype(float)))
+    assert model.transform(given).dtype == np.float64
+
+
+@EVERY
+@TALL_AND_WIDE
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_nothing_that_is_given_is_changed(estimator, width, dtype):
+    X, y, groups = problem(width)
+    X = X.astype(dtype)
+    weights = np.random.default_rng(0).uniform(0.5, 2, len(X))
+    given = (X, y, groups, weights)
+    before = [array.copy() for array in given]
+    model = fit(estimator, X, y, groups, sample_weight=weights)
+    for method in ("transform", "predict", "predict_proba", "rank", "score_samples"):
+        getattr(model, method)(X)
+    model.log_likelihood_ratio(X, trials=groups)
+    model.recalibrate(X, y, sample_weight=weights)
+    if hasattr(model, "partial_fit"):
+        clone(estimator).partial_fit(X, y, sample_weight=weights)
+    for array, copy in zip(given, before, strict=True):
+        assert_array_equal(array, copy)
+
+
+SPARSE = [sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix]
+
+
+def sparse_problem(seed=0, n_features=40):
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(4), SIZES))
+    rate = rng.uniform(0.05, 0.4, (4, n_features))
+    X = rng.uniform(0.5, 2, (len(groups), n_features)) * (
+        rng.random((len(groups), n_features)) < rate[groups]
+    )
+    return X, (groups == 0).astype(int), groups
+
+
+@pytest.mark.parametrize("form", SPARSE, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_sparse_rows_give_what_dense_rows_give(form, weighted):
+    X, y, groups = sparse_problem()
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
+    model = PCSDA(**PLAIN).fit(form(X), y, subclass_labels=groups, sample_weight=weights)
+    for solver in ("lsqr", "cholesky"):
+        dense = PCSDA(solver=solver, **PLAIN)
+        dense.fit(X, y, subclass_labels=groups, sample_weight=weights)
+        assert_allclose(model.transform(form(X)), dense.transform(X), rtol=1e-6, atol=1e-8)
+        found = model.decision_function(form(X))
+        assert_allclose(found, dense.decision_function(X), rtol=1e-6, atol=1e-7)
+    assert_allclose(model.decision_function(X), found, rtol=1e-9, atol=1e-9)
+
+
+def test_sparse_entries_that_are_stored_twice_are_added():
+    X, y, groups = sparse_problem()
+    whole = sparse.csr_array(X)
+    halves = sparse.csr_array(
+        (np.repeat(whole.data / 2, 2), np.repeat(whole.indices, 2), 2 * whole.indptr), X.shape
+    )
+    assert not halves.has_canonical_format
+    before = halves.data.copy()
+    model = PCSDA(**PLAIN).fit(halves, y, subclass_labels=groups)
+    expected = PCSDA(**PLAIN).fit(whole, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-7)
+    assert_array_equal(halves.data, before)
+
+
+def test_sparse_rows_are_clustered_and_calibrated_too():
+    X, y, _ = sparse_problem()
+    model = PCSDA(3, random_state=0).fit(sparse.csr_array(X), y)
+    assert len(model.subclass_counts_) == 3
+    assert model.calibration_.slope != 1
+    assert model.score(sparse.csr_array(X), y) > 0.8
+    assert not hasattr(model, "loo_scores_")
+
+
+# --- invariances ---------------------------------------------------------------------------------
+
+
+@UNDRAWN
+@TALL_AND_WIDE
+def test_scores_do_not_depend_on_the_order_of_rows(estimator, width):
+    X, y, groups = problem(width)
+    plain = clone(estimator).set_params(calibrate=False)
+    order = np.random.default_rng(0).permutation(len(X))
+    model = fit(plain, X, y, groups)
+    shuffled = fit(plain, X[order], y[order], groups[order])
+    assert_allclose(shuffled.decision_function(X), model.decision_function(X), rtol=1e-6, atol=1e-6)
+    if hasattr(model, "loo_scores_"):
+        assert_allclose(shuffled.loo_scores_, model.loo_scores_[order], rtol=1e-6, atol=1e-6)
+
+
+def rotated(rng, width):
+    return np.linalg.qr(rng.standard_normal((width, width)))[0]
+
+
+def mixed(rng, width):
+    return rng.standard_normal((width, width)) + 3 * np.eye(width)
+
+
+def ill_scaled(rng, width):
+    return np.diag(10.0 ** np.linspace(-8, 8, width))
+
+
+AFFINE = [
+    PCSDA(regularization=0),
+    PCSDA(regularization=0, negatives="marginal", **PLAIN),
+    PCSDA(regularization=0, solver="eigen"),
+    CSDA(regularization=0, random_state=0),
+    CSDA(regularization=0, n_components=2, solver="lowrank", random_state=0),
+]
+# Its pseudo-inverse cuts directions off by their size, so sizes may not differ much.
+SPECTRAL = PCSDA(regularization=0, solver="spectral", **PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("make", "estimator"),
+    [
+        *((make, estimator) for make in (rotated, mixed) for estimator in [*AFFINE, SPECTRAL]),
+        *((ill_scaled, estimator) for estimator in AFFINE),
+    ],
+)
+def test_without_a_ridge_scores_do_not_change_under_affine_maps(make, estimator):
+    X, y, groups = problem()
+    rng = np.random.default_rng(5)
+    turned = X @ make(rng, X.shape[1]) + 10 * rng.standard_normal(X.shape[1])
+    model, moved = fit(estimator, X, y, groups), fit(estimator, turned, y, groups)
+    expected = model.log_likelihood_ratio(X)
+    tolerance = 1e-5 if make is ill_scaled else 1e-7
+    assert_allclose(moved.log_likelihood_ratio(turned), expected, rtol=tolerance, atol=tolerance)
+    if hasattr(model, "loo_scores_"):
+        assert_allclose(moved.loo_scores_, model.loo_scores_, rtol=tolerance, atol=tolerance)
+
+
+@EVERY
+@TALL_AND_WIDE
+def test_an_offset_of_1e8_changes_nothing(estimator, width):
+    X, y, groups = problem(width)
+    model, moved = fit(estimator, X, y, groups), fit(estimator, X + 1e8, y, groups)
+    expected = model.decision_function(X)
+    assert_allclose(moved.decision_function(X + 1e8), expected, rtol=1e-4, atol=1e-4)
+    assert np.all(np.linalg.eigvalsh(moved.density_.positive) > 0)
+
+
+def test_an_offset_of_1e8_changes_nothing_for_sparse_rows():
+    X, y, groups = problem()
+    model = PCSDA(regularization=1, **PLAIN).fit(X, y, subclass_labels=groups)
+    moved = PCSDA(regularization=1, **PLAIN).fit(
+        sparse.csr_array(X + 1e8), y, subclass_labels=groups
+    )
+    expected = model.decision_function(X)
+    assert_allclose(moved.decision_function(X + 1e8), expected, rtol=1e-3, atol=1e-3)
+
+
+@EVERY
+@TALL_AND_WIDE
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_scale_of_the_data_changes_nothing(estimator, width, scale, dtype):
+    X, y, groups = problem(width)
+    model = fit(estimator, X, y, groups)
+    rows = (X * scale).astype(dtype)
+    scaled = fit(estimator, rows, y, groups)
+    tolerance = 1e-6 if dtype == np.float64 else 2e-2
+    found = scaled.decision_function(rows)
+    assert_allclose(found, model.decision_function(X), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_scale_of_the_data_does_not_change_the_clusters(scale, dtype):
+    X, y, _ = problem(spread=3.0)
+    clusters = PCSDA(3, random_state=0).fit(X, y).groups_
+    found = PCSDA(3, random_state=0).fit((X * scale).astype(dtype), y).groups_
+    assert_array_equal(found, clusters)
+
+
+@EVERY
+def test_constant_and_repeated_columns_carry_nothing(estimator):
+    X, y, groups = problem()
+    model = fit(estimator, X, y, groups)
+    constant = np.column_stack([X, np.full(len(X), 7.5), np.zeros(len(X))])
+    found = fit(estimator, constant, y, groups)
+    assert_allclose(found.components_[:, 6:], 0, atol=1e-10)
+    assert_allclose(found.decision_function(constant), model.decision_function(X), rtol=1e-6)
+    # Columns twice are the columns once, stretched: the relative ridge stretches with them.
+    twice = fit(estimator, np.hstack([X, X]), y, groups)
+    found = twice.decision_function(np.hstack([X, X]))
+    assert twice.n_components_ == model.n_components_
+    assert_allclose(found, model.decision_function(X), rtol=1e-6, atol=1e-6)
+
+
+@EVERY
+def test_collinear_features_are_no_obstacle(estimator):
+    X, y, groups = problem()
+    mixing = np.random.default_rng(0).standard_normal((6, 30)) / np.sqrt(30)
+    model = fit(estimator, X @ mixing, y, groups)
+    assert model.n_components_ <= 6
+    assert np.isfinite(model.decision_function(X @ mixing)).all()
+    assert model.score(X @ mixing, y) > 0.85
+
+
+def test_duplicated_rows_leave_the_published_subspace_and_scale_its_coordinates():
+    X, y, groups = problem()
+    once = PCSDA.published().fit(X, y, subclass_labels=groups)
+    thrice = PCSDA.published(regularization=0.01 / 3).fit(
+        np.repeat(X, 3, axis=0), np.repeat(y, 3), subclass_labels=np.repeat(groups, 3)
+    )
+    again = PCSDA.published(regularization=0.01).fit(X, y, subclass_labels=groups)
+    assert_array_equal(again.components_, once.components_)
+    cosine = np.sum(thrice.components_ * once.components_, axis=1)
+    cosine /= np.linalg.norm(thrice.components_, axis=1) * np.linalg.norm(once.components_, axis=1)
+    assert_allclose(cosine, 1, atol=1e-3)
+    assert_allclose(
+        thrice.log_likelihood_ratio(X), once.log_likelihood_ratio(X), rtol=0.05, atol=0.05
+    )
+
+
+# --- small and lopsided samples ------------------------------------------------------------------
+
+
+@EVERY
+def test_far_more_features_than_samples_still_generalise(estimator):
+    rng = np.random.default_rng(0)
+    direction = rng.standard_normal((3, 2000)) * 0.12
+    groups = np.repeat([0, 1, 2], [40, 40, 40])
+    X = rng.standard_normal((240, 2000)) + np.tile(direction[groups], (2, 1))
+    y = np.tile((groups == 0).astype(int), 2)
+    model = fit(estimator, X[:120], y[:120], groups)
+    positive = model.log_likelihood_ratio(X[120:][y[120:] == 1])
+    negative = model.log_likelihood_ratio(X[120:][y[120:] == 0])
+    assert np.isfinite(positive).all()
+    assert np.isfinite(negative).all()
+    if estimator.solver not in ("labels", "trace_ratio") and isinstance(estimator, PCSDA):
+        assert np.mean(positive[:, None] > negative) > 0.8
+
+
+@BOTH
+@TALL_AND_WIDE
+def test_one_positive_is_enough(estimator, width):
+    X, y, groups = problem(width, sizes=[1, 25, 40], spread=3.0)
+    model = fit(estimator, X, y, groups)
+    scores = model.log_likelihood_ratio(X)
+    assert np.isfinite(scores).all()
+    assert scores[y == 1][0] > np.quantile(scores[y == 0], 0.95)
+    if isinstance(estimator, PCSDA):
+        assert scores[y == 1][0] > 0
+    assert model.rank(X)[0] == np.flatnonzero(y)[0]
+    assert (model.calibration_.slope, model.calibration_.offset) == (1, 0)
+    assert not hasattr(model, "loo_scores_")
+
+
+@BOTH
+@TALL_AND_WIDE
+def test_one_negative_is_enough(estimator, width):
+    X, y, groups = problem(width, sizes=[40, 1], spread=3.0)
+    model = fit(estimator, X, y, groups)
+    scores = model.log_likelihood_ratio(X)
+    assert np.isfinite(scores).all()
+    assert scores[y == 0][0] < np.quantile(scores[y == 1], 0.05)
+    assert model.n_components_ == 1
+
+
+@BOTH
+@pytest.mark.parametrize("width", [1, 3, 50])
+def test_two_points_are_told_apart(estimator, width):
+    X = np.random.default_rng(0).standard_normal((2, width))
+    model = clone(estimator).fit(X, ["no", "yes"])
+    assert model.predict(X).tolist() == ["no", "yes"]
+    assert np.isfinite(model.decision_function(X)).all()
+    near = X + 0.01 * (X[::-1] - X)
+    assert model.predict(near).tolist() == ["no", "yes"]
+
+
+@BOTH
+@TALL_AND_WIDE
+@pytest.mark.parametrize("which", [0, 1], ids=["negatives", "positives"])
+def test_a_class_whose_rows_are_all_equal_is_a_point(estimator, width, which):
+    X, y, _ = problem(width, spread=3.0)
+    X[y == which] = X[y == which].mean(axis=0)
+    model = clone(estimator).fit(X, y)
+    decision = model.decision_function(X)
+    assert np.isfinite(decision).all()
+    own, other = decision[y == which], decision[y != which]
+    assert np.ptp(own) <= 1e-6 * np.abs(own).max()
+    right = (own[0] > other) if which == 1 else (own[0] < other)
+    assert right.mean() > 0.9
+
+
+@BOTH
+def test_two_classes_that_are_points_are_told_apart(estimator):
+    X = np.repeat([[0.0, 1.0, 2.0], [5.0, 1.0, -1.0]], 8, axis=0)
+    y = np.repeat([0, 1], 8)
+    model = clone(estimator).fit(X, y)
+    assert_array_equal(model.predict(X), y)
+    assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+def test_auto_never_asks_for_more_subclasses_than_there_are_different_negatives():
+    X, y, _ = problem(sizes=[30, 400])
+    X[y == 0] = np.repeat([[1.0] * 6, [2.0] * 6, [9.0] * 6], [200, 150, 50], axis=0)
+    model = PCSDA(random_state=0).fit(X, y)
+    assert_array_equal(np.sort(model.subclass_counts_), [50, 150, 200])
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+@pytest.mark.parametrize(("n_negative", "expected"), [(10, 1), (120, 2), (260, 5), (900, 10)])
+def test_auto_is_a_subclass_for_fifty_negatives_between_one_and_ten(n_negative, expected):
+    X, y, _ = problem(3, sizes=[20, n_negative])
+    assert len(PCSDA(random_state=0).fit(X, y).subclass_counts_) == expected
+
+
+def test_a_lone_outlier_as_a_subclass_does_not_spoil_the_calibration():
+    X, y, _ = problem(sizes=[60, 80, 80], spread=2.0)
+    clean = PCSDA(2, random_state=0).fit(X, y)
+    outlier = np.vstack([X, 100 + np.zeros(6)])
+    model = PCSDA(3, random_state=0).fit(outlier, np.append(y, 0))
+    assert model.subclass_counts_.min() == 1
+    assert model.calibration_.slope > 0.5 * clean.calibration_.slope
+    assert cllr(y, model.log_likelihood_ratio(X)) < cllr(y, clean.log_likelihood_ratio(X)) + 0.1
+
+
+def test_subclasses_of_one_sample_are_calibrated_on_folds():
+    data = make_class_specific(2000, n_features=8, random_state=0)
+    X, y = data.data, data.target
+    model = PCSDA(n_components=4, subclasses="samples", random_state=0).fit(X[:500], y[:500])
+    assert len(model.subclass_counts_) == np.sum(y[:500] == 0)
+    bayes = cllr(y[500:], data.log_likelihood_ratio(X[500:]))
+    assert cllr(y[500:], model.log_likelihood_ratio(X[500:])) < bayes + 0.2
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+WEIGHED = [
+    *[PCSDA(solver=solver, **PLAIN) for solver in PCSDA_SOLVERS],
+    PCSDA.published(),
+    PCSDA(priors="equal", shrinkage=3.0, **PLAIN),
+    *[CSDA(solver=solver, calibrate=False) for solver in CSDA_SOLVERS if solver != "labels"],
+    CSDA.published(2),
+]
+
+
+@over(WEIGHED)
+@TALL_AND_WIDE
+def test_whole_weights_equal_repeated_rows(estimator, width):
+    X, y, groups = problem(width)
+    times = np.random.default_rng(3).integers(0, 4, len(X))
+    repeated = [np.repeat(array, times, axis=0) for array in (X, y, groups)]
+    weighted = fit(estimator, X, y, groups, sample_weight=times)
+    expected = fit(estimator, *repeated)
+    assert_allclose(weighted.eigenvalues_, expected.eigenvalues_, rtol=1e-7)
+    assert_allclose(weighted.subclass_counts_, expected.subclass_counts_)
+    for method in ("transform", "decision_function"):
+        found, wanted = getattr(weighted, method)(X), getattr(expected, method)(X)
+        assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@EVERY
+@pytest.mark.parametrize("given", [True, False], ids=["given", "clustered"])
+def test_weight_zero_equals_absence(estimator, given):
+    X, y, groups = problem(sizes=[40, 60, 60, 50])
+    weights = np.random.default_rng(3).integers(0, 3, len(X)).astype(float)
+    weights[groups == 3] = 0
+    kept = weights > 0
+    labels, rest = (groups, groups[kept]) if given else (None, None)
+    whole = fit(estimator, X, y, labels, sample_weight=weights)
+    part = fit(estimator, X[kept], y[kept], rest, sample_weight=weights[kept])
+    assert_allclose(whole.decision_function(X), part.decision_function(X), rtol=1e-9, atol=1e-9)
+    assert_array_equal(whole.groups_[kept], part.groups_)
+    assert np.all(whole.groups_[~kept] == -1)
+    assert hasattr(whole, "loo_scores_") == hasattr(part, "loo_scores_")
+    if hasattr(whole, "loo_scores_"):
+        assert_allclose(whole.loo_scores_[kept], part.loo_scores_, rtol=1e-9, atol=1e-9)
+        absent = whole.log_likelihood_ratio(X[~kept])
+        assert_allclose(whole.loo_scores_[~kept], absent, rtol=1e-9, atol=1e-9)
+
+
+@EVERY
+def test_one_weight_for_all_is_that_weight_for_each(estimator):
+    X, y, groups = problem()
+    scalar = fit(estimator, X, y, groups, sample_weight=2.5)
+    each = fit(estimator, X, y, groups, sample_weight=np.full(len(X), 2.5))
+    assert_array_equal(scalar.decision_function(X), each.decision_function(X))
+    one = fit(estimator, X, y, groups, sample_weight=1)
+    none = fit(estimator, X, y, groups)
+    assert_array_equal(one.decision_function(X), none.decision_function(X))
+    assert not np.allclose(scalar.decision_function(X), none.decision_function(X))
+
+
+def test_weights_shape_the_clusters():
+    X, y, _ = problem()
+    weights = np.random.default_rng(0).uniform(0.1, 20, len(X))
+    plain = PCSDA(4, random_state=0).fit(X, y)
+    weighted = PCSDA(4, random_state=0).fit(X, y, sample_weight=weights)
+    assert not np.array_equal(plain.groups_, weighted.groups_)
+
+
+# --- subclasses ----------------------------------------------------------------------------------
+
+
+def test_given_labels_are_the_subclasses_and_those_of_positives_are_ignored():
+    X, y, groups = problem()
+    names = np.array(["unused", "b", "a", "c"])[groups]
+    model = PCSDA(n_subclasses=1, random_state=0).fit(X, y, subclass_labels=names)
+    assert_array_equal(model.groups_, np.array([0, 2, 1, 3])[groups])
+    assert_array_equal(model.subclass_counts_, [SIZES[2], SIZES[1], SIZES[3]])
+    assert_allclose(model.subclass_means_[1], X[groups == 1].mean(axis=0))
+    assert_allclose(model.positive_mean_, X[groups == 0].mean(axis=0))
+    missing = names.astype(object)
+    missing[y == 1] = None
+    again = PCSDA(random_state=0).fit(X, y, subclass_labels=missing)
+    assert_array_equal(again.decision_function(X), model.decision_function(X))
+    mixed = names.copy()
+    mixed[y == 1] = "b"
+    again = PCSDA(random_state=0).fit(X, y, subclass_labels=mixed)
+    assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_a_clusterer_makes_the_subclasses_and_is_not_fitted_itself():
+    X, y, _ = problem()
+    clusterer = AgglomerativeClustering(4)
+    model = PCSDA(subclasses=clusterer).fit(X, y)
+    expected = clone(clusterer).fit_predict(X[y == 0])
+    assert_array_equal(model.groups_[y == 0] - 1, expected)
+    assert not hasattr(clusterer, "labels_")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 5])
+def test_kmeans_finds_as_many_subclasses_as_asked_for(wanted):
+    X, y, _ = problem()
+    model = PCSDA(wanted, random_state=0).fit(X, y)
+    assert model.subclass_means_.shape == (wanted, 6)
+    assert model.n_components_ == wanted
+    assert_array_equal(np.bincount(model.groups_)[1:], model.subclass_counts_)
+    for group in range(1, wanted + 1):
+        mean = X[model.groups_ == group].mean(axis=0)
+        assert_allclose(model.subclass_means_[group - 1], mean)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
+def test_resampled_subclasses_of_equal_size_are_near_the_pooled_ones(solver):
+    X, y, groups = problem(sizes=[2000, 4000, 4000, 4000])
+    pooled = PCSDA.published(solver=solver).fit(X, y, subclass_labels=groups)
+    drawn = PCSDA.published(solver=solver, balance="resampled", random_state=0)
+    drawn.fit(X, y, subclass_labels=groups)
+    assert_allclose(drawn.eigenvalues_, pooled.eigenvalues_, rtol=0.1)
+    error = np.abs(drawn.log_likelihood_ratio(X) - pooled.log_likelihood_ratio(X))
+    assert 0 < np.median(error) < 0.1
+
+
+def test_resampling_balances_subclasses_of_unequal_size():
+    X, y, groups = problem(sizes=[100, 900, 30, 30])
+    model = PCSDA(balance="resampled", random_state=0).fit(X, y, subclass_labels=groups)
+    assert_array_equal(model.subclass_counts_, [320, 320, 320])
+    assert_allclose(model.density_.log_weights, np.log(1 / 3))
+    assert not hasattr(model, "loo_scores_")
+
+
+def test_resampling_is_seeded():
+    X, y, groups = problem()
+    scores = [
+        PCSDA(balance="resampled", random_state=seed)
+        .fit(X, y, subclass_labels=groups)
+        .decision_function(X)
+        for seed in (0, 0, 1)
+    ]
+    assert_array_equal(scores[0], scores[1])
+    assert np.abs(scores[0] - scores[2]).max() > 1e-3
+
+
+# --- the same data, the same model ---------------------------------------------------------------
+
+
+@EVERY
+def test_one_seed_gives_one_model(estimator):
+    X, y, _ = problem()
+    first, second = clone(estimator).fit(X, y), clone(estimator).fit(X, y)
+    assert_array_equal(first.decision_function(X), second.decision_function(X))
+    states = [np.random.RandomState(5), np.random.RandomState(5)]
+    first, second = (clone(estimator).set_params(random_state=s).fit(X, y) for s in states)
+    assert_array_equal(first.decision_function(X), second.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PCSDA(8), PCSDA(1, balance="resampled"), CSDA(), CSDA(2, solver="labels", calibrate=False)],
+    ids=str,
+)
+def test_another_seed_gives_another_draw(estimator):
+    X, y, _ = problem()
+    scores = [
+        clone(estimator).set_params(random_state=seed).fit(X, y).decision_function(X)
+        for seed in (0, 1)
+    ]
+    assert np.abs(scores[0] - scores[1]).max() > 1e-6
+
+
+@EVERY
+def test_a_fit_forgets_the_one_before(estimator):
+    X, y, _ = problem()
+    other, labels, _ = problem(9, sizes=[12, 70, 33], seed=4)
+    names = np.where(labels == 1, "y", "x")
+    fresh = clone(estimator).fit(X, y)
+    model = clone(estimator)
+    if hasattr(model, "partial_fit"):
+        model.partial_fit(other, names)
+    model.fit(other, names).fit(X, y)
+    assert set(vars(model)) == set(vars(fresh))
+    assert_array_equal(model.classes_, [0, 1])
+    assert_array_equal(model.groups_, fresh.groups_)
+    assert_array_equal(model.decision_function(X), fresh.decision_function(X))
+
+
+def test_attributes_that_a_fit_does_not_make_do_not_stay():
+    X, y, groups = problem()
+    model = PCSDA(random_state=0).fit(X, y)
+    assert model.loo_scores_.shape == (len(X),)
+    model.set_params(covariance="resubstitution").fit(X, y)
+    assert not hasattr(model, "loo_scores_")
+    with pytest.warns(UserWarning, match="partial_fit starts anew"):
+        model.partial_fit(X, y, subclass_labels=groups)
+    assert not hasattr(model, "groups_")
+    assert model.scatter_.n_positive == SIZES[0]
+    model.fit(X, y)
+    assert not hasattr(model, "scatter_")
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+def batches(n_rows, n_batches, seed=0):
+    """Uneven random batches that cover the rows."""
+    rng = np.random.default_rng(seed)
+    edges = np.sort(rng.choice(np.arange(1, n_rows), n_batches - 1, replace=False))
+    return np.split(rng.permutation(n_rows), edges)
+
+
+def stream(estimator, X, y, groups, parts, weights=None):
+    model = clone(estimator)
+    for part in parts:
+        params = {"subclass_labels": groups[part]} if isinstance(estimator, PCSDA) else {}
+        if weights is not None:
+            params["sample_weight"] = weights[part]
+        model.partial_fit(X[part], y[part], classes=[0, 1], **params)
+    return model
+
+
+STREAMED = [
+    PCSDA(**PLAIN),
+    PCSDA.published(n_components=2),
+    PCSDA(solver="eigen", pos_label=1, **PLAIN),
+    PCSDA(solver="spectral", priors="equal", **PLAIN),
+    CSDA(calibrate=False),
+    CSDA(2, solver="lowrank", calibrate=False),
+    CSDA.published(2, solver="trace_ratio"),
+]
+
+
+@over(STREAMED)
+@pytest.mark.parametrize("n_batches", [1, 2, 7, 40])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_any_batches_equal_one_fit(estimator, n_batches, weighted):
+    X, y, groups = problem()
+    # Until two subclasses are seen there are not two components: begin with some of each group.
+    start = np.concatenate([np.flatnonzero(groups == g)[:2] for g in range(4)])
+    rest = np.setdiff1d(np.arange(len(X)), start)
+    parts = [start, *(rest[part] for part in batches(len(rest), n_batches))]
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
+    streamed = stream(estimator, X, y, groups, parts, weights)
+    whole = fit(estimator, X, y, groups, sample_weight=weights)
+    # Subclasses are numbered as they come.
+    order = np.argsort(streamed.subclass_counts_)
+    expected = np.argsort(whole.subclass_counts_)
+    means = whole.subclass_means_[expected]
+    assert_allclose(streamed.subclass_means_[order], means, rtol=1e-8, atol=1e-8)
+    for method in ("transform", "log_likelihood_ratio", "decision_function"):
+        found, wanted = getattr(streamed, method)(X), getattr(whole, method)(X)
+        assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("offset", [0, 1e8])
+def test_batches_of_single_rows_equal_one_fit(offset):
+    X, y, groups = problem(4, sizes=[6, 7, 8])
+    X = X + offset
+    streamed = stream(PCSDA(**PLAIN), X, y, groups, np.arange(len(X))[:, None])
+    whole = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    tolerance = 1e-8 if offset == 0 else 1e-4
+    found = streamed.decision_function(X)
+    assert_allclose(found, whole.decision_function(X), rtol=tolerance, atol=tolerance)
+
+
+def test_a_subclass_may_appear_later():
+    X, y, groups = problem()
+    late = groups == 3
+    model = PCSDA(**PLAIN).partial_fit(X[~late], y[~late], subclass_labels=groups[~late])
+    assert model.n_components_ == 2
+    model.partial_fit(X[late], y[late], subclass_labels=groups[late])
+    assert model.n_components_ == 3
+    whole = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(**PLAIN), CSDA(calibrate=False)], ids=["P", "C"])
+@pytest.mark.parametrize("first", [0, 1], ids=["negatives first", "positives first"])
+def test_batches_of_one_class_are_collected_until_the_other_comes(estimator, first):
+    X, y, groups = problem()
+    params = {"subclass_labels": groups} if isinstance(estimator, PCSDA) else {}
+
+    def part(label):
+        return {name: values[y == label] for name, values in params.items()}
+
+    model = clone(estimator)
+    model.partial_fit(X[y == first], y[y == first], classes=[0, 1], **part(first))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    model.partial_fit(X[y != first], y[y != first], **part(1 - first))
+    whole = clone(estimator).fit(X, y, **params)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+def test_without_labels_later_negatives_join_the_nearest_centroid_of_the_first_batch():
+    X, y, _ = problem(sizes=[30, 60, 60, 60], spread=3.0)
+    first, later = slice(0, 100), slice(100, None)
+    model = PCSDA(3, random_state=0, **PLAIN).partial_fit(X[first], y[first])
+    centroids = model.subclass_means_.copy()
+    model.partial_fit(X[later], y[later])
+    negatives = X[later][y[later] == 0]
+    nearest = np.linalg.norm(negatives[:, None] - centroids, axis=2).argmin(axis=1)
+    start = PCSDA(3, random_state=0, **PLAIN).fit(X[first], y[first])
+    assert_allclose(start.subclass_means_, centroids, rtol=1e-9)
+    groups = np.zeros(len(X), dtype=int)
+    groups[first] = start.groups_
+    groups[later][y[later] == 0] = nearest + 1
+    whole = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+def test_the_nearest_centroid_is_found_far_from_the_origin():
+    X, y, _ = problem(sizes=[30, 60, 60, 60], spread=3.0)
+    counts = []
+    for offset in (0, 1e8):
+        model = PCSDA(3, random_state=0).partial_fit(X[:100] + offset, y[:100])
+        model.partial_fit(X[100:] + offset, y[100:])
+        counts.append(model.subclass_counts_)
+    assert_array_equal(counts[0], counts[1])
+
+
+def test_rows_of_weight_zero_add_nothing_to_a_stream():
+    X, y, groups = problem()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    weights[groups == 3] = 0
+    kept = weights > 0
+    parts = batches(len(X), 3)
+    model = stream(PCSDA(**PLAIN), X, y, groups, parts, weights)
+    expected = PCSDA(**PLAIN).fit(
+        X[kept], y[kept], subclass_labels=groups[kept], sample_weight=weights[kept]
+    )
+    assert len(model.subclass_counts_) == 2
+    assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-8)
+
+
+def test_a_batch_that_is_refused_leaves_the_stream_as_it_was():
+    X, y, groups = problem()
+    model = PCSDA(**PLAIN).partial_fit(X[:60], y[:60], subclass_labels=groups[:60])
+    before = model.decision_function(X)
+    with pytest.raises(ValueError, match="the squares of X overflow"):
+        model.partial_fit(X[:3] * 1e200, y[:3], subclass_labels=["new"] * 3)
+    with pytest.raises(ValueError, match="subclass_labels must be given in every call"):
+        model.partial_fit(X[60:], y[60:])
+    assert_array_equal(model.decision_function(X), before)
+    model.partial_fit(X[60:], y[60:], subclass_labels=groups[60:])
+    whole = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+@BOTH
+def test_partial_fit_after_fit_says_so_and_starts_anew(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X[:, :5], y)
+    message = (
+        "partial_fit starts anew: fit keeps no statistics that a batch could be merged into; use "
+        "partial_fit from the first batch on"
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        model.partial_fit(X, y)
+    expected = clone(estimator).partial_fit(X, y)
+    assert_array_equal(model.decision_function(X), expected.decision_function(X))
+
+
+@BOTH
+def test_a_stream_that_starts_anew_has_no_model_until_both_classes_came(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).fit(X, y)
+    with pytest.warns(UserWarning, match="partial_fit starts anew"):
+        model.partial_fit(X[y == 0][:, :4], y[y == 0], classes=[0, 1])
+    with pytest.raises(NotFittedError):
+        model.predict(X[:, :4])
+
+
+def test_a_stream_may_change_its_type_of_numbers():
+    X, y, groups = problem()
+    model = PCSDA(**PLAIN).partial_fit(
+        X[:60].astype(np.float32), y[:60], subclass_labels=groups[:60]
+    )
+    assert model.transform(X.astype(np.float32)).dtype == np.float32
+    model.partial_fit(X[60:], y[60:], subclass_labels=groups[60:])
+    whole = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-4, atol=1e-4)
+
+
+def overconfident(n_train=120, width=60, seed=0):
+    """A stream with nearly as many features as rows, and fresh rows of its population."""
+    data = make_class_specific(
+        4000, n_features=width, positive_fraction=0.3, separation=3.0, random_state=seed
+    )
+    rows = slice(0, n_train)
+    model = PCSDA(regularization=1e-4).partial_fit(
+        data.data[rows], data.target[rows], subclass_labels=data.subclass_labels[rows]
+    )
+    return model, data
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_recalibration_on_held_back_rows_cures_overconfidence(seed):
+    model, data = overconfident(seed=seed)
+    held, fresh = slice(120, 1000), slice(1000, None)
+    before = cllr(data.target[fresh], model.log_likelihood_ratio(data.data[fresh]))
+    order = model.rank(data.data[fresh], by="likelihood")
+    assert model.recalibrate(data.data[held], data.target[held]) is model
+    after = cllr(data.target[fresh], model.log_likelihood_ratio(data.data[fresh]))
+    assert before > 1.5
+    assert after < 0.95
+    assert 0 < model.calibration_.slope < 0.5
+    assert_array_equal(model.rank(data.data[fresh], by="likelihood"), order)
+
+
+def test_weights_in_recalibration_count_as_repetitions():
+    model, data = overconfident()
+    held = slice(120, 400)
+    X, y = data.data[held], data.target[held]
+    times = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted = model.recalibrate(X, y, sample_weight=times).calibration_
+    repeated = model.recalibrate(np.repeat(X, times, axis=0), np.repeat(y, times)).calibration_
+    assert_allclose([weighted.slope, weighted.offset], [repeated.slope, repeated.offset], rtol=1e-6)
+
+
+def test_recalibrating_twice_on_the_same_rows_changes_nothing():
+    model, data = overconfident()
+    first = model.recalibrate(data.data[120:400], data.target[120:400]).calibration_
+    second = model.recalibrate(data.data[120:400], data.target[120:400]).calibration_
+    assert first == second
+
+
+# --- honest scores -------------------------------------------------------------------------------
+
+
+def crowded(seed, n_train=160, width=80):
+    """Half as many features as rows."""
+    data = make_class_specific(
+        6000, n_features=width, positive_fraction=0.25, separation=3.5, random_state=seed
+    )
+    train, fresh = slice(0, n_train), slice(n_train, None)
+    return data, train, fresh
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_left_out_scores_look_like_fresh_ones_and_resubstituted_do_not(seed):
+    data, train, fresh = crowded(seed)
+    X, y, labels = data.data, data.target, data.subclass_labels
+    model = PCSDA(calibrate=False, regularization=1e-3)
+    model.fit(X[train], y[train], subclass_labels=labels[train])
+    ours, seen = model.log_likelihood_ratio(X[fresh]), model.log_likelihood_ratio(X[train])
+    for label in (0, 1):
+        truth = ours[y[fresh] == label]
+        left_out = model.loo_scores_[y[train] == label]
+        error = truth.std() / np.sqrt(len(left_out))
+        assert abs(left_out.mean() - truth.mean()) < 4 * error
+        gap = abs(seen[y[train] == label].mean() - truth.mean())
+        assert gap > (4 * error if label == 1 else 2 * error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calibrated_ratios_beat_the_published_rule_where_features_are_many(seed):
+    data, train, fresh = crowded(seed)
+    X, y, labels = data.data, data.target, data.subclass_labels
+    costs = {}
+    for name, model in {
+        "default": PCSDA(random_state=0),
+        "not calibrated": PCSDA(calibrate=False, random_state=0),
+        "resubstituted": PCSDA(**PLAIN),
+        "published": PCSDA.published(),
+    }.items():
+        model.fit(X[train], y[train], subclass_labels=labels[train])
+        costs[name] = cllr(y[fresh], model.log_likelihood_ratio(X[fresh]))
+    bayes = cllr(y[fresh], data.log_likelihood_ratio(X[fresh]))
+    assert bayes < costs["default"] < 0.9 < 1 < costs["published"]
+    assert costs["not calibrated"] < costs["resubstituted"] < costs["published"]
+
+
+def test_calibration_pays_on_average():
+    costs = []
+    for seed in range(8):
+        data, train, fresh = crowded(seed)
+        X, y, labels = data.data, data.target, data.subclass_labels
+        for calibrate in (True, False):
+            model = PCSDA(calibrate=calibrate)
+            model.fit(X[train], y[train], subclass_labels=labels[train])
+            costs.append(cllr(y[fresh], model.log_likelihood_ratio(X[fresh])))
+    calibrated, plain = np.mean(np.reshape(costs, (8, 2)), axis=0)
+    assert calibrated < plain - 0.02
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PCSDA(6, solver="lsqr", random_state=0),
+        PCSDA(6, balance="resampled", random_state=0),
+        PCSDA(6, covariance="resubstitution", random_state=0),
+        CSDA(4, random_state=0),
+    ],
+    ids=str,
+)
+def test_fold_scores_calibrate_where_none_are_left_out(estimator):
+    data, train, fresh = crowded(0, n_train=300)
+    X, y = data.data, data.target
+    model = clone(estimator).fit(X[train], y[train])
+    raw = clone(estimator).set_params(calibrate=False).fit(X[train], y[train])
+    assert not hasattr(model, "loo_scores_")
+    calibrated = cllr(y[fresh], model.log_likelihood_ratio(X[fresh]))
+    assert calibrated < 1.1
+    assert calibrated < cllr(y[fresh], raw.log_likelihood_ratio(X[fresh])) - 0.1
+
+
+# --- odds and ends -------------------------------------------------------------------------------
+
+
+def test_published_is_the_rule_of_the_paper_and_may_be_changed():
+    rule = {
+        "negatives": "marginal",
+        "covariance": "resubstitution",
+        "shrinkage": 0,
+        "calibrate": False,
+    }
+    expected = PCSDA(1, None, **rule).get_params()
+    assert PCSDA.published().get_params() == expected
+    changed = PCSDA.published(5, 3, priors="equal", calibrate=True).get_params()
+    differing = {"n_subclasses": 5, "n_components": 3, "priors": "equal", "calibrate": True}
+    assert changed == expected | differing
+    plain = CSDA(shrinkage=0, calibrate=False).get_params()
+    assert CSDA.published().get_params() == plain
+    assert CSDA.published(2, solver="eigen").get_params() == plain | {
+        "n_components": 2,
+        "solver": "eigen",
+    }
+
+
+def test_csda_is_pcsda_with_one_subclass_for_each_negative_up_to_the_denominator():
+    X, y, _ = problem()
+    csda = CSDA.published(2).fit(X, y)
+    samples = PCSDA.published(n_components=2, subclasses="samples").fit(X, y)
+    # S_w is zero then, so S_I is S_p; both criteria and both densities coincide.
+    assert_allclose(samples.eigenvalues_, csda.eigenvalues_, rtol=1e-8)
+    assert_allclose(samples.components_, csda.components_, rtol=1e-6, atol=1e-9)
+    found = samples.log_likelihood_ratio(X)
+    assert_allclose(found, csda.log_likelihood_ratio(X), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["lowrank", "eigen"])
+def test_exact_csda_solvers_agree_on_scores(solver):
+    X, y, _ = problem()
+    expected = CSDA(2, calibrate=False).fit(X, y).decision_function(X)
+    found = CSDA(2, solver=solver, calibrate=False).fit(X, y).decision_function(X)
+    assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", PCSDA_SOLVERS)
+@TALL_AND_WIDE
+def test_exact_pcsda_solvers_agree_on_scores(solver, width):
+    X, y, groups = problem(width)
+    expected = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups).decision_function(X)
+    model = PCSDA(solver=solver, **PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_components_make_the_ridged_within_scatter_the_identity():
+    X, y, groups = problem()
+    model = PCSDA(**PLAIN).fit(X, y, subclass_labels=groups)
+    residuals = X - np.vstack([X[groups == g].mean(axis=0) for g in range(4)])[groups]
+    ridge = 0.01 * np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1))
+    scatter = residuals.T @ residuals + ridge * np.eye(6)
+    W = model.components_
+    assert_allclose(W @ scatter @ W.T, np.eye(3), atol=1e-10)
+    assert np.all(np.take_along_axis(W, np.abs(W).argmax(axis=1)[:, None], axis=1) > 0)
+    assert all(first >= second for first, second in pairwise(model.eigenvalues_))
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(3), CSDA()], ids=str)
+def test_verbose_prints_the_stages_and_silence_is_the_default(estimator, capsys):
+    X, y, _ = problem()
+    clone(estimator).fit(X, y)
+    assert capsys.readouterr().out == ""
+    clone(estimator).set_params(verbose=True).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    name = type(estimator).__name__
+    expected = [f"[{name}] learning from 115 rows in {4 if name == 'PCSDA' else 2} groups"]
+    if name == "PCSDA":
+        expected.insert(0, "[PCSDA] dividing 85 negatives into subclasses")
+    assert lines == [*expected, f"[{name}] calibrating"]

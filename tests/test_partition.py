@@ -1,0 +1,252 @@
+"""Negatives to subclasses: what is found, what is given, what is refused."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from pcsda import partition
+from pcsda.partition import count_distinct, given_labels, make_groups
+
+
+def clouds(n_negatives=60, n_clouds=3, n_positives=10, seed=0):
+    """Well separated clouds of negatives around positives, rows in random order."""
+    rng = np.random.default_rng(seed)
+    cloud = np.arange(n_negatives) % n_clouds
+    angles = 2 * np.pi * cloud / n_clouds
+    negatives = 20 * np.column_stack([np.cos(angles), np.sin(angles)])
+    negatives += rng.standard_normal(negatives.shape)
+    X = np.vstack([rng.standard_normal((n_positives, 2)), negatives])
+    truth = np.concatenate([np.full(n_positives, -1), cloud])
+    order = rng.permutation(len(X))
+    return X[order], truth[order] == -1, truth[order]
+
+
+def assert_numbered(groups, positive, n_subclasses):
+    assert groups.dtype == np.intp
+    assert_array_equal(groups == 0, positive)
+    assert_array_equal(np.unique(groups[~positive]), np.arange(1, n_subclasses + 1))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csc_array, np.float32])
+def test_kmeans_finds_separated_clouds(form):
+    X, positive, truth = clouds()
+    groups, names = make_groups(form(X), positive, n_subclasses=3, random_state=0)
+    assert_numbered(groups, positive, 3)
+    assert_array_equal(names, [0, 1, 2])
+    assert adjusted_rand_score(truth[~positive], groups[~positive]) == 1
+
+
+def test_subclasses_are_those_of_kmeans_on_the_negatives_alone():
+    X, positive, _ = clouds()
+    groups, _ = make_groups(X, positive, n_subclasses=5, random_state=7)
+    expected = KMeans(5, n_init=partition.RESTARTS, random_state=7).fit(X[~positive]).labels_
+    assert_array_equal(groups[~positive], expected + 1)
+    assert partition.RESTARTS >= 3
+
+
+def test_kmeans_is_seeded():
+    X, positive, _ = clouds(n_clouds=1)
+    first, again = (make_groups(X, positive, n_subclasses=6, random_state=3)[0] for _ in range(2))
+    assert_array_equal(first, again)
+    others = [make_groups(X, positive, n_subclasses=6, random_state=seed)[0] for seed in range(9)]
+    assert any(np.any(first != other) for other in others)
+
+
+def test_kmeans_sees_the_weights_of_the_negatives():
+    X = np.array([[9.0], [0.0], [1.0], [3.0]])
+    positive = np.array([True, False, False, False])
+    light, _ = make_groups(X, positive, n_subclasses=2, random_state=0)
+    weights = np.array([1.0, 1000.0, 1000.0, 0.001])
+    heavy, _ = make_groups(X, positive, n_subclasses=2, weights=weights, random_state=0)
+    assert light[1] == light[2] != light[3]
+    assert heavy[1] != heavy[2] == heavy[3]
+
+
+@pytest.mark.parametrize(
+    ("n_negatives", "expected"), [(1, 1), (20, 1), (74, 1), (76, 2), (250, 5), (2000, 10)]
+)
+def test_auto_takes_one_subclass_for_fifty_negatives_up_to_ten(n_negatives, expected):
+    X, positive, _ = clouds(n_negatives)
+    groups, _ = make_groups(X, positive, random_state=0)
+    assert_numbered(groups, positive, expected)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3])
+def test_auto_never_asks_for_more_than_there_are_different_negatives(distinct):
+    X, positive, _ = clouds(500)
+    X[~positive] = np.eye(3)[np.arange(500) % distinct][:, :2]
+    groups, _ = make_groups(X, positive, random_state=0)
+    assert_numbered(groups, positive, distinct)
+
+
+def test_more_subclasses_than_different_negatives_are_refused():
+    X, positive, _ = clouds(12, n_clouds=3)
+    X[~positive] = np.round(X[~positive], -1)
+    distinct = len(np.unique(X[~positive], axis=0))
+    message = (
+        f"n_subclasses={distinct + 1} must be at most {distinct} (= number of different negative "
+        "samples); lower it or use n_subclasses='auto'"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make_groups(X, positive, n_subclasses=distinct + 1)
+    assert_numbered(make_groups(X, positive, n_subclasses=distinct)[0], positive, distinct)
+
+
+class Half:
+    """A k-means that leaves every other cluster empty."""
+
+    def __init__(self, n_clusters, n_init, random_state):
+        self.n_clusters = n_clusters
+
+    def fit(self, rows, sample_weight=None):
+        self.labels_ = 2 * (np.arange(len(rows)) % (self.n_clusters // 2))
+        return self
+
+
+def test_an_empty_subclass_is_dropped_with_a_warning(monkeypatch):
+    monkeypatch.setattr(partition, "KMeans", Half)
+    X, positive, _ = clouds()
+    message = "k-means left 3 of 6 subclasses empty; they are dropped"
+    with pytest.warns(UserWarning, match=message):
+        groups, _ = make_groups(X, positive, n_subclasses=6)
+    assert_numbered(groups, positive, 3)
+
+
+def test_one_subclass_for_each_sample():
+    X, positive, _ = clouds(8)
+    groups, names = make_groups(X, positive, subclasses="samples")
+    assert_numbered(groups, positive, 8)
+    assert_array_equal(names, np.arange(8))
+
+
+def test_any_clusterer_is_cloned_and_fitted_on_the_negatives():
+    X, positive, truth = clouds()
+    clusterer = AgglomerativeClustering(3)
+    groups, _ = make_groups(X, positive, n_subclasses=9, subclasses=clusterer)
+    assert_numbered(groups, positive, 3)
+    assert adjusted_rand_score(truth[~positive], groups[~positive]) == 1
+    assert not hasattr(clusterer, "labels_")
+
+
+def test_noise_of_a_clusterer_is_a_subclass_of_its_own():
+    X, positive, _ = clouds()
+    outliers = np.flatnonzero(~positive)[[0, 5]]
+    X[outliers] = [[500.0, 0.0], [0.0, -700.0]]
+    groups, names = make_groups(X, positive, subclasses=DBSCAN(eps=5))
+    assert_numbered(groups, positive, 4)
+    assert names[0] == -1
+    assert_array_equal(np.flatnonzero(groups == 1), np.sort(outliers))
+
+
+def test_given_labels_win_and_those_of_positives_are_ignored():
+    X, positive, truth = clouds()
+    labels = np.array(["north", "east", "west"], dtype=object)[truth]
+    labels[positive] = None
+    groups, names = make_groups(X, positive, n_subclasses=9, subclass_labels=labels)
+    assert_numbered(groups, positive, 3)
+    assert_array_equal(names, ["east", "north", "west"])
+    assert_array_equal(names[groups[~positive] - 1], labels[~positive])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 5, 5, 7],
+        [np.nan, 5.0, 5.0, 7.0],
+        np.array([pd.NA, "a", "a", "b"], dtype=object),
+        pd.Series([pd.NA, 5, 5, 7], dtype="Int64"),
+        np.array(["2020", "2021", "2021", "2022"], dtype="datetime64[Y]"),
+    ],
+    ids=["numbers", "NaN", "NA", "nullable numbers", "dates"],
+)
+def test_labels_may_be_of_any_type(labels):
+    positive = np.array([True, False, False, False])
+    groups, _ = make_groups(np.zeros((4, 1)), positive, subclass_labels=labels)
+    assert_array_equal(groups, [0, 1, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [1, np.nan, 2, np.nan],
+        np.array([None, None, "a", None], dtype=object),
+        pd.Series(["a", None, "b", pd.NA]),
+        np.array([1, pd.NA, 2, pd.NA], dtype=object),
+    ],
+    ids=["NaN", "None", "in a series", "NA"],
+)
+def test_negatives_without_a_label_are_counted_and_refused(labels):
+    message = (
+        "subclass_labels is missing (NaN or None) for 2 negative rows; give each negative a label, "
+        "or leave subclass_labels out to cluster them"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        given_labels(labels, np.array([True, False, False, False]))
+
+
+def test_labels_without_a_common_order_are_refused():
+    labels = np.array([None, 1, "a", "b"], dtype=object)
+    message = (
+        "subclass_labels mixes int and str, which have no common order; make all of them text or "
+        "all of them numbers"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_groups(np.zeros((4, 1)), np.array([True, False, False, False]), subclass_labels=labels)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 1), ()])
+def test_labels_of_another_shape_are_refused(shape):
+    message = (
+        f"subclass_labels has shape {shape} but must have one entry for each of the 4 rows of X; "
+        "entries of positive rows are ignored"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        given_labels(np.zeros(shape), np.array([True, False, False, False]))
+
+
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(1, 600), st.just(2)), elements=st.integers(0, 4)),
+    st.integers(1, 30),
+)
+def test_different_rows_are_counted_up_to_enough(rows, enough):
+    distinct = len(np.unique(rows, axis=0))
+    assert count_distinct(rows, enough) == min(distinct, enough)
+    assert count_distinct(sparse.csr_array(rows), enough) == min(distinct, enough)
+
+
+def test_zeros_of_either_sign_are_the_same_row():
+    assert count_distinct(np.array([[0.0, 1.0], [-0.0, 1.0]]), 5) == 1
+
+
+def test_counting_stops_as_soon_as_there_are_enough():
+    class Counted:
+        """Rows that remember how far they were read."""
+
+        def __init__(self, rows):
+            self.rows, self.shape, self.read = rows, rows.shape, 0
+
+        def __getitem__(self, part):
+            self.read = part.stop
+            return self.rows[part]
+
+    rows = Counted(np.arange(10000.0).reshape(-1, 1))
+    assert count_distinct(rows, 10) == 10
+    assert rows.read < 1000
+
+
+def test_inputs_are_not_written_to():
+    X, positive, truth = clouds()
+    copies = X.copy(), positive.copy(), truth.copy()
+    make_groups(X, positive, n_subclasses=3, random_state=0)
+    make_groups(X, positive, subclass_labels=truth)
+    for now, then in zip((X, positive, truth), copies, strict=True):
+        assert_array_equal(now, then)
