@@ -14,8 +14,9 @@ from sklearn.model_selection import StratifiedKFold
 
 Array = NDArray[np.float64]
 
-# Slope, for a standard deviation of the scores, where they hold no evidence: the order is kept.
-SMALLEST_SLOPE = 1e-6
+# Weight of the prior on the slope, in samples, and spread of that on the offset.
+SLOPE_STRENGTH = 1.0
+OFFSET_SPREAD = 10.0
 # Folds of the calibration where no leave-one-out scores exist.
 FOLDS = 5
 
@@ -37,9 +38,10 @@ def fit_calibration(
 ) -> Calibration:
     """Fit a logistic regression of the label on the score, with a slope above zero.
 
-    Targets are Platt's: ``(N_p + 1)/(N_p + 2)`` for positives and ``1/(N_n + 2)`` for negatives, so
-    that separable scores keep a finite slope. The prior log odds ``ln(N_p/N_n)`` of the sample are
-    taken off, which leaves a log-likelihood ratio (MATH 9).
+    The log odds are ``slope * score + offset + ln(N_p/N_n)``, so that slope and offset lead to a
+    log-likelihood ratio. A weak prior says that the scores are log-likelihood ratios already: slope
+    Gamma(2, 1), with its mode at one, and offset N(0, 10^2). It keeps the slope of separable scores
+    finite, and that of worthless scores above zero, so that their order is kept.
 
     Parameters
     ----------
@@ -47,63 +49,79 @@ def fit_calibration(
         Scores of samples that the model has not seen: left out, cross-validated or held back.
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
+
+    Notes
+    -----
+    Platt's smoothed targets would keep the slope finite as well, but what they add is one positive
+    among the negatives. Far out on the scale of a log-likelihood ratio that one outweighs all
+    others and flattens the slope.
     """
     weight = np.ones(len(scores)) if weights is None else weights
-    n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
-    high, low = (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2)
-    targets = np.where(positive, high, low)
+    prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
     # Centred and scaled scores keep the Newton steps well conditioned.
     centre = float(np.average(scores, weights=weight))
     scale = float(np.sqrt(np.average((scores - centre) ** 2, weights=weight))) or 1.0
-    slope, offset = _newton((scores - centre) / scale, targets, weight, scale)
-    slope /= scale
-    offset -= slope * centre
-    return Calibration(float(slope), float(offset - np.log(n_positive / n_negative)))
+    problem = _Problem(
+        (scores - centre) / scale, positive, weight, prior_odds, centre / scale, scale
+    )
+    slope, level = _newton(problem)
+    return Calibration(float(slope / scale), float(level - slope * centre / scale))
 
 
-def _newton(
-    scores: Array, targets: Array, weight: Array, guess: float, max_iter: int = 100
-) -> Array:
-    """Minimise the cross-entropy over slope and offset; convex, by damped Newton steps.
+@dataclass(frozen=True)
+class _Problem:
+    """Penalised cross-entropy as a function of slope and level on standard scores."""
 
-    `guess` is the slope of scores that are calibrated already, which is where many start.
-    """
-    share = float(np.average(targets, weights=weight))
-    flat = np.array([SMALLEST_SLOPE, np.log(share / (1 - share))])
-    # The gradient says whether any larger slope would help.
-    if _gradient(flat, scores, targets, weight)[0][0] >= 0:
-        return flat
-    starts = (flat, np.array([guess, flat[1]]))
-    loss, _, point = min((_loss(x, scores, targets, weight), i, x) for i, x in enumerate(starts))
+    scores: Array
+    positive: NDArray[np.bool_]
+    weight: Array
+    prior_odds: float
+    centre: float
+    scale: float
+
+    def loss(self, point: Array) -> float:
+        slope, level = point
+        if slope <= 0:
+            return np.inf
+        odds = slope * self.scores + level + self.prior_odds
+        fit = self.weight @ np.logaddexp(0, np.where(self.positive, -odds, odds))
+        offset = (level - slope * self.centre) / OFFSET_SPREAD
+        return float(fit + SLOPE_STRENGTH * (slope / self.scale - np.log(slope)) + offset**2 / 2)
+
+    def derivatives(self, point: Array) -> tuple[Array, Array]:
+        slope, level = point
+        chance = expit(slope * self.scores + level + self.prior_odds)
+        error = self.weight * (chance - self.positive)
+        curve = self.weight * chance * (1 - chance)
+        mixed = curve @ self.scores
+        hessian = np.array([[(curve * self.scores) @ self.scores, mixed], [mixed, curve.sum()]])
+        gradient = np.array([error @ self.scores, error.sum()])
+        gradient[0] += SLOPE_STRENGTH * (1 / self.scale - 1 / slope)
+        hessian[0, 0] += SLOPE_STRENGTH / slope**2
+        turn = np.array([-self.centre, 1.0]) / OFFSET_SPREAD
+        return gradient + turn * (turn @ point), hessian + np.outer(turn, turn)
+
+
+def _newton(problem: _Problem, max_iter: int = 100) -> Array:
+    """Minimise over slope and level; convex, by damped Newton steps."""
+    flat = np.array([1e-3, 0.0])
+    as_it_is = np.array([problem.scale, problem.centre * problem.scale])
+    point = min((as_it_is, flat), key=problem.loss)
+    loss = problem.loss(point)
     for _ in range(max_iter):
-        gradient, hessian = _gradient(point, scores, targets, weight)
-        hessian.flat[::3] += 1e-12 * np.trace(hessian) + 1e-300
+        gradient, hessian = problem.derivatives(point)
         step = np.linalg.solve(hessian, gradient)
         gain = gradient @ step
-        if gain <= 1e-12 * loss:
+        if gain <= 1e-12 * abs(loss) and step[0] < point[0]:
             # Convergence is quadratic: this step ends at the precision of the numbers.
             return point - step
         size = 1.0
-        while (trial := _loss(point - size * step, scores, targets, weight)) > (
-            loss - 1e-4 * size * gain
-        ) and size > 1e-10:
+        while (trial := problem.loss(point - size * step)) > loss - 1e-4 * size * gain:
             size /= 2
+            if size < 1e-10:
+                return point
         point, loss = point - size * step, trial
     return point
-
-
-def _loss(point: Array, scores: Array, targets: Array, weight: Array) -> float:
-    odds = point[0] * scores + point[1]
-    return float(weight @ (np.logaddexp(0, odds) - targets * odds))
-
-
-def _gradient(point: Array, scores: Array, targets: Array, weight: Array) -> tuple[Array, Array]:
-    chance = expit(point[0] * scores + point[1])
-    error = weight * (chance - targets)
-    curve = weight * chance * (1 - chance)
-    mixed = curve @ scores
-    hessian = np.array([[(curve * scores) @ scores, mixed], [mixed, curve.sum()]])
-    return np.array([error @ scores, error.sum()]), hessian
 
 
 def fold_scores(

@@ -57,6 +57,8 @@ class Kernel:
             return _rbf(X, Y, self.gamma)
         if self.metric == "chi2":
             _require_non_negative(X)
+        if self.metric == "cosine":
+            X, Y = _of_unit_size(X), _of_unit_size(Y)
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
@@ -73,6 +75,12 @@ def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[
     values -= gamma * np.einsum("ij,ij->i", Y, Y)
     np.minimum(values, 0, out=values)
     return np.exp(values, out=values)
+
+
+def _of_unit_size(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of largest entry one: their lengths then neither overflow nor count as zero."""
+    size = np.abs(X).max(axis=1, keepdims=True)
+    return X / np.where(size > 0, size, 1.0)
 
 
 def _require_non_negative(X: NDArray[np.float64]) -> None:

@@ -80,11 +80,12 @@ def _is_indefinite(
     """
     left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
-    product = (diagonal * signs)[order] - factor @ (factor.T @ signs[order])
-    above = dtrmv(packed, signs, diag=1) + dtrmv(packed, signs, diag=1, trans=1) - 2 * signs
+    np.fill_diagonal(packed, diagonal / 2)
+    product = dtrmv(packed, signs) + dtrmv(packed, signs, trans=1)
+    remains = product[order] - factor @ (factor.T @ signs[order])
     size = np.sqrt(np.maximum(left, 0.0))
     allowed = size * size.sum() + slack
-    return bool(left.min() < -slack or np.any(np.abs(product + above[order]) > allowed))
+    return bool(left.min() < -slack or np.any(np.abs(remains) > allowed))
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], Array, float]:
