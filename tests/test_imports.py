@@ -20,6 +20,7 @@ ROWS = [
     {"estimators"},
     {"kernel_estimators"},
     {"settings"},
+    {"sources"},
     ON_TOP,
     {"cli"},
     {"__main__"},

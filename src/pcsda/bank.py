@@ -16,17 +16,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
-from .calibration import Calibration
-from .core import dual, linalg, shared
-from .core import model as models
-from .core.linalg import Array, SingularMatrixError
+from .core.linalg import Array
 from .core.scatter import group_means
-from .core.solvers import Projection
 from .estimators import PCSDA
-from .kernel_estimators import KernelPCSDA, not_definite
-from .kernels import SCALED_KERNELS, Kernel, bandwidth, check_memory, training_matrix
+from .kernel_estimators import KernelPCSDA
+from .kernels import SCALED_KERNELS
+from .model_selection import PCSDACV
 from .partition import RESTARTS, kernel_kmeans, settle_count
 from .progress import progress
+from .sources import SOURCES
 
 
 class VerifierBank(ClassifierMixin, BaseEstimator):
@@ -122,8 +120,11 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
 
     @property
     def _sharing(self) -> str | None:
-        """How models share a factorisation: "linear", "kernel" or not at all."""
+        """How models share a factorisation: "linear", "kernel", "search" or not at all."""
         template = self._template
+        if isinstance(template, PCSDACV):
+            linear = template.estimator is None or isinstance(template.estimator, PCSDA)
+            return "search" if linear and isinstance(template.cv, str) else None
         pooled = getattr(template, "balance", None) == "pooled"
         if not pooled or template.solver not in ("auto", "cholesky"):
             return None
@@ -135,8 +136,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         rows = not (isinstance(template.kernel, str) and template.kernel == "precomputed")
         return "kernel" if isinstance(template, KernelPCSDA) and common and rows else None
 
-    def _clusters(self, X: Any, given: Any) -> NDArray[np.intp]:
-        """Shared clusters of all rows."""
+    def _clusters(self, X: Any, given: Any, count: int | None = None) -> NDArray[np.intp]:
+        """Shared clusters of all rows, `count` of them or as many as the estimator asks for."""
         if given is not None:
             if len(given) != len(X):
                 raise ValueError(
@@ -144,10 +145,12 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 )
             return np.unique(given, return_inverse=True)[1]
         template = self._template
+        if isinstance(template, PCSDACV):
+            template = template._template
         found = getattr(template, "subclasses", "kmeans")
         if not isinstance(found, str):
             return np.unique(clone(found).fit_predict(X), return_inverse=True)[1]
-        count = settle_count(X, getattr(template, "n_subclasses", 1))
+        count = settle_count(X, count if count else getattr(template, "n_subclasses", 1))
         if count == 1:
             return np.zeros(len(X), dtype=np.intp)
         means = KMeans(count, n_init=RESTARTS, random_state=self._seed).fit(X)
@@ -156,12 +159,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     def _fit_models(self, chosen: range | list[int] | None = None) -> list[Any]:
         """Fit the models of the chosen labels, of all without a choice."""
         chosen = range(len(self.classes_)) if chosen is None else chosen
-        sharing = self._sharing
-        fit = self._separate
-        threads = None
-        if sharing is not None:
-            source = _LinearSource(self) if sharing == "linear" else _KernelSource(self)
-            fit, threads = source.fit, "threads"
+        fit, threads = self._separate, None
+        if self._sharing is not None:
+            fit, threads = SOURCES[self._sharing](self).fit, "threads"
         jobs = Parallel(n_jobs=self.n_jobs, prefer=threads, return_as="generator")(
             delayed(fit)(label) for label in chosen
         )
@@ -194,7 +194,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        models_ = list(self.models_.values())
+        models_ = [getattr(model, "best_estimator_", model) for model in self.models_.values()]
         if self._sharing is None:
             columns = [model.log_likelihood_ratio(X) for model in models_]
             return np.column_stack(columns).astype(np.float64), X.dtype
@@ -380,121 +380,3 @@ def _project_all(models_: list[Any], X: Any) -> Array:
 def _listed(classes: NDArray[Any]) -> str:
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"
-
-
-class _LinearSource:
-    """Models of linear estimators from one whitening of the rows, or one Gram matrix if D > N."""
-
-    def __init__(self, bank: VerifierBank) -> None:
-        self.bank = bank
-        template = bank._template
-        template._check_parameters()
-        centred, self.origin, variance = shared.centre(bank._X, None)
-        if not hasattr(bank, "ridge_"):
-            bank.ridge_ = models.ridge_of(variance, template.regularization)
-        leave_one_out = template.covariance == "leave-one-out"
-        self.wide = centred.shape[1] > centred.shape[0]
-        try:
-            if self.wide:
-                self.centred = centred
-                gram, _ = models.lifted_gram(centred, None)
-                factor = linalg.cholesky_in_place(gram, bank.ridge_)
-                self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
-            else:
-                self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_), bank.ridge_)
-        except SingularMatrixError as error:
-            raise models.singular_scatter(len(self.origin), template.regularization) from error
-        self.cells = shared.Cells.of(bank._labels, bank.clusters_)
-        self.sums = self.cells.sums(centred)
-        self.totals = self.cells.totals(self.sums)
-        if bank.subclasses == "shared":
-            self.shared.use(self.cells)
-
-    def fit(self, label: int) -> Any:
-        """Fit the model of one label."""
-        bank = self.bank
-        model = clone(bank._template)
-        leave_one_out = model.covariance == "leave-one-out"
-        try:
-            if bank.subclasses == "shared":
-                found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
-            else:
-                groups = bank._own_groups(label)
-                found = self.shared.solve(groups, model.n_components, leave_one_out)
-        except SingularMatrixError:
-            # Groups that are almost separable: the update would be rounding.
-            groups = self.cells.partition(label)[0]
-            return self._kept(model, groups, None)
-        means = self._means(label, groups)
-        components = found.coefficients.T
-        if self.wide:
-            components = components @ self.centred
-        projection = Projection(components, found.eigenvalues, found.rank)
-        subspace = models.Subspace(means, projection, found.projected, bank.ridge_, found.left)
-        learned = models.with_density(
-            models.signed(subspace), model.negatives, model._strength, groups, None
-        )
-        return self._kept(model, groups, learned)
-
-    def _means(self, label: int, groups: NDArray[np.intp]) -> Array:
-        if self.bank.subclasses == "shared":
-            _, counts = self.cells.partition(label)
-            sums = self.cells.group_sums(label, self.sums, self.totals)
-            return sums / counts[:, None] + self.origin
-        return group_means(self.bank._X, groups, np.bincount(groups).astype(np.float64), None)
-
-    def _kept(self, model: Any, groups: NDArray[np.intp], learned: Any) -> Any:
-        bank = self.bank
-        model.classes_ = np.array([False, True])
-        model.n_features_in_ = bank.n_features_in_
-        return model._fit_groups(bank._X, groups, None, bank._seed, learned)
-
-
-class _KernelSource:
-    """Models of kernel estimators from one Cholesky factor of the kernel matrix."""
-
-    def __init__(self, bank: VerifierBank) -> None:
-        self.bank = bank
-        template = bank._template
-        template._check_parameters()
-        X = bank._X
-        check_memory(len(X), 3.5)
-        if not hasattr(bank, "kernel_") or not hasattr(bank, "ridge_"):
-            gamma = None
-            if template.kernel in SCALED_KERNELS:
-                gamma = bandwidth(template.gamma, X, None, template.kernel, bank._seed)
-            params = dict(template.kernel_params or {})
-            bank.kernel_ = Kernel(template.kernel, gamma, template.degree, template.coef0, params)
-        matrix = training_matrix(bank.kernel_, X, bank.verbose)
-        if not hasattr(bank, "ridge_"):
-            variance = dual.total_variance(matrix, None)
-            bank.ridge_ = models.ridge_of(variance, template.regularization)
-        in_features = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
-        self.matrix = matrix.copy() if bank.subclasses == "per-class" and in_features else None
-        leave_one_out = template.covariance == "leave-one-out"
-        try:
-            factor = linalg.cholesky_in_place(matrix, bank.ridge_)
-        except SingularMatrixError as error:
-            raise not_definite(template.regularization) from error
-        self.shared = shared.DualShared(factor, bank.ridge_, leave_one_out)
-        if bank.subclasses == "shared":
-            self.shared.use(shared.Cells.of(bank._labels, bank.clusters_))
-
-    def fit(self, label: int) -> Any:
-        """Fit the model of one label."""
-        bank = self.bank
-        model = clone(bank._template)
-        leave_one_out = model.covariance == "leave-one-out"
-        if bank.subclasses == "shared":
-            found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
-        else:
-            groups = bank._own_groups(label, self.matrix)
-            found = self.shared.solve(groups, model.n_components, leave_one_out)
-        model.kernel_ = bank.kernel_
-        model.classes_ = np.array([False, True])
-        model.n_features_in_ = bank.n_features_in_
-        learned = model._model_of(found, groups, None)
-        calibration = Calibration()
-        if model.calibrate:
-            calibration = model._calibrated(learned, bank._X, groups, None, bank._seed)
-        return model._keep(learned, calibration, bank._X, np.arange(len(bank._X)), groups)

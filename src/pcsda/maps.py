@@ -73,10 +73,11 @@ def pivoted_cholesky(
 def _is_indefinite(
     packed: Array, diagonal: Array, factor: Array, order: NDArray[np.intp], slack: float
 ) -> bool:
-    """Whether what the factor leaves of a matrix cannot be semi-definite.
+    """Whether the factor leaves what a semi-definite matrix cannot.
 
-    Then no remaining diagonal entry is negative, and no entry of a product with signs is larger
-    than the Cauchy-Schwarz inequality allows. LAPACK kept the matrix above the diagonal.
+    What it leaves of such a matrix has no negative diagonal entry, and no product with signs that
+    is larger than the Cauchy-Schwarz inequality allows. The matrix is read above the diagonal,
+    where LAPACK kept it.
     """
     left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))

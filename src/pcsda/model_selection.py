@@ -147,23 +147,31 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         groups : array-like of shape (n_samples,), optional
             Rows of one group, such as frames of one recording, stay together in folds.
         """
-        template = PCSDA() if self.estimator is None else self.estimator
-        final = self._check(template)
+        final = self._check(self._template)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)
-        data = Data(X, y, positive, weights, subclass_labels, index).counted()
-        grid = self._grid(template, data)
-        folds, parts = self._folds(template, data, grid, groups)
-        self.cv_method_ = "leave-one-out" if folds is None else "k-fold"
-        self.cv_scores_ = self._left_out(template, data, grid, folds)
-        self._select(grid, data, parts, folds is not None)
+        chosen = self._search(Data(X, y, positive, weights, subclass_labels, index), groups)
         given = {"subclass_labels": subclass_labels, "sample_weight": sample_weight}
-        best = with_setting(template, grid[self.best_index_])
+        best = with_setting(self._template, chosen)
         last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
         given = {last + name: value for name, value in given.items() if value is not None}
         self.best_estimator_ = best.fit(X, y, **given)
         return self
+
+    @property
+    def _template(self) -> Any:
+        return PCSDA() if self.estimator is None else self.estimator
+
+    def _search(self, data: Data, groups: Any = None, make_rows: Any = None) -> Cell:
+        """Score every setting and choose one; see `settings.left_out_scores` for `make_rows`."""
+        data = data.counted()
+        grid = self._grid(self._template, data)
+        folds, parts = self._folds(self._template, data, grid, groups)
+        self.cv_method_ = "leave-one-out" if folds is None else "k-fold"
+        self.cv_scores_ = self._left_out(data, grid, folds, make_rows)
+        self._select(grid, data, parts, folds is not None)
+        return grid[self.best_index_]
 
     def _check(self, template: Any) -> Any:
         """Check the parameters; returns the estimator proper."""
@@ -263,14 +271,14 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             parts[test] = part
         return (None if isinstance(cv, str) else splits), parts
 
-    def _left_out(self, template: Any, data: Data, grid: list[Cell], folds: Any) -> Array:
+    def _left_out(self, data: Data, grid: list[Cell], folds: Any, make_rows: Any) -> Array:
         """Decision values of all rows at all settings by models that did not see them."""
         scores = np.full((len(grid), len(data.X)), np.nan)
         everything = np.arange(len(data.X))
         tasks = [(everything, None)] if folds is None else folds
         with Parallel(n_jobs=self.n_jobs, prefer="threads") as parallel:
             total = len(tasks) * len({(c.gamma, c.regularization) for c in grid})
-            work = left_out_scores(template, data, grid, tasks, parallel)
+            work = left_out_scores(self._template, data, grid, tasks, parallel, make_rows)
             for chosen, test, values in progress(
                 work, "settings", enabled=self.verbose, total=total
             ):
@@ -315,6 +323,12 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
                 ]
                 self.cv_results_[f"split{part}_test_score"] = np.array(values)
 
+    @property
+    def class_prior_(self) -> NDArray[np.float64]:
+        """Prior probabilities of the chosen model, in the order of `classes_`."""
+        prior: NDArray[np.float64] = self._proper(None)[0].class_prior_
+        return prior
+
     def _fitted(self) -> Any:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
@@ -356,7 +370,9 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
     def _proper(self, X: Any) -> tuple[Any, Any]:
         """The fitted estimator at the end of a pipeline, and rows as they reach it."""
         model = self._fitted()
-        return (model[-1], model[:-1].transform(X)) if isinstance(model, Pipeline) else (model, X)
+        if not isinstance(model, Pipeline):
+            return model, X
+        return model[-1], None if X is None else model[:-1].transform(X)
 
 
 def _metric(scoring: Any, positive: NDArray[np.bool_], scores: Array) -> float:

@@ -86,9 +86,17 @@ def with_setting(template: Any, cell: Cell) -> Any:
 
 
 def left_out_scores(
-    template: Any, data: Data, grid: list[Cell], tasks: Any, parallel: Parallel
+    template: Any,
+    data: Data,
+    grid: list[Cell],
+    tasks: Any,
+    parallel: Parallel,
+    make_rows: Any = None,
 ) -> Iterator[tuple[list[int], Any, Array]]:
-    """Yield indices of settings, test rows (None: the training rows, left out) and scores."""
+    """Yield indices of settings, test rows (None: the training rows, left out) and scores.
+
+    `make_rows(model, data, others, seed)` may bring rows that are factorised already.
+    """
     for train, test in tasks:
         part = data.take(train) if test is not None else data
         for gamma in dict.fromkeys(cell.gamma for cell in grid):
@@ -97,28 +105,21 @@ def left_out_scores(
             rows, others = part.X, None if test is None else data.X[test]
             if isinstance(model, Pipeline):
                 maps = model[:-1].fit(rows, part.y)
-                rows, others = (
-                    maps.transform(rows),
-                    None if test is None else maps.transform(others),
-                )
+                rows = maps.transform(rows)
+                others = None if test is None else maps.transform(others)
                 model = model[-1]
             fold = Data(rows, part.y, part.positive, part.weights, part.subclass_labels, part.index)
-            for chosen, values in _one_fold(model, fold, others, grid, numbers, parallel):
+            seed = check_random_state(model.random_state).randint(2**31 - 1)
+            kind = KernelRows if isinstance(model, KernelPCSDA) else LinearRows
+            source = (make_rows or kind)(model, fold, others, seed)
+            for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
 
 
 def _one_fold(
-    model: Any,
-    data: Data,
-    others: Any,
-    grid: list[Cell],
-    numbers: list[int],
-    parallel: Parallel,
+    source: Any, grid: list[Cell], numbers: list[int], parallel: Parallel
 ) -> Iterator[tuple[list[int], Array]]:
     """Scores of all settings with one bandwidth on one set of training rows."""
-    seed = check_random_state(model.random_state).randint(2**31 - 1)
-    kind = _KernelRows if isinstance(model, KernelPCSDA) else _LinearRows
-    source: Any = kind(model, data, others, seed)
     counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
     groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
     ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
@@ -131,14 +132,9 @@ def _one_fold(
         values = {
             (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
         }
-        size = len(data.X) if others is None else len(others)
-        missing = np.full(size, np.nan)
-        yield (
-            chosen,
-            np.stack(
-                [values.get((grid[i].n_subclasses, grid[i].n_components), missing) for i in chosen]
-            ),
-        )
+        missing = np.full(source.n_scored, np.nan)
+        cells = [(grid[i].n_subclasses, grid[i].n_components) for i in chosen]
+        yield chosen, np.stack([values.get(cell, missing) for cell in cells])
 
 
 class _Rows:
@@ -147,6 +143,7 @@ class _Rows:
     def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
         self.model, self.data, self.others, self.seed = model, data, others, seed
         self.log_odds = data.log_odds(model.priors)
+        self.n_scored = len(data.X) if others is None else len(others)
 
     @abstractmethod
     def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
@@ -185,22 +182,27 @@ class _Rows:
         return values
 
 
-class _LinearRows(_Rows):
+class LinearRows(_Rows):
     """Linear rows: one eigendecomposition for all ridges, or Gram factors if D > N."""
 
     def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
         super().__init__(model, data, others, seed)
-        self.centred, self.origin, self.variance = shared.centre(data.X, data.weights)
-        self.wide = data.X.shape[1] > data.X.shape[0]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        X = self.data.X
+        self.centred, self.origin, self.variance = shared.centre(X, self.data.weights)
+        self.wide = X.shape[1] > X.shape[0]
 
     def groups(self, count: int) -> NDArray[np.intp]:
+        """Divide the negatives into `count` subclasses."""
         model = clone(self.model).set_params(n_subclasses=count, verbose=False)
         data = self.data
-        return model._groups(data.X, data.positive, data.subclass_labels, data.weights, self.seed)[
-            0
-        ]
+        labels, weights = data.subclass_labels, data.weights
+        return model._groups(data.X, data.positive, labels, weights, self.seed)[0]
 
     def engines(self, ridges: list[float]) -> Iterator[Any]:
+        """Yield what solves any partition at each ridge."""
         absolute = [models.ridge_of(self.variance, ridge) for ridge in ridges]
         weights = self.data.weights
         try:
@@ -221,20 +223,21 @@ class _LinearRows(_Rows):
             raise models.singular_scatter(len(self.origin), min(ridges)) from error
 
     def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
+        """Solve one partition, on its own where the shared solution would be rounding."""
         try:
             return engine.solve(groups, d, True)
         except SingularMatrixError:
-            # Groups that are almost separable: the update would be rounding.
             return models.direct(self.centred, groups, self.data.weights, engine.ridge, d)
 
     def project(self, found: dual.DualSubspace) -> Array:
+        """Coordinates of the other rows."""
         columns = self.centred.T @ found.coefficients if self.wide else found.coefficients
         weight = self.data.positive * (1.0 if self.data.weights is None else self.data.weights)
         middle = (weight / weight.sum()) @ self.centred
         return (self.others - self.origin - middle) @ columns
 
 
-class _KernelRows(_Rows):
+class KernelRows(_Rows):
     """Rows of a kernel: one Cholesky factor for each ridge."""
 
     def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
@@ -245,12 +248,14 @@ class _KernelRows(_Rows):
         self.values: Any = None if others is None else self.kernel(others, data.X)
 
     def groups(self, count: int) -> NDArray[np.intp]:
+        """Divide the negatives into `count` subclasses."""
         model = clone(self.model).set_params(n_subclasses=count, verbose=False)
         data = self.data
         labels, weights = data.subclass_labels, data.weights
         return model._divide(data.X, self.matrix, data.positive, labels, weights, self.seed)
 
     def engines(self, ridges: list[float]) -> Iterator[Any]:
+        """Yield what solves any partition at each ridge."""
         weights = self.data.weights
         variance = dual.total_variance(self.matrix, weights)
         root = np.ones(len(self.matrix)) if weights is None else np.sqrt(weights)
@@ -263,7 +268,9 @@ class _KernelRows(_Rows):
             yield shared.DualShared(factor, absolute, True, weights)
 
     def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
+        """Solve one partition."""
         return engine.solve(groups, d, True)
 
     def project(self, found: dual.DualSubspace) -> Array:
+        """Coordinates of the other rows."""
         return self.values @ found.coefficients - found.origin

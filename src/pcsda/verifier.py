@@ -179,7 +179,9 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Posterior probabilities, one column for each of ``classes_``."""
         odds = self.decision_function(X)
-        return np.column_stack([expit(-odds), expit(odds)])
+        both = np.column_stack([expit(-odds), expit(odds)])
+        # The smallest number there is stands for less: its logarithm is finite.
+        return np.maximum(both, np.finfo(both.dtype).tiny)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.floating]:
         """Logarithm of the posterior probabilities; does not underflow where those do."""

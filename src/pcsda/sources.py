@@ -1,0 +1,237 @@
+"""Where the models of a bank come from: one factorisation, then a solution for each label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from .calibration import Calibration
+from .core import dual, linalg, shared
+from .core import model as models
+from .core.linalg import Array, SingularMatrixError
+from .core.scatter import group_means
+from .core.solvers import Projection
+from .kernel_estimators import not_definite
+from .kernels import SCALED_KERNELS, Kernel, bandwidth, check_memory, training_matrix
+from .settings import Data, LinearRows, with_setting
+
+
+class LinearSource:
+    """Models of linear estimators from one whitening of the rows, or one Gram matrix if D > N."""
+
+    def __init__(self, bank: Any) -> None:
+        self.bank = bank
+        template = bank._template
+        template._check_parameters()
+        centred, self.origin, variance = shared.centre(bank._X, None)
+        if not hasattr(bank, "ridge_"):
+            bank.ridge_ = models.ridge_of(variance, template.regularization)
+        leave_one_out = template.covariance == "leave-one-out"
+        self.wide = centred.shape[1] > centred.shape[0]
+        try:
+            if self.wide:
+                self.centred = centred
+                gram, _ = models.lifted_gram(centred, None)
+                factor = linalg.cholesky_in_place(gram, bank.ridge_)
+                self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
+            else:
+                self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_), bank.ridge_)
+        except SingularMatrixError as error:
+            raise models.singular_scatter(len(self.origin), template.regularization) from error
+        self.cells = shared.Cells.of(bank._labels, bank.clusters_)
+        self.sums = self.cells.sums(centred)
+        self.totals = self.cells.totals(self.sums)
+        if bank.subclasses == "shared":
+            self.shared.use(self.cells)
+
+    def fit(self, label: int) -> Any:
+        """Fit the model of one label."""
+        bank = self.bank
+        model = clone(bank._template)
+        leave_one_out = model.covariance == "leave-one-out"
+        try:
+            if bank.subclasses == "shared":
+                found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
+            else:
+                groups = bank._own_groups(label)
+                found = self.shared.solve(groups, model.n_components, leave_one_out)
+        except SingularMatrixError:
+            # Groups that are almost separable: the update would be rounding.
+            groups = self.cells.partition(label)[0]
+            return _kept(model, bank, groups, None)
+        rows = self.centred if self.wide else None
+        learned = _learned(model, found, groups, self._means(label, groups), bank.ridge_, rows)
+        return _kept(model, bank, groups, learned)
+
+    def _means(self, label: int, groups: NDArray[np.intp]) -> Array:
+        if self.bank.subclasses == "shared":
+            _, counts = self.cells.partition(label)
+            sums = self.cells.group_sums(label, self.sums, self.totals)
+            return sums / counts[:, None] + self.origin
+        return group_means(self.bank._X, groups, np.bincount(groups).astype(np.float64), None)
+
+
+def _learned(
+    model: Any,
+    found: dual.DualSubspace,
+    groups: NDArray[np.intp],
+    means: Array,
+    ridge: float,
+    rows: Array | None,
+) -> models.Model:
+    """Complete a solved partition to a linear model; `rows` are those of dual coefficients."""
+    components = found.coefficients.T if rows is None else found.coefficients.T @ rows
+    projection = Projection(components, found.eigenvalues, found.rank)
+    subspace = models.Subspace(means, projection, found.projected, ridge, found.left)
+    return models.with_density(
+        models.signed(subspace), model.negatives, model._strength, groups, None
+    )
+
+
+def _kept(model: Any, bank: Any, groups: NDArray[np.intp], learned: Any) -> Any:
+    """Store a learned model in its estimator, calibrated; without one it is fitted on its own."""
+    model.classes_ = np.array([False, True])
+    model.n_features_in_ = bank.n_features_in_
+    return model._fit_groups(bank._X, groups, None, bank._seed, learned)
+
+
+class KernelSource:
+    """Models of kernel estimators from one Cholesky factor of the kernel matrix."""
+
+    def __init__(self, bank: Any) -> None:
+        self.bank = bank
+        template = bank._template
+        template._check_parameters()
+        X = bank._X
+        check_memory(len(X), 3.5)
+        if not hasattr(bank, "kernel_") or not hasattr(bank, "ridge_"):
+            gamma = None
+            if template.kernel in SCALED_KERNELS:
+                gamma = bandwidth(template.gamma, X, None, template.kernel, bank._seed)
+            params = dict(template.kernel_params or {})
+            bank.kernel_ = Kernel(template.kernel, gamma, template.degree, template.coef0, params)
+        matrix = training_matrix(bank.kernel_, X, bank.verbose)
+        if not hasattr(bank, "ridge_"):
+            variance = dual.total_variance(matrix, None)
+            bank.ridge_ = models.ridge_of(variance, template.regularization)
+        in_features = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
+        self.matrix = matrix.copy() if bank.subclasses == "per-class" and in_features else None
+        leave_one_out = template.covariance == "leave-one-out"
+        try:
+            factor = linalg.cholesky_in_place(matrix, bank.ridge_)
+        except SingularMatrixError as error:
+            raise not_definite(template.regularization) from error
+        self.shared = shared.DualShared(factor, bank.ridge_, leave_one_out)
+        if bank.subclasses == "shared":
+            self.shared.use(shared.Cells.of(bank._labels, bank.clusters_))
+
+    def fit(self, label: int) -> Any:
+        """Fit the model of one label."""
+        bank = self.bank
+        model = clone(bank._template)
+        leave_one_out = model.covariance == "leave-one-out"
+        if bank.subclasses == "shared":
+            found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
+        else:
+            groups = bank._own_groups(label, self.matrix)
+            found = self.shared.solve(groups, model.n_components, leave_one_out)
+        model.kernel_ = bank.kernel_
+        model.classes_ = np.array([False, True])
+        model.n_features_in_ = bank.n_features_in_
+        learned = model._model_of(found, groups, None)
+        calibration = Calibration()
+        if model.calibrate:
+            calibration = model._calibrated(learned, bank._X, groups, None, bank._seed)
+        return model._keep(learned, calibration, bank._X, np.arange(len(bank._X)), groups)
+
+
+class _ClassRows(LinearRows):
+    """Rows of one label whose factorisations and clusters are those of the whole bank."""
+
+    def __init__(
+        self, source: SearchSource, model: Any, data: Data, others: Any, seed: int
+    ) -> None:
+        self.source = source
+        super().__init__(model, data, others, seed)
+
+    def _prepare(self) -> None:
+        rows = self.source.rows
+        self.centred, self.origin, self.variance = rows.centred, rows.origin, rows.variance
+        self.wide = rows.wide
+
+    def groups(self, count: int) -> NDArray[np.intp]:
+        """Keep the label's negatives in the clusters of the bank."""
+        clusters = np.where(self.data.positive, -1, self.source.clusters(count))
+        return np.unique(clusters, return_inverse=True)[1]
+
+    def engines(self, ridges: list[float]) -> Any:
+        """Take the factorisations of the bank."""
+        return iter(self.source.engines(ridges))
+
+
+class SearchSource:
+    """Models of linear estimators whose K, d and ridge are chosen for each label.
+
+    The rows are diagonalised once for all labels and ridges, and clustered once for each K.
+    """
+
+    def __init__(self, bank: Any) -> None:
+        self.bank = bank
+        template = bank._template
+        self.estimator = template._check(template._template)
+        everyone = np.zeros(len(bank._X), dtype=bool)
+        everyone[0] = True  # some label has to be of interest; the factorisation knows none
+        data = Data(bank._X, bank._labels, everyone, None, None, 1)
+        self.rows = LinearRows(self.estimator, data, None, bank._seed)
+        self._engines: dict[tuple[float, ...], list[Any]] = {}
+        self._clusters: dict[int, NDArray[np.intp]] = {}
+        grid = template._grid(template._template, data)
+        self.engines(list(dict.fromkeys(cell.regularization for cell in grid)))
+        for count in dict.fromkeys(cell.n_subclasses for cell in grid):
+            self.clusters(count)
+
+    def engines(self, ridges: list[float]) -> list[Any]:
+        """Factorisations at these ridges, made once."""
+        key = tuple(ridges)
+        if key not in self._engines:
+            self._engines[key] = list(self.rows.engines(ridges))
+        return self._engines[key]
+
+    def clusters(self, count: int) -> NDArray[np.intp]:
+        """Clusters of all rows, made once for each K."""
+        if count not in self._clusters:
+            self._clusters[count] = self.bank._clusters(self.bank._X, None, count)
+        return self._clusters[count]
+
+    def fit(self, label: int) -> Any:
+        """Choose the setting of one label and complete its model."""
+        bank = self.bank
+        search = clone(bank._template)
+        positive = bank._labels == label
+        search.classes_ = np.array([False, True])
+        search.n_features_in_ = bank.n_features_in_
+        data = Data(bank._X, positive, positive, None, None, 1)
+
+        def rows(*parts: Any) -> _ClassRows:
+            return _ClassRows(self, *parts)
+
+        cell = search._search(data, None, rows)
+        if search.cv_method_ != "leave-one-out":
+            return search.fit(bank._X, positive)
+        model = with_setting(search._template, cell)
+        own = rows(model, data, None, bank._seed)
+        groups = own.groups(cell.n_subclasses)
+        ridges = list(dict.fromkeys(p["regularization"] for p in search.cv_results_["params"]))
+        engine = self.engines(ridges)[ridges.index(cell.regularization)]
+        found = own.solve(engine, groups, cell.n_components)
+        means = group_means(bank._X, groups, np.bincount(groups).astype(np.float64), None)
+        wide = own.centred if own.wide else None
+        learned = _learned(model, found, groups, means, engine.ridge, wide)
+        search.best_estimator_ = _kept(model, bank, groups, learned)
+        return search
+
+
+SOURCES: dict[str, Any] = {"linear": LinearSource, "kernel": KernelSource, "search": SearchSource}
