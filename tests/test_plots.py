@@ -15,8 +15,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pcsda import PCSDA, PCSDACV
 from pcsda.datasets import make_class_specific
-from pcsda.plots import SubspaceDisplay
+from pcsda.plots import SelectionDisplay, SubspaceDisplay
 
 matplotlib.use("Agg")
 
@@ -249,3 +250,35 @@ def test_bad_input_is_refused(toy, ax, options, message):
 def test_unfitted_estimator_is_refused(toy, ax):
     with pytest.raises(NotFittedError):
         SubspaceDisplay.from_estimator(PlantedModel(), toy.data, toy.target, ax=ax)
+
+
+@pytest.fixture(scope="module")
+def search():
+    data = make_class_specific(600, n_features=8, n_informative=2, random_state=0)
+    grids = {"n_subclasses": [1, 3, 6], "n_components": [1, 2, 3], "regularization": [0.01, 0.1]}
+    return PCSDACV(PCSDA(random_state=0), **grids).fit(data.data, data.target)
+
+
+def test_the_selection_surface_shows_the_best_ridge_of_every_k_and_d(search, ax):
+    display = SelectionDisplay.from_estimator(search, ax=ax)
+    shown = display.mesh_.get_array().reshape(3, 3)
+    results = search.cv_results_
+    for row, k in enumerate([1, 3, 6]):
+        for column, d in enumerate([1, 2, 3]):
+            here = (results["param_n_subclasses"] == k) & (results["param_n_components"] == d)
+            if d > k:
+                assert shown.mask[row, column]
+            else:
+                assert shown[row, column] == results["mean_test_score"][here].max()
+
+
+def test_the_selection_surface_marks_the_choice_and_names_its_axes(search, ax):
+    display = SelectionDisplay.from_estimator(search, ax=ax)
+    x, y = display.chosen_.get_offsets()[0]
+    assert display.n_components[int(x)] == search.best_params_["n_components"]
+    assert display.n_subclasses[int(y)] == search.best_params_["n_subclasses"]
+    x, y = display.best_.get_offsets()[0]
+    assert display.scores[int(y), int(x)] == search.cv_results_["mean_test_score"].max()
+    assert ax.get_xlabel() == "number of axes d"
+    assert ax.get_ylabel() == "number of subclasses K"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3"]

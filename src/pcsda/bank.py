@@ -194,7 +194,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        models_ = [getattr(model, "best_estimator_", model) for model in self.models_.values()]
+        models_: list[Any] = [
+            getattr(model, "best_estimator_", model) for model in self.models_.values()
+        ]
         if self._sharing is None:
             columns = [model.log_likelihood_ratio(X) for model in models_]
             return np.column_stack(columns).astype(np.float64), X.dtype

@@ -239,7 +239,7 @@ class SubspaceDisplay:
             The display itself.
         """
         if ax is None:
-            ax = _new_axes()
+            ax = new_axes()
         self.ax_ = ax
         self.figure_ = ax.get_figure()
         self.axes = _check_axes(self.axes, self.z.shape[1])
@@ -381,7 +381,7 @@ class SubspaceDisplay:
         return f"axis {axis + 1} (eigenvalue {self.eigenvalues[axis]:.3g})"
 
 
-def _new_axes() -> Axes:
+def new_axes() -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
