@@ -96,7 +96,7 @@ class SelectionDisplay:
                 label.set_visible(False)
         row, column = np.unravel_index(np.nanargmax(self.scores), self.scores.shape)
         self.best_ = self.ax_.scatter(
-            column + 0.5, row + 0.5, marker="x", color="white", s=60, label="best score"
+            column + 0.5, row + 0.5, marker="x", color="#111111", s=60, label="best score"
         )
         place = (
             np.searchsorted(self.n_components, self.chosen[1]) + 0.5,
@@ -115,7 +115,5 @@ class SelectionDisplay:
         self.ax_.set_ylabel("number of subclasses K")
         if self.figure_ is not None:
             self.figure_.colorbar(self.mesh_, ax=self.ax_, label=self.score_name)
-        self.ax_.legend(
-            loc="upper left", bbox_to_anchor=(0, 1.14), ncols=2, facecolor="#CCCCCC", frameon=True
-        )
+        self.ax_.legend(loc="upper left", bbox_to_anchor=(0, 1.14), ncols=2, frameon=False)
         return self
