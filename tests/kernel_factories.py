@@ -10,7 +10,8 @@ SIZES = [16, 12, 15, 9]
 
 def rational(x, y, width=1.0):
     """A positive definite function of two rows: the rational quadratic kernel."""
-    return 1 / (1 + np.sum((x - y) ** 2) / width)
+    difference = x - y
+    return 1 / (1 + difference @ difference / width)
 
 
 # Settings of positive definite kernels; chi2 gets non-negative rows.
@@ -46,13 +47,13 @@ def rbf(X, Y, gamma):
     return np.exp(-gamma * np.sum((X[:, None] - Y[None]) ** 2, axis=-1))
 
 
-def kernel_problem(name, *, duplicates=False, seed=0):
+def kernel_problem(name, *, duplicates=False, seed=0, spread=1.0):
     """Training and new rows as an estimator with ``SETTINGS[name]`` takes them, y and groups.
 
     Also returned are the kernel matrices of the training rows and of new with training rows.
     """
-    X, y, groups = labelled(seed=seed)
-    new = labelled(seed=seed + 1)[0]
+    X, y, groups = labelled(seed=seed, spread=spread)
+    new = labelled(seed=seed + 1, sizes=[5, 4, 6, 5], spread=spread)[0]
     if name == "chi2":
         X, new = np.abs(X), np.abs(new)
     if duplicates:

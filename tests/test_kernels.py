@@ -109,6 +109,16 @@ def test_a_common_offset_costs_rbf_no_digits(offset):
     assert_allclose(kernel(new + offset, X + offset), rbf(new, X, 0.05), atol=1e-7)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
+def test_the_cosine_does_not_depend_on_the_scale(scale):
+    X, new = labelled()[0], labelled(seed=1)[0]
+    new[3] = 0
+    kernel = Kernel("cosine")
+    expected = pairwise_kernels(new, X, metric="cosine")
+    assert_allclose(kernel(scale * new, scale * X), expected, rtol=1e-9, atol=1e-12)
+    assert_array_equal(kernel(new, X)[3], 0)
+
+
 def test_rbf_never_exceeds_one_and_is_one_on_equal_rows():
     X = 1e3 * labelled()[0]
     values = Kernel("rbf", 0.05)(X, X)

@@ -22,9 +22,10 @@ from .estimators import PCSDA
 from .kernel_estimators import KernelPCSDA
 from .kernels import SCALED_KERNELS
 from .model_selection import PCSDACV
-from .partition import RESTARTS, kernel_kmeans, settle_count
+from .partition import RESTARTS, kernel_kmeans, make_groups, settle_count
 from .progress import progress
 from .sources import SOURCES
+from .verifier import narrowed
 
 
 class VerifierBank(ClassifierMixin, BaseEstimator):
@@ -104,7 +105,12 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
             )
-        template = PCSDA() if self.estimator is None else self.estimator
+        template = self._template
+        if getattr(template, "pos_label", None) is not None:
+            raise ValueError(
+                f"pos_label={template.pos_label!r} is not for a bank, where every label in turn is "
+                "the class of interest; leave it None"
+            )
         self._seed = check_random_state(getattr(template, "random_state", None)).randint(2**31 - 1)
         self._X, self._labels = X, labels
         self.clusters_ = self._clusters(X, subclass_labels)
@@ -143,7 +149,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 raise ValueError(
                     f"subclass_labels has {len(given)} entries but X has {len(X)} rows"
                 )
-            return np.unique(given, return_inverse=True)[1]
+            nobody = np.zeros(len(X), dtype=bool)
+            return make_groups(X, nobody, subclass_labels=given)[0] - 1
         template = self._template
         if isinstance(template, PCSDACV):
             template = template._template
@@ -200,7 +207,11 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         if self._sharing is None:
             columns = [model.log_likelihood_ratio(X) for model in models_]
             return np.column_stack(columns).astype(np.float64), X.dtype
-        z = _project_all(models_, X)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
+            z = _project_all(models_, X)
+        if not np.isfinite(z).all():
+            row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
+            raise ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
         edges = np.cumsum([0] + [model.n_components_ for model in models_])
         columns = [
             model.calibration_(model._log_ratio(z[:, start:stop]))
@@ -210,8 +221,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
 
     def log_likelihood_ratio(self, X: Any) -> NDArray[np.floating]:
         """Log-likelihood ratio of every row for every label, shape (n_samples, n_classes)."""
-        scores, dtype = self._scores(X)
-        return scores.astype(dtype, copy=False)
+        return narrowed(*self._scores(X))
 
     def _odds(self, X: Any) -> tuple[Array, Any]:
         scores, dtype = self._scores(X)
@@ -224,8 +234,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         With two labels it is that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
         """
         odds, dtype = self._odds(X)
-        odds = self._two(odds)
-        return odds.astype(dtype, copy=False)
+        return narrowed(self._two(odds), dtype)
 
     @staticmethod
     def _two(odds: Array) -> Array:
@@ -284,16 +293,23 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        claims = np.broadcast_to(np.asarray(claimed), (len(X),))
+        claims = np.asarray(claimed)
+        if claims.shape not in ((), (len(X),)):
+            raise ValueError(
+                f"claimed has shape {claims.shape} but must be one label, or one for each of the "
+                f"{len(X)} rows of X"
+            )
+        names = np.broadcast_to(claims, (len(X),)).tolist()
         result = np.empty(len(X), dtype=X.dtype)
-        for label in np.unique(claims):
-            rows = claims == label
-            result[rows] = self._model(label.item()).log_likelihood_ratio(X[rows])
+        for label in dict.fromkeys(names):
+            rows = [row for row, name in enumerate(names) if name == label]
+            result[rows] = self._model(label).log_likelihood_ratio(X[rows])
         return result
 
     def rank(self, X: Any, label: Any, by: str = "distance") -> NDArray[np.intp]:
         """Order rows by how well they fit `label`, best first; `by` as in :meth:`PCSDA.rank`."""
         check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return self._model(label).rank(X, by=by)
 
     def _model(self, label: Any) -> Any:
@@ -323,19 +339,29 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             )
         X = validate_data(self, X, reset=False, dtype=self._X.dtype)
         order = np.append(self.classes_, label)
-        if order.dtype.kind != self.classes_.dtype.kind:
+        try:
+            same = order.dtype.kind == self.classes_.dtype.kind and len(np.unique(order)) > 0
+        except TypeError:  # objects that have no common order
+            same = False
+        if not same:
             raise ValueError(
                 f"label {label!r} is of another kind than the labels of the bank, "
                 f"{_listed(self.classes_)}; use a label of the same type"
             )
         nearest = pairwise_distances_argmin(X, self.centroids_.astype(X.dtype))
-        self._X = np.concatenate([self._X, X])
-        self.clusters_ = np.concatenate([self.clusters_, nearest])
-        names = np.concatenate([self.classes_[self._labels], np.full(len(X), label)])
-        self._rename(names)
-        place = int(np.flatnonzero(self.classes_ == label)[0])
-        (self.models_[self.classes_[place].item()],) = self._fit_models([place])
-        self._sort()
+        before = dict(vars(self))
+        try:
+            self._X = np.concatenate([self._X, X])
+            self.clusters_ = np.concatenate([self.clusters_, nearest])
+            names = np.concatenate([self.classes_[self._labels], np.full(len(X), label)])
+            self._rename(names)
+            place = int(np.flatnonzero(self.classes_ == label)[0])
+            (model,) = self._fit_models([place])
+        except Exception:  # the bank stays as it was
+            vars(self).update(before)
+            raise
+        fitted = self.models_ | {self.classes_.tolist()[place]: model}
+        self.models_ = {name: fitted[name] for name in self.classes_.tolist()}
         return self
 
     def remove(self, label: Any) -> Self:
@@ -360,9 +386,6 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     def _rename(self, names: NDArray[Any]) -> None:
         self.classes_, self._labels = np.unique(names, return_inverse=True)
 
-    def _sort(self) -> None:
-        self.models_ = {label: self.models_[label] for label in self.classes_.tolist()}
-
 
 def _project_all(models_: list[Any], X: Any) -> Array:
     """Coordinates under all models, side by side, by one matrix product."""
@@ -370,13 +393,21 @@ def _project_all(models_: list[Any], X: Any) -> Array:
         components = np.vstack([model.components_ for model in models_])
         origins = [model.components_ @ model.positive_mean_ for model in models_]
         return X @ components.T.astype(X.dtype) - np.concatenate(origins).astype(X.dtype)
-    # Kernel models have their training rows in common: the first computes the kernel for all.
-    first = models_[0]
-    return first._against(
-        X,
-        np.hstack([model.dual_coef_ for model in models_]),
-        np.concatenate([model.origin_ for model in models_]),
-    )
+    # Kernel models have their training rows in common, all but those enrolled since: the first
+    # computes the kernel for all that share its rows.
+    columns: list[Any] = [None] * len(models_)
+    for rows in {id(model.X_fit_): model.X_fit_ for model in models_}.values():
+        chosen = [i for i, model in enumerate(models_) if model.X_fit_ is rows]
+        alike = [models_[i] for i in chosen]
+        z = alike[0]._against(
+            X,
+            np.hstack([model.dual_coef_ for model in alike]),
+            np.concatenate([model.origin_ for model in alike]),
+        )
+        edges = np.cumsum([model.n_components_ for model in alike])
+        for i, part in zip(chosen, np.split(z, edges[:-1], axis=1), strict=True):
+            columns[i] = part
+    return np.hstack(columns)
 
 
 def _listed(classes: NDArray[Any]) -> str:

@@ -239,7 +239,7 @@ def _on_features(learned: models.Model, pivots: Any, factor: Array, n_rows: int)
     )
 
 
-def _ridge(matrix: Array, weights: Any, regularization: float) -> float:
+def feature_ridge(matrix: Array, weights: Any, regularization: float) -> float:
     """Ridge in feature space, refusing kernel values that do not tell rows apart."""
     variance = dual.total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
@@ -269,7 +269,7 @@ def _exact_features(
     matrix: Array, weights: Any, regularization: float
 ) -> tuple[Array, NDArray[np.intp], Array]:
     """Features of the rows of a kernel matrix, which is spent; their pivots and factor."""
-    ridge = _ridge(matrix, weights, regularization)
+    ridge = feature_ridge(matrix, weights, regularization)
     trace, largest = float(np.trace(matrix)), float(matrix.diagonal().max())
     features, pivots, factor, _ = feature_factor(matrix, FEATURE_TOLERANCE)
     # What was left out as rounding must not show beside the ridge.
@@ -475,7 +475,7 @@ density_, calibration_
                 resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
             )
             return _on_features(learned, pivots, factor, len(groups))
-        ridge = _ridge(matrix, weights, self.regularization)
+        ridge = feature_ridge(matrix, weights, self.regularization)
         means = dual.move_origin(matrix, weights, ridge / self.regularization)
         if weights is not None:
             matrix *= np.sqrt(weights)[:, None]

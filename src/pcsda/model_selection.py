@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from joblib import Parallel
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -19,10 +21,10 @@ from . import validation
 from .core.linalg import Array
 from .estimators import PCSDA
 from .kernel_estimators import KernelPCSDA
-from .kernels import SCALED_KERNELS, bandwidth
+from .kernels import BANDWIDTHS, KERNELS, SCALED_KERNELS, bandwidth
 from .maps import NystroemMap
 from .metrics import equal_error_rate
-from .partition import count_distinct
+from .partition import count_distinct, given_labels
 from .progress import progress
 from .settings import Cell, Data, left_out_scores, with_setting
 
@@ -151,7 +153,9 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)
-        chosen = self._search(Data(X, y, positive, weights, subclass_labels, index), groups)
+        pairwise = getattr(self._template, "_is_precomputed", False)
+        data = Data(X, y, positive, weights, subclass_labels, index, pairwise)
+        chosen = self._search(data, groups)
         given = {"subclass_labels": subclass_labels, "sample_weight": sample_weight}
         best = with_setting(self._template, chosen)
         last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
@@ -163,8 +167,23 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
     def _template(self) -> Any:
         return PCSDA() if self.estimator is None else self.estimator
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = getattr(self._template, "_is_precomputed", False)
+        return tags
+
     def _search(self, data: Data, groups: Any = None, make_rows: Any = None) -> Cell:
         """Score every setting and choose one; see `settings.left_out_scores` for `make_rows`."""
+        if data.subclass_labels is not None:
+            given_labels(data.subclass_labels, data.positive)  # refuses what rows left out hide
+        if groups is not None:
+            groups = np.asarray(groups)
+            if groups.shape != data.positive.shape:
+                raise ValueError(
+                    f"groups has shape {groups.shape} but must have one entry for each of the "
+                    f"{len(data.positive)} rows of X"
+                )
+            groups = groups if data.weights is None else groups[data.weights > 0]
         data = data.counted()
         grid = self._grid(self._template, data)
         folds, parts = self._folds(self._template, data, grid, groups)
@@ -192,6 +211,13 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             )
         if isinstance(self.cv, str):
             validation.check_option("cv", self.cv, ("auto", "leave-one-out"))
+        elif not hasattr(self.cv, "split") and not (
+            isinstance(self.cv, Integral) and int(self.cv) >= 2
+        ):
+            raise ValueError(
+                f"cv={self.cv!r} must be 'auto', 'leave-one-out', a whole number of at least 2 or "
+                "a splitter"
+            )
         if not callable(self.scoring):
             validation.check_option("scoring", self.scoring, SCORINGS)
         validation.check_number("slack", self.slack)
@@ -199,31 +225,39 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
 
     def _grid(self, template: Any, data: Data) -> list[Cell]:
         """All settings that the data allow, those of one factorisation next to each other."""
-        counts = N_SUBCLASSES if self.n_subclasses is None else self.n_subclasses
+        counts = _values("n_subclasses", self.n_subclasses, N_SUBCLASSES, whole=True)
         if data.subclass_labels is not None:
-            given = np.asarray(data.subclass_labels)[~data.positive]
-            counts = (len(np.unique(given)),)
+            counts = (len(np.unique(given_labels(data.subclass_labels, data.positive))),)
         else:
+            way = (template[-1] if isinstance(template, Pipeline) else template).subclasses
+            if not (isinstance(way, str) and way in ("kmeans", "input")):
+                raise ValueError(
+                    f"subclasses={way!r} takes no number of subclasses to search; use 'kmeans', or "
+                    "give subclass_labels"
+                )
             distinct = count_distinct(data.X[~data.positive], max(counts))
             counts = [count for count in counts if count <= distinct]
             if not counts:
                 raise ValueError(
-                    f"n_subclasses={list(self.n_subclasses)} must have a value of at most "
+                    f"n_subclasses={list(self.n_subclasses or N_SUBCLASSES)} must have a value of at most "
                     f"{distinct} (= number of different negative samples)"
                 )
-        dims = N_COMPONENTS if self.n_components is None else self.n_components
-        ridges = REGULARIZATION if self.regularization is None else self.regularization
+        dims = _values("n_components", self.n_components, N_COMPONENTS, whole=True)
+        ridges = _values("regularization", self.regularization, REGULARIZATION)
+        most = max(counts)
+        if isinstance(template, PCSDA):
+            most = min(most, data.X.shape[1])
         cells = [
             Cell(count, d, ridge, gamma)
             for gamma, ridge, count, d in product(
                 self._gammas(template, data), ridges, counts, dims
             )
-            if d <= count
+            if d <= min(count, most)
         ]
         if not cells:
             raise ValueError(
-                f"no n_components in {list(dims)} is at most max(n_subclasses)={max(counts)}; "
-                "lower n_components or raise n_subclasses"
+                f"no n_components in {list(dims)} is at most {most} (= min(n_subclasses, "
+                "n_features)); lower n_components or raise n_subclasses"
             )
         return cells
 
@@ -232,6 +266,10 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if self.gamma is not None:
             if not is_kernel and not isinstance(template, Pipeline):
                 raise ValueError("gamma is for kernels; PCSDA has none, use KernelPCSDA")
+            if isinstance(self.gamma, str) or not np.iterable(self.gamma) or not len(self.gamma):
+                raise ValueError(f"gamma={self.gamma!r} must be a list of bandwidths to try")
+            for gamma in self.gamma:
+                validation.check_kernel("rbf", gamma, KERNELS, BANDWIDTHS)
             return tuple(self.gamma)
         if not is_kernel or template.kernel not in SCALED_KERNELS:
             return (None,)
@@ -267,8 +305,20 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             kind = StratifiedKFold if groups is None else StratifiedGroupKFold
             splitter = kind(min(int(cv), few), shuffle=True, random_state=seed)
         splits = list(splitter.split(data.X, positive, groups))
-        for part, (_, test) in enumerate(splits):
+        seen = np.zeros(len(positive), dtype=np.intp)
+        for part, (train, test) in enumerate(splits):
             parts[test] = part
+            seen[test] += 1
+            if positive[train].all() or not positive[train].any():
+                raise ValueError(
+                    f"fold {part} leaves only one class to train on; use fewer folds, or groups of "
+                    "which each class has several"
+                )
+        if not np.all(seen == 1):
+            raise ValueError(
+                f"cv={cv!r} leaves out {np.sum(seen == 0)} rows never and {np.sum(seen > 1)} rows "
+                "more than once; each row must be left out once, as StratifiedKFold does"
+            )
         return (None if isinstance(cv, str) else splits), parts
 
     def _left_out(self, data: Data, grid: list[Cell], folds: Any, make_rows: Any) -> Array:
@@ -307,13 +357,13 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         names = [f for f in Cell.__dataclass_fields__ if f != "gamma" or grid[0].gamma is not None]
         params = [{name: getattr(cell, name) for name in names} for cell in grid]
         self.best_params_ = params[chosen]
-        rank = (-mean).argsort(kind="stable").argsort(kind="stable") + 1
+        rank = rankdata(-mean, method="min")
         self.cv_results_ = {
             "params": params,
             "mean_test_score": mean,
             "std_test_score": units.std(axis=1),
             "rank_test_score": rank.astype(np.int32),
-            **{f"param_{n}": np.ma.array([p[n] for p in params]) for n in names},
+            **{f"param_{name}": _column([p[name] for p in params]) for name in names},
         }
         if in_folds:
             for part in range(parts.max() + 1):
@@ -375,12 +425,18 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         return model[-1], None if X is None else model[:-1].transform(X)
 
 
+def _column(values: list[Any]) -> Any:
+    """Values of a parameter as a masked array, as in scikit-learn's searches."""
+    mixed = len({isinstance(value, str) for value in values}) > 1
+    return np.ma.array(values, dtype=object if mixed else None)
+
+
 def _metric(scoring: Any, positive: NDArray[np.bool_], scores: Array) -> float:
     """Score of decision values; larger is better."""
-    if callable(scoring):
-        return float(scoring(positive.astype(int), scores))
     if not np.isfinite(scores).all():
         return float("nan")
+    if callable(scoring):
+        return float(scoring(positive.astype(int), scores))
     if scoring == "neg_log_loss":
         return float(np.mean(_row_scores(positive, scores)))
     if scoring == "average_precision":
@@ -392,7 +448,21 @@ def _metric(scoring: Any, positive: NDArray[np.bool_], scores: Array) -> float:
 
 def _row_scores(positive: NDArray[np.bool_], scores: Array) -> Array:
     """Minus the log-loss of each row."""
-    return -np.logaddexp(0, np.where(positive, -scores, scores))
+    with np.errstate(invalid="ignore"):  # settings that could not be fitted are NaN
+        return -np.logaddexp(0, np.where(positive, -scores, scores))
+
+
+def _values(name: str, given: Any, default: Any, whole: bool = False) -> Any:
+    """Values of one side of the grid, checked."""
+    if given is None:
+        return default
+    if isinstance(given, str) or not np.iterable(given) or not len(given):
+        raise ValueError(f"{name}={given!r} must be a list of values to try")
+    for value in given:
+        validation.check_number(name, value)
+        if whole:
+            validation.check_count(name, value, None)
+    return given
 
 
 def _unit_scores(scoring: Any, scores: Array, data: Data, parts: NDArray[np.intp]) -> Array:

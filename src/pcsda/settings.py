@@ -19,7 +19,7 @@ from .calibration import Calibration, fit_calibration
 from .core import dual, linalg, shared
 from .core import model as models
 from .core.linalg import Array, SingularMatrixError
-from .kernel_estimators import KernelPCSDA, not_definite
+from .kernel_estimators import KernelPCSDA, feature_ridge, not_definite
 from .kernels import check_memory, training_matrix
 
 
@@ -48,6 +48,7 @@ class Data:
     weights: Array | None
     subclass_labels: Any
     index: int
+    pairwise: bool = False
 
     def counted(self) -> Data:
         """Without the rows of weight zero, which take no part."""
@@ -59,7 +60,9 @@ class Data:
         """Only these rows."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
         weights = None if self.weights is None else self.weights[rows]
-        return Data(self.X[rows], self.y[rows], self.positive[rows], weights, labels, self.index)
+        X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
+        part = (self.y[rows], self.positive[rows], weights, labels, self.index, self.pairwise)
+        return Data(X, *part)
 
     def log_odds(self, priors: Any) -> float:
         """Prior log odds of the class of interest."""
@@ -102,7 +105,9 @@ def left_out_scores(
         for gamma in dict.fromkeys(cell.gamma for cell in grid):
             numbers = [i for i, cell in enumerate(grid) if cell.gamma == gamma]
             model = with_setting(template, grid[numbers[0]])
-            rows, others = part.X, None if test is None else data.X[test]
+            rows, others = part.X, None
+            if test is not None:
+                others = data.X[np.ix_(test, train)] if data.pairwise else data.X[test]
             if isinstance(model, Pipeline):
                 maps = model[:-1].fit(rows, part.y)
                 rows = maps.transform(rows)
@@ -174,12 +179,21 @@ class _Rows:
             )
             calibration = Calibration()
             if model.calibrate and scores is not None:
-                calibration = fit_calibration(scores, data.positive, data.weights)
+                calibration = self._calibration(scores, groups)
             if z is not None:
                 scores = density.log_ratio(z[:, :d])
             if scores is not None:
                 values[d] = calibration(scores) + self.log_odds
         return values
+
+
+    def _calibration(self, scores: Array, groups: NDArray[np.intp]) -> Calibration:
+        """Calibrate on the rows that are not alone in their group, as the estimators do."""
+        seen = np.bincount(groups)[groups] > 1
+        positive, weights = self.data.positive[seen], self.data.weights
+        if positive.all() or not positive.any():
+            return Calibration()
+        return fit_calibration(scores[seen], positive, None if weights is None else weights[seen])
 
 
 class LinearRows(_Rows):
@@ -208,9 +222,9 @@ class LinearRows(_Rows):
         try:
             if self.wide:
                 root = 1.0 if weights is None else np.sqrt(weights)[:, None]
-                gram, _ = models.lifted_gram(self.centred * root, weights)
+                gram, trace = models.lifted_gram(self.centred * root, weights)
                 for ridge in absolute:
-                    factor = linalg.cholesky_in_place(gram.copy(), ridge)
+                    factor = models.gram_factor(gram.copy(), trace, ridge)
                     yield shared.DualShared(factor, ridge, True, weights)
                 return
             # Beyond two ridges one eigendecomposition is cheaper than a factor for each.
@@ -226,8 +240,14 @@ class LinearRows(_Rows):
         """Solve one partition, on its own where the shared solution would be rounding."""
         try:
             return engine.solve(groups, d, True)
-        except SingularMatrixError:
+        except SingularMatrixError as error:
+            singular = models.singular_scatter(len(self.origin), engine.ridge / self.variance)
+            if self.wide:
+                raise singular from error
+        try:
             return models.direct(self.centred, groups, self.data.weights, engine.ridge, d)
+        except SingularMatrixError as error:
+            raise singular from error
 
     def project(self, found: dual.DualSubspace) -> Array:
         """Coordinates of the other rows."""
@@ -257,10 +277,10 @@ class KernelRows(_Rows):
     def engines(self, ridges: list[float]) -> Iterator[Any]:
         """Yield what solves any partition at each ridge."""
         weights = self.data.weights
-        variance = dual.total_variance(self.matrix, weights)
+        absolutes = [feature_ridge(self.matrix, weights, ridge) for ridge in ridges]
+        self.moved = dual.move_origin(self.matrix, weights, absolutes[0] / ridges[0])
         root = np.ones(len(self.matrix)) if weights is None else np.sqrt(weights)
-        for ridge in ridges:
-            absolute = models.ridge_of(variance, ridge)
+        for ridge, absolute in zip(ridges, absolutes, strict=True):
             try:
                 factor = linalg.cholesky_in_place(self.matrix * np.outer(root, root), absolute)
             except SingularMatrixError as error:
@@ -273,4 +293,5 @@ class KernelRows(_Rows):
 
     def project(self, found: dual.DualSubspace) -> Array:
         """Coordinates of the other rows."""
-        return self.values @ found.coefficients - found.origin
+        origin = found.origin + self.moved @ found.coefficients
+        return self.values @ found.coefficients - origin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from .core import model as models
 from .core.linalg import Array, SingularMatrixError
 from .core.scatter import group_means
 from .core.solvers import Projection
-from .kernel_estimators import not_definite
+from .kernel_estimators import feature_ridge, not_definite
 from .kernels import SCALED_KERNELS, Kernel, bandwidth, check_memory, training_matrix
 from .settings import Data, LinearRows, with_setting
 
@@ -34,8 +35,7 @@ class LinearSource:
         try:
             if self.wide:
                 self.centred = centred
-                gram, _ = models.lifted_gram(centred, None)
-                factor = linalg.cholesky_in_place(gram, bank.ridge_)
+                factor = models.gram_factor(*models.lifted_gram(centred, None), bank.ridge_)
                 self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
             else:
                 self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_), bank.ridge_)
@@ -52,19 +52,28 @@ class LinearSource:
         bank = self.bank
         model = clone(bank._template)
         leave_one_out = model.covariance == "leave-one-out"
+        rows = self.centred if self.wide else None
+        alone = bank.subclasses == "per-class"
+        groups = bank._own_groups(label) if alone else self.cells.partition(label)[0]
         try:
-            if bank.subclasses == "shared":
-                found, groups = self.shared.solve_class(label, model.n_components, leave_one_out)
-            else:
-                groups = bank._own_groups(label)
+            if alone:
                 found = self.shared.solve(groups, model.n_components, leave_one_out)
+            else:
+                found, _ = self.shared.solve_class(label, model.n_components, leave_one_out)
         except SingularMatrixError:
             # Groups that are almost separable: the update would be rounding.
-            groups = self.cells.partition(label)[0]
-            return _kept(model, bank, groups, None)
-        rows = self.centred if self.wide else None
+            found, rows = self._direct(model, groups), None
         learned = _learned(model, found, groups, self._means(label, groups), bank.ridge_, rows)
         return _kept(model, bank, groups, learned)
+
+    def _direct(self, model: Any, groups: NDArray[np.intp]) -> dual.DualSubspace:
+        bank = self.bank
+        centred = shared.centre(bank._X, None)[0]
+        try:
+            found = models.direct(centred, groups, None, bank.ridge_, model.n_components)
+        except SingularMatrixError as error:
+            raise models.singular_scatter(centred.shape[1], model.regularization) from error
+        return found if model.covariance == "leave-one-out" else replace(found, left=None)
 
     def _means(self, label: int, groups: NDArray[np.intp]) -> Array:
         if self.bank.subclasses == "shared":
@@ -114,11 +123,12 @@ class KernelSource:
             params = dict(template.kernel_params or {})
             bank.kernel_ = Kernel(template.kernel, gamma, template.degree, template.coef0, params)
         matrix = training_matrix(bank.kernel_, X, bank.verbose)
+        ridge = feature_ridge(matrix, None, template.regularization)
         if not hasattr(bank, "ridge_"):
-            variance = dual.total_variance(matrix, None)
-            bank.ridge_ = models.ridge_of(variance, template.regularization)
+            bank.ridge_ = ridge
         in_features = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
         self.matrix = matrix.copy() if bank.subclasses == "per-class" and in_features else None
+        self.moved = dual.move_origin(matrix, None, ridge / template.regularization)
         leave_one_out = template.covariance == "leave-one-out"
         try:
             factor = linalg.cholesky_in_place(matrix, bank.ridge_)
@@ -138,6 +148,7 @@ class KernelSource:
         else:
             groups = bank._own_groups(label, self.matrix)
             found = self.shared.solve(groups, model.n_components, leave_one_out)
+        found = replace(found, origin=found.origin + self.moved @ found.coefficients)
         model.kernel_ = bank.kernel_
         model.classes_ = np.array([False, True])
         model.n_features_in_ = bank.n_features_in_

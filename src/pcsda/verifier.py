@@ -142,7 +142,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         """
         z = self._project(X)
         if trials is None:
-            return _narrowed(self.calibration_(self._log_ratio(z)), z.dtype)
+            return narrowed(self.calibration_(self._log_ratio(z)), z.dtype)
         ids = np.asarray(trials)
         if ids.shape != (len(z),):
             raise ValueError(
@@ -151,7 +151,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             )
         names, sets = np.unique(ids, return_inverse=True)
         of_sets = self.density_.log_ratio_of_sets(_bounded(z), sets, len(names))
-        return _narrowed(self.calibration_(of_sets), z.dtype)
+        return narrowed(self.calibration_(of_sets), z.dtype)
 
     def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
         ratio = np.empty(len(z))
@@ -241,7 +241,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         return self
 
 
-def _narrowed(values: NDArray[np.float64], dtype: Any) -> NDArray[np.floating]:
+def narrowed(values: NDArray[np.float64], dtype: Any) -> NDArray[np.floating]:
     """Values in the type of the rows they belong to; the largest number it has stands for more."""
     limit = np.finfo(dtype).max
     return np.clip(values, -limit, limit).astype(dtype, copy=False)

@@ -211,7 +211,7 @@ def direct(
     groups: NDArray[np.intp],
     weights: Array | None,
     ridge: float,
-    n_components: int,
+    n_components: int | None,
 ) -> dual.DualSubspace:
     """Solve one partition of centred rows on its own, left-out rows included.
 
@@ -308,10 +308,8 @@ def _dual(
     total = counts.sum()
     ridge = ridge_of(trace / total, regularization)
     require_apart(means, trace / total)
-    if ridge <= linalg.PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
-        raise singular_scatter(X.shape[1], regularization)
     try:
-        factor = linalg.cholesky_in_place(gram, ridge)
+        factor = gram_factor(gram, trace, ridge)
     except SingularMatrixError as error:
         raise singular_scatter(X.shape[1], regularization) from error
     found = dual.fit(factor, groups, ridge, weights, n_components, leave_one_out)
@@ -333,6 +331,13 @@ def lifted_gram(rows: Array, weights: Array | None) -> tuple[Array, float]:
     constant = 1.0 if weights is None else np.sqrt(np.outer(weights, weights))
     gram += trace / len(rows) / total * constant
     return gram, trace
+
+
+def gram_factor(gram: Array, trace: float, ridge: float) -> Array:
+    """Cholesky factor of a lifted Gram matrix, in its memory."""
+    if ridge <= linalg.PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
+        raise SingularMatrixError("the ridge is rounding beside the scatter")
+    return linalg.cholesky_in_place(gram, ridge)
 
 
 def _iterative(

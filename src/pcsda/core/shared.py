@@ -92,6 +92,10 @@ def whiten_path(
     values, vectors = linalg.eigh_descending(scaled.T @ scaled)
     turned = centred @ vectors
     for ridge in ridges:
+        if values[-1] + ridge < SMALLEST_REMAINDER * values[0]:
+            # Small eigenvalues are rounding beside large ones; pivots need not be.
+            yield whiten(centred, ridge, weights)
+            continue
         shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)
         rows = turned * shrunk
         yield White(rows, vectors * shrunk, np.einsum("ij,ij->i", rows, rows))

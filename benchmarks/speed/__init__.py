@@ -1,0 +1,1 @@
+"""Speed: each job timed against the limit and against peers, interleaved in one run."""

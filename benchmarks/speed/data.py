@@ -1,0 +1,43 @@
+"""Rows to measure on: Gaussian groups around separated means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+N_SUBCLASSES = 10
+# Norm of a group mean in units of the noise: two groups then lie about 3.5 apart, whatever the
+# dimension, so a few rows in a hundred fall on the wrong side.
+SEPARATION = 2.5
+BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows with their binary labels and the groups, 0 for the positives, behind them."""
+
+    X: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray
+
+
+def make_sample(n_rows: int, width: int, seed: int = 0) -> Sample:
+    """Draw one positive group and `N_SUBCLASSES` negative ones, equally large, in random order.
+
+    X is filled in place and blockwise, so that drawing it takes no memory beyond it.
+    """
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.arange(n_rows) % (N_SUBCLASSES + 1))
+    centres = rng.standard_normal((N_SUBCLASSES + 1, width))
+    centres *= SEPARATION / np.linalg.norm(centres, axis=1, keepdims=True)
+    X = np.empty((n_rows, width))
+    rng.standard_normal(out=X)
+    for start in range(0, n_rows, BLOCK):
+        X[start : start + BLOCK] += centres[groups[start : start + BLOCK]]
+    return Sample(X, (groups == 0).astype(int), groups)
+
+
+def rbf_gamma(width: int) -> float:
+    """Bandwidth 1 / (2 s^2) with s the distance of two rows of one group in `width` dimensions."""
+    return 1 / (4 * width)

@@ -1,0 +1,93 @@
+"""From measurements to rows, and rows to files: each row says all that is needed to read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy
+import scipy
+import sklearn
+from threadpoolctl import threadpool_info
+
+import pcsda
+
+from .measure import Bound, Contestant, Job, Measurement
+
+Row = dict[str, Any]
+
+
+def make_rows(job: Job, found: Measurement, context: dict[str, Any], *, judge: bool) -> list[Row]:
+    """One row for every contestant; without `judge` no bound is said to hold or not."""
+    return [_row(job, one, found, judge) | context for one in job.contestants]
+
+
+def _row(job: Job, one: Contestant, found: Measurement, judge: bool) -> Row:
+    own, yardstick = found.rounds[one.label], found.rounds[job.contestants[0].label]
+    in_rounds = [value / other for value, other in zip(own, yardstick, strict=True)]
+    return {
+        "job": job.name,
+        "case": job.case,
+        "contestant": one.label,
+        "role": one.role,
+        job.unit: min(own),
+        "rounds": own,
+        "ratio": min(own) / min(yardstick),
+        "ratio_spread": [min(in_rounds), max(in_rounds)],
+        "variation": found.variation,
+        "others": found.others,
+        "discarded": found.discarded,
+        "noisy": found.noisy,
+        "bounds": [_judged(bound, own, found, judge) for bound in one.bounds],
+    }
+
+
+def _judged(bound: Bound, own: list[float], found: Measurement, judge: bool) -> Row:
+    ratio = min(own) / min(found.rounds[bound.against])
+    return asdict(bound) | {"ratio": ratio, "holds": bound.holds(ratio) if judge else None}
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """What the numbers depend on beside the code."""
+    libraries = (lib for lib in threadpool_info() if lib["user_api"] == "blas")
+    blas = {f"{lib['internal_api']} {lib['version']}" for lib in libraries}
+    return {
+        "threads": threads,
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {
+            module.__name__: module.__version__ for module in (pcsda, numpy, scipy, sklearn)
+        },
+        "blas": sorted(blas),
+    }
+
+
+def cpu_model() -> str:
+    """Name of the processor, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def to_json_lines(rows: list[Row]) -> str:
+    """One row a line."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file as a whole: whoever reads it, or stops the run, never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

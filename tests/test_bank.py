@@ -1,0 +1,735 @@
+"""The bank: every model equals one fitted on its own; identification, enrolment, refusals."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from factories import make_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcsda import CSDA, PCSDA, KernelPCSDA, VerifierBank
+from pcsda.core import dual, shared
+from pcsda.kernels import training_matrix
+
+pd = pytest.importorskip("pandas")
+
+LINEAR = PCSDA(n_subclasses=3, random_state=0)
+KERNEL = KernelPCSDA(gamma=0.03, n_subclasses=3, random_state=0)
+SHARED = [
+    ("D<N", LINEAR, 6),
+    ("D>N", LINEAR, 130),
+    ("rbf all", KernelPCSDA(gamma="all", n_subclasses=3, random_state=0), 6),
+    ("rbf number", KERNEL, 6),
+    ("linear kernel", KernelPCSDA("linear", n_subclasses=3, random_state=0), 6),
+]
+TEMPLATES = pytest.mark.parametrize(
+    ("template", "width"), [case[1:] for case in SHARED], ids=[case[0] for case in SHARED]
+)
+TWO = pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
+SETTINGS = pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"calibrate": False},
+        {"covariance": "resubstitution"},
+        {"covariance": "resubstitution", "calibrate": False, "negatives": "marginal"},
+        {"negatives": "marginal", "n_components": 2, "shrinkage": 0.7, "priors": "equal"},
+    ],
+    ids=["default", "not calibrated", "resubstitution", "published", "marginal"],
+)
+
+
+def problem(width=6, seed=0, sizes=(30, 25, 20, 15), spread=0.7):
+    """Overlapping rows of four labels that are not their clusters."""
+    X, labels, _ = make_rows(sizes, width, seed=seed, spread=spread)
+    return X, np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[labels]
+
+
+def close(found, expected, rtol=1e-8):
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def assert_same_model(found, expected, X, rtol=1e-8):
+    """Compare all that a model says and keeps."""
+    assert found.n_components_ == expected.n_components_
+    assert_array_equal(found.groups_, expected.groups_)
+    close(found.eigenvalues_, expected.eigenvalues_, rtol)
+    close(found.class_prior_, expected.class_prior_)
+    assert hasattr(found, "loo_scores_") == hasattr(expected, "loo_scores_")
+    if hasattr(expected, "loo_scores_"):
+        close(found.loo_scores_, expected.loo_scores_, rtol)
+    if isinstance(expected, PCSDA):
+        close(found.positive_mean_, expected.positive_mean_, rtol)
+        close(found.subclass_means_, expected.subclass_means_, rtol)
+        for row, wanted in zip(found.components_, expected.components_, strict=True):
+            close(row, wanted, rtol)
+    close(found.log_likelihood_ratio(X), expected.log_likelihood_ratio(X), rtol)
+    close(found.score_samples(X), expected.score_samples(X), rtol)
+
+
+def separate(bank, label, X, y, **changes):
+    """Fit the label's model on its own in the groups that the bank's model has."""
+    model = clone(bank.estimator).set_params(**changes)
+    return model.fit(X, y == label, subclass_labels=bank.models_[label].groups_)
+
+
+def relative(bank, X):
+    """The regularization at which a separate fit on X has the ridge of the bank."""
+    if not isinstance(bank.estimator, KernelPCSDA):
+        return bank.ridge_ / shared.centre(X, None)[2]
+    return bank.ridge_ / dual.total_variance(training_matrix(bank.kernel_, X), None)
+
+
+@TEMPLATES
+@SETTINGS
+@pytest.mark.parametrize("subclasses", ["shared", "per-class"])
+def test_every_model_equals_one_fitted_on_its_own(template, width, settings, subclasses):
+    X, y = problem(width)
+    fresh, _ = problem(width, seed=7)
+    template = clone(template).set_params(**settings)
+    bank = VerifierBank(template, subclasses=subclasses).fit(X, y)
+    assert bank._sharing is not None
+    assert list(bank.models_) == bank.classes_.tolist() == ["ant", "bee", "cat", "dog"]
+    for label, model in bank.models_.items():
+        assert_same_model(model, separate(bank, label, X, y), fresh)
+        if subclasses == "shared":
+            alone = clone(template).fit(X, y == label, subclass_labels=bank.clusters_)
+            assert_array_equal(model.groups_, alone.groups_)
+
+
+@pytest.mark.parametrize(("template", "width"), [(LINEAR, 6), (LINEAR, 130), (KERNEL, 6)])
+def test_given_clusters_are_those_of_every_model(template, width):
+    X, y = problem(width)
+    names = np.random.default_rng(0).choice(["p", "q", "r", "s", "t"], size=len(X))
+    names[np.flatnonzero(y == "bee")[:3]] = "only bees"
+    bank = VerifierBank(template).fit(X, y, subclass_labels=names)
+    for label, model in bank.models_.items():
+        alone = clone(template).fit(X, y == label, subclass_labels=names)
+        assert_same_model(model, alone, X)
+        assert len(model.subclass_counts_) == (5 if label == "bee" else 6)
+
+
+def test_clusters_without_labels_are_the_k_means_of_all_rows():
+    X, y = problem(spread=6.0)
+    bank = VerifierBank(PCSDA(n_subclasses=4, random_state=0)).fit(X, y)
+    # So far apart that the labels are the clusters, and each label drops its own.
+    assert len({*zip(y.tolist(), bank.clusters_.tolist(), strict=True)}) == 4
+    assert all(len(model.subclass_counts_) == 3 for model in bank.models_.values())
+    for cluster in range(4):
+        close(bank.centroids_[cluster], X[bank.clusters_ == cluster].mean(axis=0))
+
+
+def test_a_clusterer_divides_all_rows_at_once():
+    X, y = problem()
+    bank = VerifierBank(PCSDA(subclasses=AgglomerativeClustering(4))).fit(X, y)
+    expected = AgglomerativeClustering(4).fit_predict(X)
+    assert_array_equal(bank.clusters_, np.unique(expected, return_inverse=True)[1])
+    for label, model in bank.models_.items():
+        assert_same_model(model, PCSDA().fit(X, y == label, subclass_labels=expected), X)
+
+
+def test_own_clusters_of_a_label_are_a_fixed_point_of_k_means_on_its_negatives():
+    X, y = problem()
+    bank = VerifierBank(LINEAR, subclasses="per-class").fit(X, y)
+    moved = 0
+    for label, model in bank.models_.items():
+        rows, groups = X[y != label], model.groups_[y != label]
+        means = np.array([rows[groups == k].mean(axis=0) for k in range(1, groups.max() + 1)])
+        nearest = ((rows[:, None] - means) ** 2).sum(axis=2).argmin(axis=1) + 1
+        assert_array_equal(nearest, groups)
+        start = np.unique(bank.clusters_[y != label], return_inverse=True)[1]
+        moved += not np.array_equal(start, groups - 1)
+    assert moved > 0
+
+
+@pytest.mark.parametrize("subclasses", ["shared", "per-class"])
+@pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
+def test_groups_that_are_almost_separable_agree_at_a_tiny_ridge(subclasses, covariance):
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
+    X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
+    # At the edge of the precision there is: scores are in the hundreds of millions.
+    template = PCSDA(n_subclasses=4, regularization=1e-12, covariance=covariance, random_state=0)
+    bank = VerifierBank(template, subclasses=subclasses).fit(X, y)
+    for label, model in bank.models_.items():
+        assert_same_model(model, separate(bank, label, X, y), X, rtol=1e-6)
+
+
+def test_own_clusters_survive_where_the_shared_solution_would_be_rounding():
+    rng = np.random.default_rng(1)
+    y = rng.permutation(np.repeat([0, 1, 2, 3], 12))
+    part = rng.integers(2, size=len(y))
+    centres = rng.standard_normal((4, 2, 5)) * [1.0, 1.0, 1.0, 0.3, 0.3]
+    X = centres[y, part] + 1e-6 * rng.standard_normal((len(y), 5))
+    template = PCSDA(n_subclasses=3, regularization=1e-12, random_state=0)
+    bank = VerifierBank(template, subclasses="per-class").fit(X, y)
+    for label, model in bank.models_.items():
+        assert_array_equal(model.groups_, bank._own_groups(label))
+        assert_same_model(model, separate(bank, label, X, y), X, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "template", [KernelPCSDA("linear", n_subclasses=3, random_state=0)], ids=["linear kernel"]
+)
+def test_kernel_values_with_a_large_part_in_common_keep_their_digits(template):
+    X, y = problem()
+    bank = VerifierBank(template).fit(X + 1e3, y)
+    for label in bank.classes_:
+        alone = separate(bank, label, X + 1e3, y)
+        close(bank.models_[label].loo_scores_, alone.loo_scores_)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        CSDA(random_state=0),
+        KernelPCSDA(gamma="positive", n_subclasses=3, random_state=0),
+        PCSDA(n_subclasses=3, solver="eigen", random_state=0),
+        PCSDA(n_subclasses=3, balance="resampled", random_state=0),
+        PCSDA(subclasses="samples", random_state=0),
+    ],
+    ids=["CSDA", "paper's bandwidth", "eigen", "resampled", "samples"],
+)
+def test_what_cannot_share_is_fitted_separately(template):
+    X, y = problem()
+    bank = VerifierBank(template).fit(X, y)
+    assert bank._sharing is None
+    scores = bank.log_likelihood_ratio(X)
+    for column, label in enumerate(bank.classes_):
+        known = {} if isinstance(template, CSDA) else {"subclass_labels": bank.clusters_}
+        alone = clone(template).fit(X, y == label, **known)
+        assert_array_equal(scores[:, column], alone.log_likelihood_ratio(X))
+    assert bank.score(X, y) > 0.5
+
+
+def test_a_precomputed_kernel_is_fitted_separately():
+    X, y = problem()
+    matrix = np.exp(-0.03 * ((X[:, None] - X) ** 2).sum(axis=2))
+    template = KernelPCSDA("precomputed", n_subclasses=3, random_state=0)
+    clusters = np.arange(len(X)) % 3
+    bank = VerifierBank(template).fit(matrix, y, subclass_labels=clusters)
+    expected = VerifierBank(KERNEL).fit(X, y, subclass_labels=clusters)
+    close(bank.log_likelihood_ratio(matrix), expected.log_likelihood_ratio(X), 1e-7)
+
+
+@TEMPLATES
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_one_product_gives_what_the_models_give_one_by_one(template, width, calibrate):
+    X, y = problem(width)
+    fresh, _ = problem(width, seed=5)
+    bank = VerifierBank(clone(template).set_params(calibrate=calibrate)).fit(X, y)
+    ratios, odds = bank.log_likelihood_ratio(fresh), bank.decision_function(fresh)
+    assert ratios.shape == odds.shape == (len(fresh), 4)
+    for column, label in enumerate(bank.classes_):
+        model = bank.models_[label]
+        close(ratios[:, column], model.log_likelihood_ratio(fresh))
+        close(odds[:, column], model.decision_function(fresh))
+        share = np.mean(y == label)
+        close(odds[:, column] - ratios[:, column], np.full(len(X), np.log(share / (1 - share))))
+
+
+@pytest.mark.parametrize("template", [LINEAR, KERNEL, CSDA(random_state=0)], ids=str)
+@pytest.mark.parametrize("subclasses", ["shared", "per-class"])
+def test_the_number_of_jobs_does_not_matter(template, subclasses):
+    X, y = problem()
+    one, two = (
+        VerifierBank(template, subclasses=subclasses, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
+    )
+    assert_array_equal(one.clusters_, two.clusters_)
+    assert_array_equal(one.log_likelihood_ratio(X), two.log_likelihood_ratio(X))
+    for label in one.classes_:
+        assert_array_equal(one.models_[label].groups_, two.models_[label].groups_)
+        assert_array_equal(one.models_[label].predict_proba(X), two.models_[label].predict_proba(X))
+
+
+@TWO
+@pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
+def test_a_class_with_one_sample_has_a_model(template, covariance):
+    X, y = problem(sizes=(30, 25, 20, 1))
+    template = clone(template).set_params(covariance=covariance)
+    bank = VerifierBank(template).fit(X, y)
+    for label, model in bank.models_.items():
+        assert_same_model(model, separate(bank, label, X, y), X)
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+    assert not hasattr(bank.models_["dog"], "loo_scores_")
+    assert bank.predict(X[y == "dog"]) == "dog"
+
+
+@TWO
+def test_every_class_with_one_sample_is_identified(template):
+    X = 5 * np.random.default_rng(0).standard_normal((6, 8))
+    bank = VerifierBank(clone(template).set_params(n_subclasses=2)).fit(X, list("abcdef"))
+    assert_array_equal(bank.predict(X), list("abcdef"))
+
+
+@TWO
+def test_two_labels_are_told_apart_by_the_difference_of_their_odds(template):
+    X, y = problem(sizes=(40, 30))
+    bank = VerifierBank(template).fit(X, y)
+    odds = bank.decision_function(X)
+    own = [bank.models_[label].decision_function(X) for label in ("ant", "bee")]
+    close(odds, own[1] - own[0])
+    assert_array_equal(bank.predict(X), np.where(odds > 0, "bee", "ant"))
+    close(bank.predict_proba(X), np.column_stack([expit(-odds), expit(odds)]))
+    assert bank.log_likelihood_ratio(X).shape == (70, 2)
+    assert bank.score(X, y) > 0.9
+
+
+@TWO
+def test_single_precision_stays_and_agrees(template):
+    X, y = problem()
+    narrow = X.astype(np.float32)
+    bank = VerifierBank(template).fit(narrow, y)
+    exact = VerifierBank(template).fit(narrow.astype(np.float64), y)
+    assert_array_equal(bank.clusters_, exact.clusters_)
+    for method in ("log_likelihood_ratio", "decision_function", "predict_proba"):
+        found = getattr(bank, method)(narrow)
+        assert found.dtype == np.float32
+        expected = getattr(exact, method)(narrow.astype(np.float64))
+        assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    assert bank.verify(narrow, "ant").dtype == np.float32
+    assert_array_equal(bank.predict(narrow), exact.predict(narrow.astype(np.float64)))
+    alone = separate(bank, "ant", narrow, y)
+    assert_allclose(bank.log_likelihood_ratio(narrow)[:, 0], alone.log_likelihood_ratio(narrow))
+
+
+def test_the_smallest_and_largest_numbers_stand_for_less_and_more():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    far = (X[:2] * 1e30).astype(np.float32)
+    found = bank.log_likelihood_ratio(far)
+    assert np.isfinite(found).all()
+    assert_array_equal(found[:, 1], bank.models_["bee"].log_likelihood_ratio(far))
+
+
+def test_inputs_stay_as_they_are():
+    X, y = problem()
+    X.setflags(write=False)
+    before = y.copy()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    bank.enroll(X[:4] + 1, "new").remove("new").refresh()
+    assert_array_equal(y, before)
+    assert LINEAR.get_params() == PCSDA(n_subclasses=3, random_state=0).get_params()
+
+
+def test_none_stands_for_pcsda():
+    X, y = problem(sizes=(30, 25))
+    bank = VerifierBank().fit(X, y)
+    assert bank.estimator is None
+    assert type(bank.models_["ant"]) is PCSDA
+    assert bank.models_["ant"].get_params() == PCSDA().get_params()
+
+
+@TWO
+def test_a_closed_set_has_probabilities_that_sum_to_one(template):
+    X, y = problem()
+    bank = VerifierBank(template).fit(X[:60], y[:60])
+    odds, proba = bank.decision_function(X[60:]), bank.predict_proba(X[60:])
+    assert_allclose(proba.sum(axis=1), 1, rtol=1e-12)
+    assert np.all(proba >= 0)
+    posterior = expit(odds)
+    assert_allclose(proba, posterior / posterior.sum(axis=1, keepdims=True), rtol=1e-10)
+    assert_array_equal(bank.predict(X[60:]), bank.classes_[proba.argmax(axis=1)])
+    assert bank.score(X[60:], y[60:]) > 0.6
+
+
+def test_probabilities_are_finite_where_every_label_is_out_of_the_question():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    proba = bank.predict_proba(X[:5] + 1e6)
+    assert_allclose(proba.sum(axis=1), 1)
+    assert_array_equal(bank.predict(X[:5] + 1e6), bank.classes_[proba.argmax(axis=1)])
+
+
+def test_identification_says_unknown_below_the_threshold():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    ratios = bank.log_likelihood_ratio(X)
+    threshold = float(np.median(ratios.max(axis=1)))
+    found = bank.identify(X, threshold, "nobody")
+    best = bank.classes_[ratios.argmax(axis=1)]
+    assert_array_equal(found, np.where(ratios.max(axis=1) >= threshold, best, "nobody"))
+    assert 0.4 < np.mean(found == "nobody") < 0.6
+    assert np.all(bank.identify(X, -np.inf, "nobody") == best)
+    assert np.all(bank.identify(X, np.inf, "nobody") == "nobody")
+    assert_array_equal(bank.identify(X) == None, ratios.max(axis=1) < 0)  # noqa: E711
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown", "dtype"),
+    [
+        (int, -1, np.int64),
+        (int, None, object),
+        (int, "nobody", object),
+        (int, 0.5, object),
+        (str, "somebody else entirely", "<U22"),
+        (str, None, object),
+        (str, -1, object),
+        (float, -1.0, np.float64),
+    ],
+)
+def test_the_type_of_identities_is_that_of_the_labels_where_unknown_fits(kind, unknown, dtype):
+    X, y = problem()
+    labels = np.unique(y, return_inverse=True)[1].astype(kind)
+    bank = VerifierBank(LINEAR).fit(X, labels)
+    found = bank.identify(X, 1.0, unknown)
+    assert found.dtype == dtype
+    unlike = np.array([value == unknown or value is unknown for value in found.tolist()])
+    assert_array_equal(unlike, bank.log_likelihood_ratio(X).max(axis=1) < 1.0)
+    assert 0 < unlike.sum() < len(X)
+    assert {*found[~unlike].tolist()} <= {*bank.classes_.tolist()}
+
+
+@TWO
+def test_verification_gives_the_ratio_of_the_claimed_label(template):
+    X, y = problem()
+    bank = VerifierBank(template).fit(X, y)
+    ratios = bank.log_likelihood_ratio(X)
+    close(bank.verify(X, "cat"), ratios[:, 2])
+    claimed = np.random.default_rng(0).choice(bank.classes_, len(X))
+    expected = ratios[np.arange(len(X)), np.searchsorted(bank.classes_, claimed)]
+    for claims in (claimed, claimed.tolist(), pd.Series(claimed), claimed.astype(object)):
+        close(bank.verify(X, claims), expected)
+
+
+def test_numbers_are_claimed_in_any_numeric_form():
+    X, y = problem()
+    labels = np.unique(y, return_inverse=True)[1] + 1
+    bank = VerifierBank(LINEAR).fit(X, labels)
+    expected = bank.log_likelihood_ratio(X)[:, 1]
+    for claimed in (2, np.int32(2), np.full(len(X), 2, dtype=np.uint8), 2.0):
+        close(bank.verify(X, claimed), expected)
+
+
+@pytest.mark.parametrize("by", ["distance", "likelihood"])
+def test_ranking_is_that_of_the_labels_model(by):
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    assert_array_equal(bank.rank(X, "bee", by), bank.models_["bee"].rank(X, by))
+    assert np.mean(y[bank.rank(X, "bee", by)[:10]] == "bee") > 0.7
+
+
+def test_named_columns_are_held_to_in_every_method():
+    X, y = problem()
+    table = pd.DataFrame(X, columns=[f"f{i}" for i in range(6)])
+    bank = VerifierBank(LINEAR).fit(table, y)
+    assert_array_equal(bank.feature_names_in_, table.columns)
+    assert_array_equal(bank.rank(table, "bee"), bank.models_["bee"].rank(X))
+    close(bank.verify(table, "bee"), bank.log_likelihood_ratio(table)[:, 1])
+    bank.enroll(table.iloc[:5] + 1.0, "new")
+    assert bank.n_features_in_ == 6
+    swapped = table[table.columns[::-1]]
+    for call in (bank.predict, lambda T: bank.rank(T, "bee"), lambda T: bank.enroll(T, "newer")):
+        with pytest.raises(ValueError, match="feature names"):
+            call(swapped)
+
+
+def newcomers(width, seed=11):
+    return 0.5 + problem(width, seed=seed)[0][:12]
+
+
+@TEMPLATES
+@SETTINGS
+def test_an_enrolled_model_equals_a_separate_fit_at_the_ridge_of_the_bank(
+    template, width, settings
+):
+    if settings == {"covariance": "resubstitution"}:
+        settings = settings | {"calibrate": False}  # folds of the calibration have other ridges
+    X, y = problem(width)
+    bank = VerifierBank(clone(template).set_params(**settings)).fit(X, y)
+    ridge, clusters, centroids = bank.ridge_, bank.clusters_, bank.centroids_
+    new = newcomers(width)
+    assert bank.enroll(new, "cow") is bank
+    assert bank.ridge_ == ridge
+    assert bank.classes_.tolist() == list(bank.models_) == ["ant", "bee", "cat", "cow", "dog"]
+    rows, names = np.concatenate([X, new]), np.append(y, ["cow"] * len(new))
+    nearest = ((new[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
+    assert_array_equal(bank.clusters_, np.concatenate([clusters, nearest]))
+    alike = {"regularization": relative(bank, rows)}
+    if isinstance(template, KernelPCSDA) and bank.kernel_.gamma is not None:
+        alike["gamma"] = bank.kernel_.gamma
+    alone = clone(bank.estimator).set_params(**alike)
+    alone.fit(rows, names == "cow", subclass_labels=bank.clusters_)
+    assert_same_model(bank.models_["cow"], alone, X)
+    close(bank.log_likelihood_ratio(X)[:, 3], alone.log_likelihood_ratio(X))
+
+
+@TEMPLATES
+def test_other_models_stay_until_they_are_refreshed(template, width):
+    X, y = problem(width)
+    bank = VerifierBank(template).fit(X, y)
+    old, before = dict(bank.models_), bank.log_likelihood_ratio(X)
+    new = newcomers(width)
+    bank.enroll(new, "cow")
+    assert all(bank.models_[label] is old[label] for label in old)
+    close(bank.log_likelihood_ratio(X)[:, [0, 1, 2, 4]], before)
+    assert bank.refresh() is bank
+    rows, names = np.concatenate([X, new]), np.append(y, ["cow"] * len(new))
+    alike = {"regularization": relative(bank, rows)}
+    if isinstance(template, KernelPCSDA) and bank.kernel_.gamma is not None:
+        alike["gamma"] = bank.kernel_.gamma
+    assert np.abs(bank.log_likelihood_ratio(X)[:, [0, 1, 2, 4]] - before).max() > 1e-3
+    for label, model in bank.models_.items():
+        assert_same_model(model, separate(bank, label, rows, names, **alike), X)
+
+
+@TEMPLATES
+@pytest.mark.parametrize("subclasses", ["shared", "per-class"])
+@pytest.mark.parametrize("label", ["aaa", "bug", "zebra, a long name"])
+def test_enrolling_and_removing_returns_the_old_bank(template, width, subclasses, label):
+    X, y = problem(width)
+    bank = VerifierBank(template, subclasses=subclasses).fit(X, y)
+    old, clusters = dict(bank.models_), bank.clusters_.copy()
+    before, names = bank.decision_function(X), bank.identify(X, 0.0, "?")
+    bank.enroll(newcomers(width), label)
+    assert bank.decision_function(X).shape == (len(X), 5)
+    bank.remove(label)
+    assert_array_equal(bank.classes_, ["ant", "bee", "cat", "dog"])
+    assert bank.models_ == old
+    assert_array_equal(bank.clusters_, clusters)
+    assert_array_equal(bank.decision_function(X), before)
+    assert_array_equal(bank.identify(X, 0.0, "?"), names)
+    bank.refresh()
+    assert_allclose(bank.decision_function(X), before, rtol=1e-9, atol=1e-9)
+
+
+def test_removing_and_enrolling_again_gives_the_model_back():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y)
+    before = bank.models_["bee"].log_likelihood_ratio(X)
+    bank.remove("bee")
+    assert bank.log_likelihood_ratio(X).shape == (len(X), 3)
+    bank.enroll(X[y == "bee"], "bee")
+    close(bank.models_["bee"].log_likelihood_ratio(X), before)
+
+
+def test_separately_fitted_labels_are_enrolled_and_removed_too():
+    X, y = problem()
+    bank = VerifierBank(CSDA(random_state=0)).fit(X, y)
+    before, new = bank.log_likelihood_ratio(X), newcomers(6)
+    bank.enroll(new, "cow")
+    rows, names = np.concatenate([X, new]), np.append(y, ["cow"] * len(new))
+    alone = CSDA(random_state=0).fit(rows, names == "cow")
+    assert_array_equal(bank.log_likelihood_ratio(X)[:, 3], alone.log_likelihood_ratio(X))
+    assert_array_equal(bank.remove("cow").log_likelihood_ratio(X), before)
+
+
+def test_one_row_can_be_enrolled():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y).enroll(X[:1] + 8, "new")
+    assert bank.predict(X[:1] + 8) == "new"
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
+def test_a_label_that_cannot_be_fitted_leaves_the_bank_as_it_was():
+    X, y = problem(spread=6.0)
+    template = PCSDA(n_subclasses=4, n_components=3, random_state=0)
+    bank = VerifierBank(template).fit(X, y).remove("dog")
+    before, rows = bank.log_likelihood_ratio(X), len(bank.clusters_)
+    bank.models_["bee"]
+    bank.estimator = clone(template).set_params(n_components=4)
+    with pytest.raises(ValueError, match="n_components=4 must be at most 3"):
+        bank.enroll(X[y == "dog"], "dog")
+    assert_array_equal(bank.classes_, ["ant", "bee", "cat"])
+    assert len(bank.clusters_) == rows
+    assert_array_equal(bank.log_likelihood_ratio(X), before)
+
+
+@pytest.fixture(scope="module")
+def animals():
+    return VerifierBank(LINEAR).fit(*problem())
+
+
+LISTED = r"\['ant', 'bee', 'cat', 'dog'\]"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda b, X: b.remove("cow"), f"label 'cow' is not in the bank; enroll it .* {LISTED}"),
+        (lambda b, X: b.verify(X, "cow"), f"label 'cow' is not in the bank; .* one of {LISTED}"),
+        (lambda b, X: b.verify(X, 3), f"label 3 is not in the bank; .* one of {LISTED}"),
+        (
+            lambda b, X: b.verify(X[:3], ["ant", None, "bee"]),
+            f"label None is not in the bank; .* one of {LISTED}",
+        ),
+        (lambda b, X: b.rank(X, "cow"), "label 'cow' is not in the bank"),
+        (
+            lambda b, X: b.enroll(X, "bee"),
+            "label 'bee' is in the bank already; remove it first to enroll it anew",
+        ),
+        (
+            lambda b, X: b.verify(X, ["ant", "bee"]),
+            r"claimed has shape \(2,\) but must be one label, or one for each of the 90 rows",
+        ),
+        (lambda b, X: b.predict(X[:, :3]), "X has 3 features, but VerifierBank is expecting 6"),
+        (lambda b, X: b.enroll(X[:, :3], "new"), "X has 3 features"),
+        (lambda b, X: b.enroll(np.full((2, 6), np.nan), "new"), "Input X contains NaN"),
+        (lambda b, X: b.predict(np.full((2, 6), np.inf)), "Input X contains infinity"),
+        (lambda b, X: b.predict(np.full((2, 6), 1.7e308)), "row 0 of X is too large to project"),
+        (lambda b, X: b.rank(X, "bee", "name"), "by='name' must be one of 'distance', 'likelihoo"),
+    ],
+)
+def test_refusals_say_what_to_do_and_change_nothing(animals, call, message):
+    X, _ = problem()
+    before = dict(vars(animals))
+    with pytest.raises(ValueError, match=message):
+        call(animals, X)
+    assert all(vars(animals)[name] is value for name, value in before.items())
+
+
+@pytest.mark.parametrize("labels", [str, object], ids=["text", "objects"])
+def test_a_label_of_another_kind_is_refused(labels):
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, y.astype(labels))
+    with pytest.raises(ValueError, match=f"label 5 is of another kind .* {LISTED}; use a label of"):
+        bank.enroll(X[:5], 5)
+    assert len(bank.clusters_) == len(X)
+
+
+@pytest.mark.parametrize("label", ["five", 2.5])
+def test_a_name_among_numbers_is_refused(label):
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(X, np.unique(y, return_inverse=True)[1])
+    message = f"label {label!r} is of another kind than the labels of the bank, [0, 1, 2, 3]; use"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        bank.enroll(X[:5], label)
+
+
+def test_a_bank_does_not_shrink_below_two_labels():
+    bank = VerifierBank(LINEAR).fit(*problem(sizes=(30, 25)))
+    with pytest.raises(ValueError, match="at least two labels; this would leave one"):
+        bank.remove("ant")
+    assert_array_equal(bank.classes_, ["ant", "bee"])
+
+
+def test_long_lists_of_labels_are_cut_short():
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    bank = VerifierBank(PCSDA(n_subclasses=2, random_state=0)).fit(X, np.arange(40) // 2)
+    with pytest.raises(ValueError, match=r"\[0, 1, 2, 3, 4, 5, 6, 7, ...\] \(20 labels\)"):
+        bank.remove(77)
+
+
+@pytest.mark.parametrize(
+    ("bank", "changes", "message"),
+    [
+        (VerifierBank(subclasses="mine"), {}, "subclasses='mine' must be one of 'shared', 'per-cl"),
+        (
+            VerifierBank(),
+            {"y": ["a"] * 90},
+            r"y has one class only, \['a'\]; a bank needs at least",
+        ),
+        (VerifierBank(), {"y": np.linspace(0, 1, 90)}, "Unknown label type: continuous"),
+        (
+            VerifierBank(),
+            {"subclass_labels": [1, 2]},
+            "subclass_labels has 2 entries but X has 90 rows",
+        ),
+        (
+            VerifierBank(),
+            {"subclass_labels": [None] * 2 + ["a"] * 88},
+            r"subclass_labels is missing \(NaN or None\) for 2 .* rows; give each",
+        ),
+        (
+            VerifierBank(),
+            {"subclass_labels": np.array([1, "a"] * 45, dtype=object)},
+            "subclass_labels mixes int and str, which have no common order",
+        ),
+        (
+            VerifierBank(PCSDA(pos_label="ant")),
+            {},
+            "pos_label='ant' is not for a bank, .* leave it None",
+        ),
+        (VerifierBank(PCSDA(pos_label=False)), {}, "pos_label=False is not for a bank"),
+        (VerifierBank(PCSDA(regularization=-1)), {}, "regularization=-1 must be a number of at"),
+        (VerifierBank(PCSDA(n_subclasses=91)), {}, "n_subclasses=91 must be at most 90"),
+        (VerifierBank(PCSDA(n_components=9)), {}, "n_components=9 must be at most [1-6] "),
+        (
+            VerifierBank(KernelPCSDA(gamma="all", regularization=0)),
+            {},
+            "regularization=0 leaves the scatter in feature space singular",
+        ),
+        (VerifierBank(LINEAR), {"X": np.ones((90, 6))}, "n_subclasses=3 must be at most 1"),
+        (VerifierBank(), {"X": np.ones((90, 6))}, r"all rows of X are equal \(total variance 0\)"),
+        (
+            VerifierBank(KernelPCSDA(gamma=0.1)),
+            {"X": np.ones((90, 6))},
+            "all rows of X are equal to the kernel",
+        ),
+        (
+            VerifierBank(KernelPCSDA("linear")),
+            {"X": 1e8 + problem()[0]},
+            "too coarse for regularization=0.01; take the mean off X first",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(bank, changes, message):
+    X, y = problem()
+    with pytest.raises(ValueError, match=message):
+        bank.fit(**({"X": X, "y": y} | changes))
+
+
+@pytest.mark.parametrize("width", [6, 130], ids=["D<N", "D>N"])
+def test_no_ridge_on_a_singular_scatter_is_refused(width):
+    X, y = problem(width)
+    X = np.column_stack([X, X[:, 0]])
+    message = f"the within-class scatter of {width + 1} dimensions is singular at regularization=0"
+    with pytest.raises(ValueError, match=message):
+        VerifierBank(PCSDA(regularization=0, n_subclasses=2)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "method", ["predict", "log_likelihood_ratio", "identify", "refresh", "enroll", "remove", "rank"]
+)
+def test_a_bank_that_is_not_fitted_says_so(method):
+    given = {"refresh": (), "enroll": ([[1.0]], "a"), "remove": ("a",), "rank": ([[1.0]], "a")}
+    with pytest.raises(ValueError, match="is not fitted yet"):
+        getattr(VerifierBank(), method)(*given.get(method, ([[1.0]],)))
+
+
+@pytest.mark.parametrize("template", [LINEAR, KERNEL, CSDA(random_state=0)], ids=str)
+def test_a_pickle_answers_and_enrolls_alike(template):
+    X, y = problem()
+    bank = VerifierBank(template).fit(X, y).enroll(newcomers(6), "cow")
+    copy = pickle.loads(pickle.dumps(bank))
+    assert_array_equal(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X))
+    for one in (bank, copy):
+        one.enroll(newcomers(6, seed=12), "new")
+    assert_array_equal(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X))
+
+
+def test_a_clone_keeps_parameters_and_nothing_fitted():
+    X, y = problem()
+    bank = VerifierBank(LINEAR, subclasses="per-class", n_jobs=2, verbose=True).fit(X, y)
+    copy = clone(bank)
+    assert not hasattr(copy, "models_")
+    assert copy.get_params(deep=False).keys() == bank.get_params(deep=False).keys()
+    assert (copy.subclasses, copy.n_jobs, copy.verbose) == ("per-class", 2, True)
+    assert copy.get_params()["estimator__n_subclasses"] == 3
+    assert_array_equal(copy.fit(X, y).predict_proba(X), bank.predict_proba(X))
+
+
+def test_fitting_again_forgets_the_first_data():
+    X, y = problem()
+    bank = VerifierBank(LINEAR).fit(100 * X, y)
+    again = bank.fit(X[:60], y[:60])
+    fresh = VerifierBank(LINEAR).fit(X[:60], y[:60])
+    assert again.ridge_ == fresh.ridge_
+    assert_array_equal(again.log_likelihood_ratio(X), fresh.log_likelihood_ratio(X))
+
+
+@parametrize_with_checks(
+    [
+        VerifierBank(),
+        VerifierBank(subclasses="per-class"),
+        VerifierBank(KernelPCSDA(gamma="all")),
+        VerifierBank(CSDA()),
+    ]
+)
+def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
