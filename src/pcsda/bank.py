@@ -22,7 +22,7 @@ from .estimators import PCSDA
 from .kernel_estimators import KernelPCSDA
 from .kernels import SCALED_KERNELS
 from .model_selection import PCSDACV
-from .partition import RESTARTS, kernel_kmeans, make_groups, settle_count
+from .partition import kernel_kmeans, make_groups, run_kmeans, settle_count
 from .progress import progress
 from .sources import SOURCES
 from .verifier import narrowed
@@ -160,8 +160,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         count = settle_count(X, count if count else getattr(template, "n_subclasses", 1))
         if count == 1:
             return np.zeros(len(X), dtype=np.intp)
-        means = KMeans(count, n_init=RESTARTS, random_state=self._seed).fit(X)
-        return np.unique(means.labels_, return_inverse=True)[1]
+        return np.unique(run_kmeans(X, count, None, self._seed), return_inverse=True)[1]
 
     def _fit_models(self, chosen: range | list[int] | None = None) -> list[Any]:
         """Fit the models of the chosen labels, of all without a choice."""
@@ -341,6 +340,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         order = np.append(self.classes_, label)
         try:
             same = order.dtype.kind == self.classes_.dtype.kind and len(np.unique(order)) > 0
+            same = same and (order.dtype.kind != "U" or isinstance(label, str))
         except TypeError:  # objects that have no common order
             same = False
         if not same:

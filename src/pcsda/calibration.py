@@ -110,7 +110,10 @@ def _newton(problem: _Problem, max_iter: int = 100) -> Array:
     loss = problem.loss(point)
     for _ in range(max_iter):
         gradient, hessian = problem.derivatives(point)
-        step = np.linalg.solve(hessian, gradient)
+        try:
+            step = np.linalg.solve(hessian, gradient)
+        except np.linalg.LinAlgError:  # scores so far apart that only the prior is left
+            return point
         gain = gradient @ step
         if gain <= 1e-12 * abs(loss) and step[0] < point[0]:
             # Convergence is quadratic: this step ends at the precision of the numbers.

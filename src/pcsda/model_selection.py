@@ -239,7 +239,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             counts = [count for count in counts if count <= distinct]
             if not counts:
                 raise ValueError(
-                    f"n_subclasses={list(self.n_subclasses or N_SUBCLASSES)} must have a value of at most "
+                    f"n_subclasses={list(self.n_subclasses)} must have a value of at most "
                     f"{distinct} (= number of different negative samples)"
                 )
         dims = _values("n_components", self.n_components, N_COMPONENTS, whole=True)

@@ -10,12 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.utils import check_random_state
 
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 50
 MOST_AUTO = 10
-# Restarts of k-means; the best of them is kept.
+# Restarts of k-means; the best of them is kept. More rows than SAMPLE are sampled for them.
 RESTARTS = 3
+SAMPLE = 10000
 
 
 def make_groups(
@@ -123,14 +125,32 @@ def _cluster(
     wanted = settle_count(negatives, n_subclasses)
     if wanted == 1:
         return np.zeros(negatives.shape[0], dtype=np.intp)
-    means = KMeans(n_clusters=wanted, n_init=RESTARTS, random_state=random_state)
-    labels = means.fit(_of_safe_size(negatives), sample_weight=weights).labels_
+    labels = run_kmeans(_of_safe_size(negatives), wanted, weights, random_state)
     found = len(np.unique(labels))
     if found < wanted:
         warnings.warn(
             f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped",
             stacklevel=2,
         )
+    return labels
+
+
+def run_kmeans(rows: Any, count: int, weights: Any, random_state: Any) -> NDArray[np.intp]:
+    """Cluster rows by scikit-learn's k-means, the best of several starts.
+
+    Beyond SAMPLE rows the starts are tried out on a seeded sample, and the best of them goes on
+    with all rows.
+    """
+    start: Any = "k-means++"
+    restarts = RESTARTS
+    if rows.shape[0] > SAMPLE:
+        rng = check_random_state(random_state)
+        chosen = np.sort(rng.choice(rows.shape[0], SAMPLE, replace=False))
+        tried = KMeans(count, n_init=RESTARTS, random_state=rng)
+        part = None if weights is None else weights[chosen]
+        start, restarts = tried.fit(rows[chosen], sample_weight=part).cluster_centers_, 1
+    means = KMeans(count, init=start, n_init=restarts, random_state=random_state)
+    labels: NDArray[np.intp] = means.fit(rows, sample_weight=weights).labels_
     return labels
 
 
@@ -205,7 +225,7 @@ def kernel_start(
 
 def _of_safe_size(rows: Any) -> Any:
     """Rows whose squares neither overflow nor vanish in their own type; mostly as they are."""
-    size = float(abs(rows).max()) if sparse.issparse(rows) else float(np.abs(rows).max())
+    size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
     return rows if 1 / safe <= size <= safe else rows / rows.dtype.type(size)
 

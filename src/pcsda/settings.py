@@ -186,7 +186,6 @@ class _Rows:
                 values[d] = calibration(scores) + self.log_odds
         return values
 
-
     def _calibration(self, scores: Array, groups: NDArray[np.intp]) -> Calibration:
         """Calibrate on the rows that are not alone in their group, as the estimators do."""
         seen = np.bincount(groups)[groups] > 1

@@ -151,7 +151,9 @@ def primal(
     order = np.argsort(groups, kind="stable")
 
     def leave_out(start: int, stop: int) -> None:
-        step = min(linalg.block_rows(X.shape[1] + scatter.n_subclasses), stop - start)
+        # No D x D sums here, so blocks may be as small as the cache likes.
+        width = X.shape[1] + scatter.n_subclasses
+        step = min(max(linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
         buffer = np.empty((step, X.shape[1]))
         for first in range(start, stop, len(buffer)):
             chosen = order[first : min(first + len(buffer), stop)]

@@ -1,0 +1,694 @@
+"""The choice of K, d, ridge and bandwidth: honest left-out scores, the rule, the refusals."""
+
+import pickle
+
+import numpy as np
+import pytest
+from factories import make_rows, paper_statistics, refit_without_each_row
+from joblib import Parallel
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, rankdata
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.model_selection import (
+    KFold,
+    ShuffleSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils import check_random_state
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap
+from pcsda.datasets import make_class_specific
+from pcsda.metrics import equal_error_rate
+from pcsda.settings import Cell, Data, left_out_scores
+
+GRID = {"n_subclasses": (1, 3, 6), "n_components": (1, 2, 3, 5), "regularization": (1e-3, 0.1, 1.0)}
+SMALL = {"n_subclasses": (1, 3), "n_components": (1, 2), "regularization": (0.01, 1.0)}
+LINEAR = PCSDA(random_state=0)
+KERNEL = KernelPCSDA(gamma="all", random_state=0)
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+
+
+def problem(width=6, seed=0, sizes=(30, 30, 25, 35), weighted=False):
+    X, groups, weights = make_rows(sizes, width, seed=seed, weighted=weighted, spread=0.6)
+    return X, groups == 0, weights
+
+
+def close(found, expected, rtol=1e-8):
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def setting(template, params):
+    """The estimator at one setting, written out."""
+    model, params = clone(template), dict(params)
+    if not hasattr(model, "steps"):
+        return model.set_params(**params)
+    if "gamma" in params:
+        model.set_params(nystroemmap__gamma=params.pop("gamma"))
+    return model.set_params(**{f"pcsda__{name}": value for name, value in params.items()})
+
+
+def log_loss_of(positive, scores):
+    return np.logaddexp(0, np.where(positive, -scores, scores))
+
+
+@WEIGHTED
+@pytest.mark.parametrize("width", [6, 150], ids=["D<N", "D>N"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"calibrate": False}, {"negatives": "marginal", "shrinkage": 2.0, "priors": "equal"}],
+    ids=["default", "not calibrated", "marginal"],
+)
+def test_left_out_scores_equal_those_of_separate_fits(width, weighted, changes):
+    X, y, weights = problem(width, weighted=weighted)
+    template = clone(LINEAR).set_params(**changes)
+    search = PCSDACV(template, cv="leave-one-out", **GRID).fit(X, y, sample_weight=weights)
+    assert search.cv_method_ == "leave-one-out"
+    assert search.cv_scores_.shape == (len(search.cv_results_["params"]), len(X))
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        alone = setting(template, params).fit(X, y, sample_weight=weights)
+        prior = alone.class_prior_
+        close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]))
+
+
+@WEIGHTED
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_left_out_scores_of_kernels_equal_those_of_separate_fits(kernel, weighted):
+    X, y, weights = problem(weighted=weighted)
+    template = KernelPCSDA(kernel, random_state=0)
+    gammas = {"gamma": ("positive", "scale", 0.02)} if kernel == "rbf" else {}
+    search = PCSDACV(template, cv="leave-one-out", **SMALL, **gammas)
+    X = X + (1e3 if kernel == "linear" else 0)
+    search.fit(X, y, sample_weight=weights)
+    assert len(search.cv_scores_) == (18 if kernel == "rbf" else 6)
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        alone = setting(template, params).fit(X, y, sample_weight=weights)
+        prior = alone.class_prior_
+        close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]), 1e-7)
+
+
+def test_subclasses_of_one_row_take_no_part_in_the_calibration():
+    X, y, _ = problem(sizes=(20, 12, 12))
+    X[np.flatnonzero(~y)[:3]] += 40 * np.eye(6)[:3]  # three negatives far off, each on its own
+    search = PCSDACV(LINEAR, n_subclasses=[6], regularization=[0.1], cv="leave-one-out").fit(X, y)
+    assert np.sum(search.best_estimator_.subclass_counts_ == 1) == 3
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        alone = setting(LINEAR, params).fit(X, y)
+        close(scores, alone.loo_scores_ + np.log(y.sum() / (~y).sum()))
+
+
+def left_out_by_refits(X, groups, ridge, components):
+    """Scores of MATH 8 and 9 with the statistics refitted N times: mixture, nu = d/2."""
+    s, d = paper_statistics(X, groups), len(components)
+    z, rho = refit_without_each_row(X, groups, None, ridge, components)
+    positive, negative = groups == 0, groups > 0
+    inside, outside = rho[positive].T @ rho[positive], rho[negative].T @ rho[negative]
+    floor = 1e-8 * components @ (s.S_I + ridge * np.eye(X.shape[1])) @ components.T
+    target = d / 2 * (inside + outside + floor) / len(X)
+    centres, scores = s.delta @ components.T, []
+    for i, group in enumerate(groups):
+        own = np.outer(rho[i], rho[i])
+        phi_p = (inside - (group == 0) * own + target) / (s.n_p + d / 2 - (group == 0))
+        phi_n = (outside - (group > 0) * own + target) / (s.n_n + d / 2 - (group > 0))
+        counts, means = s.counts[1:].copy(), centres.copy()
+        if group > 0:
+            counts[group - 1] -= 1
+            means[group - 1] = z[i] - rho[i]
+        parts = [multivariate_normal.logpdf(z[i], mean, phi_n) for mean in means]
+        rest = logsumexp(parts, b=counts / counts.sum())
+        scores.append(multivariate_normal.logpdf(z[i], np.zeros(d), phi_p) - rest)
+    return np.array(scores)
+
+
+def test_left_out_scores_equal_refits_of_the_statistics():
+    X, y, _ = problem(width=4, sizes=(12, 11, 14))
+    template = PCSDA(calibrate=False, random_state=0)
+    grid = {"n_subclasses": (1, 3), "n_components": (1, 2, 3), "regularization": (1e-3, 0.01, 1.0)}
+    search = PCSDACV(template, cv="leave-one-out", **grid).fit(X, y)
+    assert len(search.cv_scores_) == 12
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        alone = setting(template, params).fit(X, y)
+        ridge = params["regularization"] * paper_statistics(X, alone.groups_).total_variance
+        expected = left_out_by_refits(X, alone.groups_, ridge, alone.components_)
+        close(scores, expected + np.log(y.sum() / (~y).sum()), 1e-7)
+
+
+def by_hand(template, params, X, y, folds, weights=None, labels=None):
+    """Decision values of every row by an estimator fitted without its fold."""
+    scores = np.empty(len(X))
+    for train, test in folds:
+        model = setting(template, params)
+        last = "pcsda__" if hasattr(model, "steps") else ""
+        given = {}
+        if weights is not None:
+            given[f"{last}sample_weight"] = weights[train]
+        if labels is not None:
+            given[f"{last}subclass_labels"] = labels[train]
+        scores[test] = model.fit(X[train], y[train], **given).decision_function(X[test])
+    return scores
+
+
+def five_folds(template, X, y):
+    final = template[-1] if hasattr(template, "steps") else template
+    seed = check_random_state(final.random_state).randint(2**31 - 1)
+    return list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
+
+
+@WEIGHTED
+@pytest.mark.parametrize(
+    ("template", "gammas", "width"),
+    [
+        (LINEAR, None, 6),
+        (LINEAR, None, 150),
+        (KERNEL, ("positive", 0.05), 6),
+        (make_pipeline(NystroemMap(25, random_state=0), LINEAR), None, 6),
+        (make_pipeline(NystroemMap(25, random_state=0), LINEAR), (0.02, 0.2), 6),
+        (make_pipeline(StandardScaler(), LINEAR), None, 6),
+    ],
+    ids=["D<N", "D>N", "kernel", "Nystroem", "Nystroem gammas", "scaler"],
+)
+def test_folds_equal_refits_of_everything_in_each_fold(template, gammas, width, weighted):
+    X, y, weights = problem(width, weighted=weighted)
+    search = PCSDACV(template, gamma=gammas, cv=5, **SMALL)
+    last = {} if weights is None else {"sample_weight": weights}
+    search.fit(X, y, **last)
+    assert search.cv_method_ == "k-fold"
+    folds = five_folds(template, X, y)
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        close(scores, by_hand(template, params, X, y, folds, weights), 1e-7)
+
+
+def test_folds_of_a_precomputed_kernel_equal_those_of_the_kernel():
+    X, y, _ = problem()
+    matrix = np.exp(-0.05 * ((X[:, None] - X) ** 2).sum(axis=2))
+    labels = np.arange(len(X)) % 3
+    rows = PCSDACV(KERNEL, gamma=[0.05], n_components=(1, 2), cv=5)
+    values = PCSDACV(KernelPCSDA("precomputed", random_state=0), n_components=(1, 2), cv=5)
+    rows.fit(X, y, subclass_labels=labels)
+    values.fit(matrix, y, subclass_labels=labels)
+    close(values.cv_scores_, rows.cv_scores_, 1e-7)
+    close(values.decision_function(matrix), rows.decision_function(X), 1e-7)
+    scores = cross_val_score(PCSDACV(values.estimator, **SMALL), matrix, y, cv=3)
+    assert scores.min() > 0.6
+
+
+def test_no_group_is_split():
+    X, y, _ = problem()
+    groups = np.random.default_rng(0).integers(30, size=len(X))
+    search = PCSDACV(LINEAR, **SMALL).fit(X, y, groups=groups)
+    assert search.cv_method_ == "k-fold"
+    seed = check_random_state(0).randint(2**31 - 1)
+    splitter = StratifiedGroupKFold(5, shuffle=True, random_state=seed)
+    folds = list(splitter.split(X, y, groups))
+    assert all(not {*groups[train]} & {*groups[test]} for train, test in folds)
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        close(scores, by_hand(LINEAR, params, X, y, folds), 1e-7)
+
+
+def test_groups_keep_near_duplicates_from_flattering_the_scores():
+    X, y, _ = problem(width=40, sizes=(12, 20, 20))
+    rng = np.random.default_rng(1)
+    copies = np.repeat(np.arange(len(X)), 4)
+    rows = X[copies] + 1e-3 * rng.standard_normal((len(copies), 40))
+    grid = {"n_subclasses": [2], "n_components": [2], "regularization": [1e-3]}
+    split = PCSDACV(LINEAR, cv=5, **grid).fit(rows, y[copies])
+    kept = PCSDACV(LINEAR, cv=5, **grid).fit(rows, y[copies], groups=copies)
+    assert kept.best_score_ < split.best_score_ - 0.1
+
+
+def test_groups_and_weights_of_zero_go_together():
+    X, y, weights = problem(weighted=True)
+    weights[::7] = 0
+    groups = np.random.default_rng(0).integers(30, size=len(X))
+    search = PCSDACV(LINEAR, **SMALL).fit(X, y, groups=groups, sample_weight=weights)
+    kept = weights > 0
+    rest = PCSDACV(LINEAR, **SMALL)
+    rest.fit(X[kept], y[kept], groups=groups[kept], sample_weight=weights[kept])
+    assert_array_equal(search.cv_scores_, rest.cv_scores_)
+
+
+@pytest.mark.parametrize("cv", ["leave-one-out", 5])
+def test_rows_of_weight_zero_take_no_part(cv):
+    X, y, weights = problem(weighted=True)
+    weights[::7] = 0
+    kept = weights > 0
+    labels = np.arange(len(X)) % 4
+    search = PCSDACV(LINEAR, cv=cv, **SMALL)
+    search.fit(X, y, sample_weight=weights, subclass_labels=labels)
+    rest = PCSDACV(LINEAR, cv=cv, **SMALL)
+    rest.fit(X[kept], y[kept], sample_weight=weights[kept], subclass_labels=labels[kept])
+    assert search.cv_scores_.shape[1] == kept.sum()
+    assert_array_equal(search.cv_scores_, rest.cv_scores_)
+    assert search.best_params_ == rest.best_params_
+    close(search.decision_function(X), rest.decision_function(X), 1e-10)
+
+
+NYSTROEM = make_pipeline(NystroemMap(30, random_state=0), LINEAR)
+
+
+@pytest.mark.parametrize(
+    ("template", "sizes", "counts", "expected"),
+    [
+        (LINEAR, (20, 75), (1, 3), "leave-one-out"),
+        (LINEAR, (20, 74), (1, 3), "k-fold"),
+        (LINEAR, (20, 74), (1, 2), "leave-one-out"),
+        (KERNEL, (20, 74), (1, 2), "leave-one-out"),
+        (KERNEL, (20, 49), (1, 2), "k-fold"),
+        (NYSTROEM, (199, 60), (1, 2), "k-fold"),
+        (NYSTROEM, (200, 60), (1, 2), "leave-one-out"),
+        (make_pipeline(StandardScaler(), LINEAR), (20, 60), (1, 2), "leave-one-out"),
+    ],
+)
+def test_auto_leaves_one_out_where_that_is_honest(template, sizes, counts, expected):
+    X, y, _ = problem(sizes=sizes)
+    search = PCSDACV(template, n_subclasses=counts, n_components=[1], regularization=[0.1])
+    assert search.fit(X, y).cv_method_ == expected
+
+
+def test_either_method_can_be_asked_for():
+    X, y, _ = problem(sizes=(20, 20))
+    asked = PCSDACV(LINEAR, cv="leave-one-out", **SMALL).fit(X, y)
+    assert asked.cv_method_ == "leave-one-out"
+    X, y, _ = problem(sizes=(30, 200))
+    assert PCSDACV(LINEAR, cv=3, **SMALL).fit(X, y).cv_method_ == "k-fold"
+
+
+def test_a_splitter_gives_the_folds():
+    X, y, _ = problem()
+    splitter = KFold(4, shuffle=True, random_state=3)
+    search = PCSDACV(LINEAR, cv=splitter, **SMALL).fit(X, y)
+    folds = list(splitter.split(X, y))
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        close(scores, by_hand(LINEAR, params, X, y, folds), 1e-7)
+    assert "split3_test_score" in search.cv_results_
+
+
+METRICS = {
+    "neg_log_loss": lambda y, s: -log_loss_of(y, s).mean(),
+    "average_precision": average_precision_score,
+    "f1": lambda y, s: f1_score(y, s >= 0),
+    "eer": lambda y, s: -equal_error_rate(y, s)[0],
+}
+
+
+def one_minus_brier(y, s):
+    return 1 - np.mean((y - 1 / (1 + np.exp(-s))) ** 2)
+
+
+@pytest.mark.parametrize("scoring", [*METRICS, one_minus_brier], ids=[*METRICS, "callable"])
+@pytest.mark.parametrize("cv", ["leave-one-out", 5])
+def test_scores_of_settings_are_those_of_their_left_out_rows(scoring, cv):
+    X, y, _ = problem()
+    search = PCSDACV(LINEAR, cv=cv, scoring=scoring, **SMALL).fit(X, y)
+    metric = METRICS.get(scoring, scoring)
+    results = search.cv_results_
+    assert search.best_score_ == results["mean_test_score"][search.best_index_]
+    folds = five_folds(LINEAR, X, y)
+    for i, scores in enumerate(search.cv_scores_):
+        parts = [metric(y[test], scores[test]) for _, test in folds]
+        if cv == 5:
+            found = [results[f"split{k}_test_score"][i] for k in range(5)]
+            close(found, parts)
+        whole = cv == "leave-one-out" or scoring == "neg_log_loss"
+        close(results["mean_test_score"][i], metric(y, scores) if whole else np.mean(parts))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("slack", [0, 0.5, 3.0])
+def test_the_simplest_setting_within_the_slack_is_taken(slack, seed):
+    X, y, weights = problem(seed=seed, weighted=seed == 3)
+    search = PCSDACV(LINEAR, cv="leave-one-out", slack=slack, **GRID)
+    search.fit(X, y, sample_weight=weights)
+    losses = log_loss_of(y, search.cv_scores_)
+    mean = np.average(losses, axis=1, weights=weights)
+    close(search.cv_results_["mean_test_score"], -mean)
+    lag = losses - losses[mean.argmin()]
+    error = lag.std(axis=1, ddof=1) / np.sqrt(len(X))
+    params = search.cv_results_["params"]
+    alike = [
+        i for i in range(len(params)) if np.average(lag[i], weights=weights) <= slack * error[i]
+    ]
+    simplest = min(
+        alike,
+        key=lambda i: (
+            params[i]["n_components"],
+            params[i]["n_subclasses"],
+            -params[i]["regularization"],
+        ),
+    )
+    assert search.best_index_ == (mean.argmin() if slack == 0 else simplest)
+    assert search.best_params_ == params[search.best_index_]
+
+
+def test_slack_makes_a_difference():
+    X, y, _ = problem(sizes=(15, 30, 30, 30))
+    chosen = [
+        PCSDACV(LINEAR, cv="leave-one-out", slack=slack, **GRID).fit(X, y).best_params_
+        for slack in (0, 0.5, 100.0)
+    ]
+    assert chosen[0]["n_components"] > chosen[2]["n_components"] == 1
+    assert chosen[2] == {"n_subclasses": 1, "n_components": 1, "regularization": 1.0}
+
+
+def test_settings_above_their_bound_are_skipped():
+    X, y, _ = problem(width=3)
+    search = PCSDACV(
+        LINEAR, n_subclasses=(1, 2, 6), n_components=(1, 2, 3, 4), regularization=[1.0]
+    )
+    cells = [(p["n_subclasses"], p["n_components"]) for p in search.fit(X, y).cv_results_["params"]]
+    assert cells == [(1, 1), (2, 1), (2, 2), (6, 1), (6, 2), (6, 3)]
+    assert np.isfinite(search.cv_scores_).all()
+
+
+def test_settings_above_the_rank_are_never_chosen():
+    X, y, _ = problem(width=3)
+    X = np.column_stack([X, X[:, 0] + X[:, 1]])  # four columns, rank three
+    search = PCSDACV(
+        LINEAR, n_subclasses=[6], n_components=(2, 4), regularization=[1.0], scoring=one_minus_brier
+    ).fit(X, y)
+    assert search.best_params_["n_components"] == 2
+    assert np.isnan(search.cv_scores_[1]).all()
+    assert search.cv_results_["mean_test_score"][1] == -np.inf
+    assert_array_equal(search.cv_results_["rank_test_score"], [1, 2])
+
+
+def test_more_subclasses_than_different_negatives_are_skipped():
+    X, y, _ = problem(sizes=(20, 40))
+    X[~y] = X[~y][np.arange(40) % 4]
+    search = PCSDACV(LINEAR, n_subclasses=(1, 4, 5), n_components=[1], regularization=[0.1])
+    search.fit(X, y)
+    assert {*search.cv_results_["param_n_subclasses"].tolist()} == {1, 4}
+    with pytest.raises(ValueError, match=r"n_subclasses=\[5, 9\] must have a value of at most 4 "):
+        clone(search).set_params(n_subclasses=[5, 9]).fit(X, y)
+
+
+@pytest.mark.parametrize("cv", ["leave-one-out", 5])
+def test_given_subclasses_fix_their_number(cv):
+    X, y, _ = problem()
+    labels = np.random.default_rng(0).choice(["a", "b", "c", "d"], len(X))
+    labels[y] = "ignored"
+    search = PCSDACV(LINEAR, cv=cv, n_components=(1, 2, 4)).fit(X, y, subclass_labels=labels)
+    assert {*search.cv_results_["param_n_subclasses"].tolist()} == {4}
+    alone = setting(LINEAR, search.best_params_).fit(X, y, subclass_labels=labels)
+    assert_array_equal(search.best_estimator_.groups_, alone.groups_)
+    if cv == 5:
+        folds = five_folds(LINEAR, X, y)
+        expected = by_hand(LINEAR, search.best_params_, X, y, folds, labels=labels)
+    else:
+        expected = alone.loo_scores_ + np.log(y.sum() / (~y).sum())
+    close(search.cv_scores_[search.best_index_], expected, 1e-7)
+
+
+@pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.parametrize("cv", ["leave-one-out", 3])
+def test_the_number_of_jobs_does_not_matter(template, cv):
+    X, y, _ = problem()
+    one, two = (PCSDACV(template, cv=cv, n_jobs=n, **SMALL).fit(X, y) for n in (1, 2))
+    assert_array_equal(one.cv_scores_, two.cv_scores_)
+    assert one.best_params_ == two.best_params_
+
+
+@pytest.mark.parametrize("template", [None, LINEAR, KERNEL, NYSTROEM], ids=str)
+def test_it_behaves_as_the_estimator_fitted_at_the_chosen_setting(template):
+    X, y, weights = problem(weighted=True)
+    names = np.where(y, "this", "other")
+    search = PCSDACV(template, n_subclasses=[1], regularization=(0.01, 0.1))
+    search.fit(X, names, sample_weight=weights)
+    best = search.best_estimator_
+    final = best[-1] if hasattr(best, "steps") else best
+    rows = best[:-1].transform(X) if hasattr(best, "steps") else X
+    for method in ("transform", "decision_function", "predict", "predict_proba", "score_samples"):
+        assert_array_equal(getattr(search, method)(X), getattr(best, method)(X))
+    assert_array_equal(search.predict_log_proba(X), best.predict_log_proba(X))
+    assert_array_equal(search.log_likelihood_ratio(X), final.log_likelihood_ratio(rows))
+    trials = np.arange(len(X)) // 4
+    expected = final.log_likelihood_ratio(rows, trials)
+    assert_array_equal(search.log_likelihood_ratio(X, trials), expected)
+    assert_array_equal(search.rank(X, "likelihood"), final.rank(rows, "likelihood"))
+    assert_array_equal(search.classes_, ["other", "this"])
+    name = "pcsda__sample_weight" if template is NYSTROEM else "sample_weight"
+    alone = setting(template or PCSDA(), search.best_params_).fit(X, names, **{name: weights})
+    close(search.decision_function(X), alone.decision_function(X), 1e-10)
+    if template is not None:
+        assert not hasattr(final.set_params(), "nothing")
+        assert template.get_params()["verbose"] is False
+        assert not hasattr(template, "classes_")
+
+
+def test_the_class_of_interest_may_be_the_first():
+    X, y, _ = problem()
+    first = PCSDACV(PCSDA(pos_label="a", random_state=0), **SMALL).fit(X, np.where(y, "a", "b"))
+    last = PCSDACV(LINEAR, **SMALL).fit(X, y)
+    assert_array_equal(first.cv_scores_, last.cv_scores_)
+    close(first.decision_function(X), -last.decision_function(X), 1e-12)
+
+
+@pytest.mark.parametrize("cv", ["leave-one-out", 4])
+def test_results_have_the_form_of_scikit_learns_searches(cv):
+    X, y, _ = problem()
+    gammas = ("all", "positive", 0.1)
+    search = PCSDACV(KERNEL, cv=cv, gamma=gammas, scoring="f1", **SMALL).fit(X, y)
+    results, size = search.cv_results_, 3 * 2 * 3
+    names = ["n_subclasses", "n_components", "regularization", "gamma"]
+    keys = {"params", "mean_test_score", "std_test_score", "rank_test_score"}
+    keys |= {f"param_{name}" for name in names}
+    keys |= {f"split{k}_test_score" for k in range(4)} if cv == 4 else set()
+    assert results.keys() == keys
+    assert {len(column) for column in results.values()} == {size}
+    for name in names:
+        assert isinstance(results[f"param_{name}"], np.ma.MaskedArray)
+        assert results[f"param_{name}"].tolist() == [p[name] for p in results["params"]]
+    assert {*map(type, results["param_gamma"])} == {str, float}
+    expected = rankdata(-results["mean_test_score"], method="min")
+    assert_array_equal(results["rank_test_score"], expected)
+    assert len({*expected.tolist()}) < size  # there are ties to be ranked
+    assert search.best_params_ == results["params"][search.best_index_]
+
+
+def test_the_documented_grid_stands_where_none_is_given():
+    X, y, _ = problem(width=30, sizes=(30, 60, 60))
+    search = PCSDACV(LINEAR, cv="leave-one-out").fit(X, y)
+    params = search.cv_results_["params"]
+    expected = {
+        (k, d, r)
+        for k in (1, 5, 10, 15, 20)
+        for d in range(1, 26)
+        for r in (1e-4, 1e-3, 0.01, 0.1, 1)
+        if d <= k
+    }
+    assert {tuple(p.values()) for p in params} == expected
+    assert len(params) == len(expected)
+    kernel = PCSDACV(KERNEL, cv="leave-one-out", n_subclasses=[1], regularization=[0.1]).fit(X, y)
+    scale = 1 / (30 * X.var())
+    found = kernel.cv_results_["param_gamma"].tolist()
+    assert found[0] == "positive"
+    assert_allclose(found[1:], [0.3 * scale, scale, 3 * scale])
+
+
+def test_one_ridge_alone_and_several_together_score_alike():
+    X, y, _ = problem()
+    together = PCSDACV(LINEAR, cv="leave-one-out", **GRID).fit(X, y)
+    for ridge in GRID["regularization"]:
+        alone = PCSDACV(LINEAR, cv="leave-one-out", **(GRID | {"regularization": [ridge]}))
+        rows = together.cv_results_["param_regularization"] == ridge
+        close(alone.fit(X, y).cv_scores_, together.cv_scores_[rows])
+
+
+def test_groups_that_are_almost_separable_are_scored_at_a_tiny_ridge():
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat(np.arange(3), [12, 14, 13]))
+    X = rng.standard_normal((3, 4))[groups] + 1e-6 * rng.standard_normal((len(groups), 4))
+    template = PCSDA(calibrate=False, random_state=0)
+    search = PCSDACV(template, n_subclasses=[2], regularization=[1e-12], cv="leave-one-out")
+    search.fit(X, groups == 0)
+    for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
+        alone = setting(template, params).fit(X, groups == 0)
+        close(scores, alone.loo_scores_ + np.log(12 / 27), 1e-6)
+
+
+def test_single_precision_agrees():
+    X, y, _ = problem()
+    narrow = X.astype(np.float32)
+    found = PCSDACV(LINEAR, **SMALL).fit(narrow, y)
+    expected = PCSDACV(LINEAR, **SMALL).fit(narrow.astype(np.float64), y)
+    assert_allclose(found.cv_scores_, expected.cv_scores_, rtol=1e-3, atol=1e-3)
+    assert found.decision_function(narrow).dtype == np.float32
+
+
+def test_inputs_stay_as_they_are_and_may_be_read_only():
+    X, y, weights = problem(weighted=True)
+    for array in (X, y, weights):
+        array.setflags(write=False)
+    PCSDACV(LINEAR, **SMALL).fit(X, y, sample_weight=weights)
+    PCSDACV(KERNEL, **SMALL).fit(X, y, sample_weight=weights)
+
+
+def test_a_clone_and_a_pickle_choose_and_answer_alike():
+    X, y, _ = problem()
+    search = PCSDACV(KERNEL, slack=0.3, scoring="eer", **SMALL).fit(X, y)
+    copy = clone(search)
+    assert not hasattr(copy, "best_params_")
+    assert copy.fit(X, y).best_params_ == search.best_params_
+    again = pickle.loads(pickle.dumps(search))
+    assert_array_equal(again.decision_function(X), search.decision_function(X))
+    assert_array_equal(again.cv_scores_, search.cv_scores_)
+
+
+BAD = [
+    (PCSDACV(SVC()), {}, "estimator=SVC cannot be tuned; use PCSDA, KernelPCSDA or a Pipeline"),
+    (PCSDACV(CSDA()), {}, "estimator=CSDA cannot be tuned"),
+    (
+        PCSDACV(make_pipeline(StandardScaler(), KernelPCSDA())),
+        {},
+        "estimator=KernelPCSDA cannot be tuned; .* Pipeline that ends in PCSDA",
+    ),
+    (
+        PCSDACV(PCSDA(covariance="resubstitution")),
+        {},
+        "selects by left-out scores; set covariance='leave-one-out' and balance='pooled', or use",
+    ),
+    (PCSDACV(PCSDA(balance="resampled")), {}, "selects by left-out scores"),
+    (PCSDACV(PCSDA(shrinkage=-1)), {}, "shrinkage=-1 must be a number of at least 0"),
+    (
+        PCSDACV(PCSDA(subclasses="samples")),
+        {},
+        "subclasses='samples' takes no number of subclasses to search; use 'kmeans', or give",
+    ),
+    (PCSDACV(PCSDA(subclasses=KMeans(2))), {}, "takes no number of subclasses to search"),
+    (PCSDACV(gamma=[0.1]), {}, "gamma is for kernels; PCSDA has none, use KernelPCSDA"),
+    (
+        PCSDACV(make_pipeline(StandardScaler(), PCSDA()), gamma=[0.1]),
+        {},
+        "gamma is given, but no step of the pipeline has a gamma",
+    ),
+    (PCSDACV(KERNEL, gamma=0.1), {}, "gamma=0.1 must be a list of bandwidths to try"),
+    (PCSDACV(KERNEL, gamma=["wide"]), {}, "gamma='wide' must be one of 'positive', 'all', 'scale'"),
+    (PCSDACV(KERNEL, gamma=[-1]), {}, "gamma=-1 must be a number above 0"),
+    (PCSDACV(cv="loo"), {}, "cv='loo' must be one of 'auto', 'leave-one-out'"),
+    (
+        PCSDACV(cv=1),
+        {},
+        "cv=1 must be 'auto', 'leave-one-out', a whole number of at least 2 or a sp",
+    ),
+    (PCSDACV(cv=None), {}, "cv=None must be 'auto'"),
+    (
+        PCSDACV(cv=ShuffleSplit(2, test_size=0.5, random_state=0)),
+        {},
+        "leaves out .* rows never and .* rows more than once; each row must be left out once",
+    ),
+    (PCSDACV(scoring="best"), {}, "scoring='best' must be one of 'neg_log_loss', 'average_precis"),
+    (PCSDACV(slack=-0.5), {}, "slack=-0.5 must be a number of at least 0"),
+    (PCSDACV(n_subclasses=5), {}, "n_subclasses=5 must be a list of values to try"),
+    (PCSDACV(n_subclasses=[]), {}, r"n_subclasses=\[\] must be a list of values to try"),
+    (PCSDACV(n_subclasses=[2, 0]), {}, "n_subclasses=0 must be a whole number of at least 1"),
+    (PCSDACV(n_components=[1.5]), {}, "n_components=1.5 must be a whole number of at least 1"),
+    (PCSDACV(n_components="all"), {}, "n_components='all' must be a list of values to try"),
+    (
+        PCSDACV(n_components=[9], n_subclasses=[2]),
+        {},
+        r"no n_components in \[9\] is at most 2 \(= min\(n_subclasses, n_features\)\); lower n_comp",
+    ),
+    (PCSDACV(n_components=[7]), {}, r"no n_components in \[7\] is at most 6 "),
+    (PCSDACV(regularization=[-1]), {}, "regularization=-1 must be a number of at least 0"),
+    (PCSDACV(KERNEL, regularization=[0.0]), {}, "too coarse for regularization=0; .* or raise reg"),
+    (
+        PCSDACV(),
+        {"y": np.arange(120) == 7},
+        "the rarer class has 1 sample; selection needs at least 2 of each, use the estimator itself",
+    ),
+    (PCSDACV(), {"y": np.arange(120) % 3}, "y has 3 labels; fit on y == label"),
+    (PCSDACV(), {"y": np.zeros(120)}, "y has one class only"),
+    (PCSDACV(), {"groups": [1, 2]}, r"groups has shape \(2,\) but must have one entry for each of"),
+    (
+        PCSDACV(),
+        {"groups": np.where(np.arange(120) < 30, 0, np.arange(120)), "y": np.arange(120) < 30},
+        "leaves only one class to train on; use fewer folds, or groups of which each class has",
+    ),
+    (PCSDACV(), {"subclass_labels": [1]}, r"subclass_labels has shape \(1,\) but must have one"),
+    (PCSDACV(), {"sample_weight": -np.ones(120)}, "weights must be at least 0"),
+    (PCSDACV(), {"X": np.full((120, 6), np.nan)}, "Input X contains NaN"),
+]
+
+
+@pytest.mark.parametrize(("search", "changes", "message"), BAD, ids=[case[2][:40] for case in BAD])
+def test_bad_input_is_refused_with_a_remedy(search, changes, message):
+    X, y, _ = problem()
+    with pytest.raises(ValueError, match=message):
+        search.fit(**({"X": X, "y": y} | changes))
+
+
+@pytest.mark.parametrize("ridges", [[0.0], [0.0, 0.1, 1.0]], ids=["one", "several"])
+@pytest.mark.parametrize("width", [6, 150], ids=["D<N", "D>N"])
+def test_a_singular_scatter_names_the_ridge(width, ridges):
+    X, y, _ = problem(width)
+    X = np.column_stack([X, X[:, 0]])
+    search = PCSDACV(LINEAR, n_subclasses=[2], regularization=ridges, cv="leave-one-out")
+    with pytest.raises(
+        ValueError, match=f"scatter of {width + 1} dimensions is singular at regula"
+    ):
+        search.fit(X, y)
+
+
+def test_a_search_that_is_not_fitted_says_so():
+    with pytest.raises(ValueError, match="is not fitted yet"):
+        PCSDACV().predict([[1.0]])
+
+
+def repeated_rows_differ_by_nature(estimator):
+    reason = (
+        "left-out scores: a row that is repeated still has its twins in the model, a row of weight "
+        "two has not; and k-means draws other starts"
+    )
+    return {"check_sample_weight_equivalence_on_dense_data": reason}
+
+
+@parametrize_with_checks(
+    [
+        PCSDACV(
+            PCSDA(random_state=0), n_subclasses=(1, 2), n_components=[1], regularization=(0.01, 0.1)
+        )
+    ],
+    expected_failed_checks=repeated_rows_differ_by_nature,
+)
+def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+def losses_of_all_settings(search, X, y, n_train):
+    """Test log-loss of every setting of a fitted search, trained on the first rows."""
+    cells = [Cell(**params) for params in search.cv_results_["params"]]
+    data = Data(X, y, y == 1, None, None, 1)
+    split = [(np.arange(n_train), np.arange(n_train, len(X)))]
+    scores = np.empty((len(cells), len(X) - n_train))
+    with Parallel(1) as parallel:
+        work = left_out_scores(search.estimator, data, cells, split, parallel)
+        for chosen, _, values in work:
+            scores[chosen] = values
+    return log_loss_of(y[n_train:] == 1, scores).mean(axis=1)
+
+
+def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
+    # The documented grid without K = 20, two ridges and d above 8, for time.
+    grid = {
+        "n_subclasses": (1, 5, 10, 15),
+        "n_components": range(1, 9),
+        "regularization": (0.01, 0.1, 1.0),
+    }
+    ratios = []
+    for seed in range(10):
+        data = make_class_specific(9000, random_state=seed)
+        search = PCSDACV(LINEAR, **grid).fit(data.data[:5000], data.target[:5000])
+        assert search.cv_method_ == "leave-one-out"
+        losses = losses_of_all_settings(search, data.data, data.target, 5000)
+        own = log_loss_of(data.target[5000:] == 1, search.decision_function(data.data[5000:]))
+        assert_allclose(losses[search.best_index_], own.mean(), rtol=1e-7)
+        ratios.append(losses[search.best_index_] / losses.min())
+    assert np.sum(np.array(ratios) <= 1.1) >= 9, ratios
