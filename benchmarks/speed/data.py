@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import load_digits
 
 N_SUBCLASSES = 10
 # Norm of a group mean in units of the noise: two groups then lie about 3.5 apart, whatever the
@@ -36,6 +39,23 @@ def make_sample(n_rows: int, width: int, seed: int = 0) -> Sample:
     for start in range(0, n_rows, BLOCK):
         X[start : start + BLOCK] += centres[groups[start : start + BLOCK]]
     return Sample(X, (groups == 0).astype(int), groups)
+
+
+def make_labelled(labels: np.ndarray, width: int, seed: int = 0) -> np.ndarray:
+    """Draw rows around one mean for each label."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((labels.max() + 1, width))
+    centres *= SEPARATION / np.linalg.norm(centres, axis=1, keepdims=True)
+    return centres[labels] + rng.standard_normal((len(labels), width))
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """OptDigits from the folder that PCSDA_DATA names, or the part that scikit-learn ships."""
+    path = Path(os.environ.get("PCSDA_DATA", "")) / "optdigits.npz"
+    if "PCSDA_DATA" in os.environ and path.exists():
+        with np.load(path, allow_pickle=False) as archive:
+            return archive["X"].astype(float), archive["y"]
+    return load_digits(return_X_y=True)
 
 
 def rbf_gamma(width: int) -> float:

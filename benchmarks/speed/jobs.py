@@ -18,12 +18,13 @@ from sklearn.discriminant_analysis import (
 from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from pcsda import PCSDA, KernelPCSDA, NystroemMap
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 
 from . import memory
-from .data import Sample, make_sample, rbf_gamma
+from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
 from .measure import Bound, Contestant, Job
 
 LINEAR_SHAPES = ((50000, 200), (20000, 512), (5000, 1200))
@@ -262,6 +263,78 @@ def kernel_predict(setup: Setup) -> Iterator[Job]:
     )
 
 
+def bank_fit(setup: Setup) -> Iterator[Job]:
+    """Fit a verifier for each of 100 labels, K = 10; yardstick: one fit of LDA(svd)."""
+    n_labels, width = setup.size(100), setup.size(1200)
+    labels = np.arange(setup.size(1820)) % n_labels
+    X = make_labelled(labels, width)
+    clusters = np.random.default_rng(1).integers(0, 10, len(X))
+    bank = VerifierBank(PCSDA(n_subclasses=10, random_state=0))
+    lda, ours = "LDA(svd)", "VerifierBank(PCSDA(10))"
+    some = max(n_labels // 10, 2)
+
+    def one_versus_rest() -> None:
+        for label in range(some):
+            LinearDiscriminantAnalysis().fit(X, labels == label)
+
+    yield Job(
+        "bank-fit",
+        {"N": len(X), "D": width, "C": n_labels},
+        (
+            Contestant(lda, "peer", lambda: LinearDiscriminantAnalysis().fit(X, labels)),
+            Contestant(ours, "pcsda", lambda: bank.fit(X, labels), (Bound(lda, at_most=2),)),
+            Contestant(
+                f"{ours}, clusters given",
+                "pcsda",
+                lambda: bank.fit(X, labels, subclass_labels=clusters),
+                (Bound(lda, at_most=2),),
+            ),
+            # All labels would take a tenfold of the tenth that is timed.
+            Contestant(
+                f"OneVsRest(LDA), {some} of {n_labels} labels",
+                "peer",
+                one_versus_rest,
+                (Bound(ours, at_least=40 * some / n_labels),),
+            ),
+        ),
+    )
+
+
+def selection(setup: Setup) -> Iterator[Job]:
+    """Choose K, d and ridge, 255 settings; yardstick: GridSearchCV on a tenth of them, 5 folds.
+
+    On OptDigits where the folder PCSDA_DATA has it, else on scikit-learn's digits.
+    """
+    X, y = digits()
+    X, y = X[: setup.size(len(X))], y[: setup.size(len(X))] == 8
+    template = PCSDA(random_state=0)
+    grid = [
+        {"n_subclasses": k, "n_components": d, "regularization": ridge}
+        for k in (1, 5, 10, 15, 20)
+        for d in range(1, 26)
+        for ridge in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+        if d <= k
+    ]
+    chosen = np.random.default_rng(0).permutation(len(grid))[: len(grid) // 10 - 2]
+    # The smallest and the largest K are always among them.
+    tenth = [{name: [value] for name, value in grid[i].items()} for i in (0, -1, *chosen)]
+    search = GridSearchCV(template, tenth, cv=5, scoring="neg_log_loss", refit=False)
+    ours = "PCSDACV, all settings"
+    yield Job(
+        "selection",
+        {"N": len(X), "D": X.shape[1]},
+        (
+            Contestant(ours, "pcsda", lambda: PCSDACV(template).fit(X, y)),
+            Contestant(
+                "GridSearchCV(PCSDA), a tenth of the settings",
+                "peer",
+                lambda: search.fit(X, y),
+                (Bound(ours, at_least=5),),
+            ),
+        ),
+    )
+
+
 JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "linear-fit": linear_fit,
     "linear-predict": linear_predict,
@@ -270,4 +343,6 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "kernel-memory": kernel_memory,
     "nystroem-fit": nystroem_fit,
     "kernel-predict": kernel_predict,
+    "bank-fit": bank_fit,
+    "selection": selection,
 }

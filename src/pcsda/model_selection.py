@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -53,14 +53,14 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
     ----------
     estimator : PCSDA, KernelPCSDA or Pipeline that ends in PCSDA, default=None
         What to tune, with leave-one-out covariances; None stands for ``PCSDA()``.
-    n_subclasses : list of int, default=None
+    n_subclasses : int or list of int, default=None
         Values of K; None stands for 1, 5, 10, 15, 20. Those above the number of different
         negatives are left out.
-    n_components : list of int, default=None
+    n_components : int or list of int, default=None
         Values of d; None stands for 1 to 25. Those above what K allows are left out.
-    regularization : list of float, default=None
+    regularization : float or list of float, default=None
         Ridges; None stands for 1e-4, 1e-3, 0.01, 0.1, 1.
-    gamma : list, default=None
+    gamma : value or list of values, default=None
         Bandwidths of a kernel estimator or of the map in a pipeline; None stands for "positive" and
         0.3, 1 and 3 times "scale" (pipelines: those of the map as it is).
     cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
@@ -169,6 +169,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
         tags.input_tags.pairwise = getattr(self._template, "_is_precomputed", False)
         return tags
 
@@ -236,10 +237,10 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
                     "give subclass_labels"
                 )
             distinct = count_distinct(data.X[~data.positive], max(counts))
-            counts = [count for count in counts if count <= distinct]
+            wanted, counts = counts, [count for count in counts if count <= distinct]
             if not counts:
                 raise ValueError(
-                    f"n_subclasses={list(self.n_subclasses)} must have a value of at most "
+                    f"n_subclasses={wanted} must have a value of at most "
                     f"{distinct} (= number of different negative samples)"
                 )
         dims = _values("n_components", self.n_components, N_COMPONENTS, whole=True)
@@ -266,11 +267,12 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if self.gamma is not None:
             if not is_kernel and not isinstance(template, Pipeline):
                 raise ValueError("gamma is for kernels; PCSDA has none, use KernelPCSDA")
-            if isinstance(self.gamma, str) or not np.iterable(self.gamma) or not len(self.gamma):
-                raise ValueError(f"gamma={self.gamma!r} must be a list of bandwidths to try")
-            for gamma in self.gamma:
+            given = [self.gamma] if isinstance(self.gamma, str | Real) else list(self.gamma)
+            if not given:
+                raise ValueError("gamma=[] must be a list of bandwidths to try")
+            for gamma in given:
                 validation.check_kernel("rbf", gamma, KERNELS, BANDWIDTHS)
-            return tuple(self.gamma)
+            return tuple(given)
         if not is_kernel or template.kernel not in SCALED_KERNELS:
             return (None,)
         scale = bandwidth("scale", data.X, None)
@@ -456,13 +458,15 @@ def _values(name: str, given: Any, default: Any, whole: bool = False) -> Any:
     """Values of one side of the grid, checked."""
     if given is None:
         return default
+    if isinstance(given, Real):
+        given = [given]
     if isinstance(given, str) or not np.iterable(given) or not len(given):
         raise ValueError(f"{name}={given!r} must be a list of values to try")
     for value in given:
         validation.check_number(name, value)
         if whole:
             validation.check_count(name, value, None)
-    return given
+    return list(given)
 
 
 def _unit_scores(scoring: Any, scores: Array, data: Data, parts: NDArray[np.intp]) -> Array:
