@@ -1,6 +1,7 @@
 """Laws of CSDA and PCSDA as estimators: what they promise whatever the data."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -141,6 +142,15 @@ def test_probabilities_decision_and_prediction_agree_for_any_labels(estimator, l
     ratio = sign * model.log_likelihood_ratio(X) + odds_of(model.class_prior_)
     assert_allclose(decision, ratio, rtol=1e-12, atol=1e-12)
     assert model.predict(X).dtype == named.dtype
+
+
+@pytest.mark.parametrize("pos_label", [0, 1])
+def test_a_tie_goes_to_the_second_class(pos_label):
+    X, y, _ = problem()
+    model = PCSDA(priors="equal", pos_label=pos_label).fit(X, y)
+    model.calibration_ = replace(model.calibration_, slope=0.0, offset=0.0)
+    assert np.all(model.decision_function(X) == 0)
+    assert np.all(model.predict(X) == 1)
 
 
 @EVERY
@@ -1014,6 +1024,7 @@ def test_without_labels_later_negatives_join_the_nearest_centroid_of_the_first_b
 
 def test_the_nearest_centroid_is_found_far_from_the_origin():
     X, y, _ = problem(sizes=[30, 60, 60, 60], spread=3.0)
+    X /= 10
     counts = []
     for offset in (0, 1e8):
         model = PCSDA(3, random_state=0).partial_fit(X[:100] + offset, y[:100])

@@ -26,7 +26,7 @@ from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
 from pcsda.core import loo
-from pcsda.partition import kernel_kmeans, kernel_start, make_groups
+from pcsda.partition import RESTARTS, kernel_kmeans, kernel_start, make_groups
 
 GAMMA = 0.05
 PLAIN = {"covariance": "resubstitution", "calibrate": False}
@@ -183,6 +183,16 @@ def test_values_too_coarse_for_the_ridge_are_refused(model):
         model.fit(X + 1e11, y, **fitting)
 
 
+@pytest.mark.parametrize("model", [KernelCSDA("linear"), KernelPCSDA("linear", solver="eigen")])
+def test_features_that_rounding_hides_are_refused_not_dropped(model):
+    X, y, _ = labelled()
+    X[:, 4] *= 0.05
+    model.fit(X, y)
+    message = "in feature space are too coarse for regularization=0.01; take the mean off X first"
+    with refuses(message):
+        model.fit(X + 1e6, y)
+
+
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 @BOTH
 def test_offsets_do_not_break_kernels_of_differences(make, kernel):
@@ -304,21 +314,20 @@ def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, w
 
 
 def test_left_out_scores_are_honest_where_training_scores_flatter():
-    """In kernel space training rows are separable; new rows and left-out rows are not."""
-    X, y, _ = labelled(40, sizes=[60, 60, 60], spread=0.1)
-    new, labels, _ = labelled(40, sizes=[60, 60, 60], spread=0.1)
-    rng = np.random.default_rng(3)
-    X, new = rng.permuted(X, axis=0), rng.permuted(new, axis=0)
-    model = KernelPCSDA(gamma="scale", n_subclasses=2, random_state=0).fit(X, y)
-    gap = {
-        "train": np.ptp([model.log_likelihood_ratio(X)[y == c].mean() for c in (0, 1)]),
-        "left": abs(np.diff([model.loo_scores_[y == c].mean() for c in (0, 1)])[0]),
-        "new": abs(
-            np.diff([model.log_likelihood_ratio(new)[labels == c].mean() for c in (0, 1)])[0]
-        ),
-    }
-    assert gap["train"] > 5 * gap["left"]
-    assert abs(gap["left"] - gap["new"]) < 0.2 * gap["train"]
+    """Labels drawn at random: training rows are told apart, new and left-out rows are not."""
+    rng = np.random.default_rng(0)
+    X, new = rng.standard_normal((2, 150, 30))
+    y, labels = rng.integers(0, 2, (2, 150))
+    model = KernelPCSDA(gamma="scale", n_subclasses=2, calibrate=False, random_state=0).fit(X, y)
+
+    def gap(scores, y):
+        return scores[y == 1].mean() - scores[y == 0].mean()
+
+    trained = gap(model.log_likelihood_ratio(X), y)
+    left_out = gap(model.loo_scores_, y)
+    assert trained > 1
+    assert abs(left_out) < 0.2 * trained
+    assert abs(left_out - gap(model.log_likelihood_ratio(new), labels)) < 0.2 * trained
 
 
 # Subclasses
@@ -414,6 +423,21 @@ def test_subclasses_start_from_kmeans_of_the_rows():
     assert_array_equal(inside.groups_[rows], start + 1)
 
 
+def test_the_best_of_several_starts_divides_a_precomputed_kernel():
+    X, y, _ = labelled(sizes=[20, 80], spread=0.0)
+    matrix, rows = rbf(X, X, GAMMA), np.flatnonzero(y == 0)
+    spreads = []
+    for random_state in range(5):
+        model = KernelPCSDA("precomputed", n_subclasses=5, random_state=random_state)
+        groups = model.fit(matrix, y).groups_[rows]
+        rng = np.random.RandomState(np.random.RandomState(random_state).randint(2**31 - 1))
+        starts = [kernel_start(matrix, rows, 5, rng) for _ in range(RESTARTS)]
+        costs = [kernel_kmeans(matrix, rows, start)[1] for start in starts]
+        assert_allclose(kernel_kmeans(matrix, rows, groups - 1)[1], min(costs), rtol=1e-12)
+        spreads.append(max(costs) - min(costs))
+    assert max(spreads) > 0.1
+
+
 def test_kernel_subclasses_differ_from_those_of_the_rows_where_the_kernel_does():
     """Two rings about one centre: k-means of the rows cuts them in halves."""
     rng = np.random.default_rng(0)
@@ -428,7 +452,8 @@ def test_kernel_subclasses_differ_from_those_of_the_rows_where_the_kernel_does()
 
     model = KernelPCSDA(radial, n_subclasses=2, random_state=0).fit(X, y)
     inner, outer = model.groups_[:40], model.groups_[40:80]
-    assert len(set(inner)) == len(set(outer)) == 1 != len(set(inner) | set(outer)) - 1 + 1
+    assert len(set(inner)) == len(set(outer)) == 1
+    assert inner[0] != outer[0]
     plain = KernelPCSDA(radial, n_subclasses=2, subclasses="input", random_state=0).fit(X, y)
     assert len(set(plain.groups_[40:80])) == 2
 

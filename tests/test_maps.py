@@ -320,8 +320,10 @@ def test_added_rows_need_the_same_columns():
         [[1.0, 2.0], [2.0, 1.0]],
         [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]],
         [[1.0, 0.9, 0.0], [0.9, 1.0, 0.9], [0.0, 0.9, 1.0]],
+        [[4.0, 0.0, 0.0], [0.0, -1.0, 1.0], [0.0, 1.0, -1.0]],
+        [[4.0, 0.0, 0.0], [0.0, -1.0, -1.0], [0.0, -1.0, -1.0]],
     ],
-    ids=["large entry", "zero diagonal", "not transitive"],
+    ids=["large entry", "zero diagonal", "not transitive", "negative", "negative block"],
 )
 @METHOD
 def test_an_indefinite_matrix_is_refused(matrix, method):
@@ -626,15 +628,32 @@ def test_orthogonal_frequencies_are_orthogonal_in_blocks_of_the_width(width):
         block = frequencies[:, start : start + width]
         gram = block.T @ block
         assert_allclose(gram, np.diag(gram.diagonal()), atol=1e-10)
+    directions = frequencies / np.linalg.norm(frequencies, axis=0)
+    parallel = np.abs(directions[:, :width].T @ directions[:, width : 2 * width])
+    assert width == 1 or np.all(parallel < 1 - 1e-6)  # blocks do not repeat each other
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize(
+    ("kernel", "orthogonal"), [("rbf", False), ("rbf", True), ("laplacian", False)]
+)
 @pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_many_features_give_the_kernel_also_of_new_rows(kernel, offset):
-    X, new = labelled()[0] + offset, labelled(seed=1)[0] + offset
-    model = FourierMap(20_000, kernel=kernel, gamma=GAMMA, random_state=0).fit(X)
-    exact = pairwise_kernels(new - offset, X - offset, metric=kernel, gamma=GAMMA)
-    assert_allclose(model.transform(new) @ model.transform(X).T, exact, atol=0.05)
+def test_many_features_give_the_kernel_also_of_new_rows(kernel, orthogonal, offset):
+    X, new = labelled(2)[0] + offset, labelled(2, seed=1)[0] + offset
+    model = FourierMap(20_000, kernel=kernel, gamma=0.5, orthogonal=orthogonal, random_state=0).fit(
+        X
+    )
+    exact = pairwise_kernels(new - offset, X - offset, metric=kernel, gamma=0.5)
+    assert_allclose(model.transform(new) @ model.transform(X).T, exact, atol=0.04)
+
+
+def test_a_common_offset_costs_fourier_features_no_digits_in_single_precision():
+    X = np.round(64 * labelled()[0]) / 64  # exact in single precision also at the offset
+    far = (X + 2.0**17).astype(np.float32)
+    assert_array_equal(far - np.float32(2**17), X)
+    model = FourierMap(200, gamma=GAMMA, random_state=0)
+    exact = model.fit(X).transform(X)
+    features = model.fit(far).transform(far)
+    assert_allclose(features @ features.T, exact @ exact.T, atol=1e-4)
 
 
 def test_features_of_a_row_have_length_one():

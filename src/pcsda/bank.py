@@ -349,7 +349,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 f"{_listed(self.classes_)}; use a label of the same type"
             )
         nearest = pairwise_distances_argmin(X, self.centroids_.astype(X.dtype))
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             self._X = np.concatenate([self._X, X])
             self.clusters_ = np.concatenate([self.clusters_, nearest])
@@ -358,7 +358,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             place = int(np.flatnonzero(self.classes_ == label)[0])
             (model,) = self._fit_models([place])
         except Exception:  # the bank stays as it was
-            vars(self).update(before)
+            self.__dict__.update(before)
             raise
         fitted = self.models_ | {self.classes_.tolist()[place]: model}
         self.models_ = {name: fitted[name] for name in self.classes_.tolist()}

@@ -458,15 +458,14 @@ def _values(name: str, given: Any, default: Any, whole: bool = False) -> Any:
     """Values of one side of the grid, checked."""
     if given is None:
         return default
-    if isinstance(given, Real):
-        given = [given]
-    if isinstance(given, str) or not np.iterable(given) or not len(given):
+    values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)
+    if isinstance(given, str) or not values:
         raise ValueError(f"{name}={given!r} must be a list of values to try")
-    for value in given:
+    for value in values:
         validation.check_number(name, value)
         if whole:
             validation.check_count(name, value, None)
-    return list(given)
+    return values
 
 
 def _unit_scores(scoring: Any, scores: Array, data: Data, parts: NDArray[np.intp]) -> Array:
