@@ -19,6 +19,7 @@ from sklearn.utils.validation import validate_data
 from . import validation
 from .calibration import Calibration, calibrate
 from .core import model as models
+from .core.linalg import narrow_fit
 from .core.model import Model
 from .core.scatter import GroupScatter
 from .partition import count_distinct, given_labels, make_groups
@@ -70,16 +71,17 @@ class _Linear(Verifier):
         if count_distinct(rows, 2) < 2:
             raise models.no_spread()
         self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
-        if learned is None:
-            learned = self._learn(rows, labels, weight, seed)
-        calibration = Calibration()
-        if self.calibrate:
-            self._say("calibrating")
+        with narrow_fit(X.shape[1]):
+            if learned is None:
+                learned = self._learn(rows, labels, weight, seed)
+            calibration = Calibration()
+            if self.calibrate:
+                self._say("calibrating")
 
-            def learn(X: Any, groups: Any, weights: Any) -> Model:
-                return self._learn(X, groups, weights, seed)
+                def learn(X: Any, groups: Any, weights: Any) -> Model:
+                    return self._learn(X, groups, weights, seed)
 
-            calibration = calibrate(learn, rows, labels, weight, seed, learned.left_out)
+                calibration = calibrate(learn, rows, labels, weight, seed, learned.left_out)
         self._keep(learned, calibration, X.dtype)
         self.groups_ = np.full(len(groups), -1, dtype=np.intp)
         self.groups_[kept] = labels

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TypeVar
 
@@ -46,6 +48,32 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
+# How many threads share narrow rows, while BLAS itself is held to one.
+_row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
+
+
+def _blas_threads() -> int:
+    return max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+@contextmanager
+def narrow_fit(width: int) -> Iterator[None]:
+    """Hold BLAS to one thread for a fit on narrow rows, and leave its threads to `over_rows`.
+
+    Small products would wake the threads of BLAS, which then spin for a while and take the cores
+    from those that move rows.
+    """
+    if width > NARROW:
+        yield
+        return
+    token = _row_threads.set(_blas_threads())
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _row_threads.reset(token)
+
+
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
     """Call ``work(start, stop)`` on ranges that cover the rows, and collect what it returns.
 
@@ -53,7 +81,7 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
     centring run in parallel too; NumPy's products let the other threads go on.
     """
-    threads = max((library["num_threads"] for library in _blas().info()), default=1)
+    threads = _row_threads.get() or _blas_threads()
     threads = min(threads, n_rows // block_rows(width)) if width <= NARROW else 1
     if threads <= 1:
         return [work(0, n_rows)]
