@@ -104,7 +104,7 @@ def test_more_subclasses_than_different_negatives_are_refused():
 class Half:
     """A k-means that leaves every other cluster empty."""
 
-    def __init__(self, n_clusters, n_init, random_state):
+    def __init__(self, n_clusters, init, n_init, random_state):
         self.n_clusters = n_clusters
 
     def fit(self, rows, sample_weight=None):
@@ -250,3 +250,12 @@ def test_inputs_are_not_written_to():
     make_groups(X, positive, subclass_labels=truth)
     for now, then in zip((X, positive, truth), copies, strict=True):
         assert_array_equal(now, then)
+
+
+def test_many_rows_are_started_from_a_sample_and_end_in_the_same_clusters(monkeypatch):
+    X, positive, truth = clouds()
+    whole, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
+    monkeypatch.setattr(partition, "SAMPLE", int((~positive).sum()) // 2)
+    sampled, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
+    assert adjusted_rand_score(whole[~positive], sampled[~positive]) == 1
+    assert adjusted_rand_score(truth[~positive], sampled[~positive]) == 1

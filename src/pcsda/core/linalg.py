@@ -149,11 +149,11 @@ def whitened_square_norms(rows: Array, inverse_factor: Array) -> Array:
     solve with many right-hand sides, and the norms need no more accuracy than it has.
     """
     norms = np.zeros(len(rows))
-    width = max(64, len(inverse_factor) // 8)
+    width = max(72, len(inverse_factor) // 8)
     for start in range(0, len(inverse_factor), width):  # panels skip most of the zero triangle
         stop = start + width
-        panel = rows[:, :stop] @ inverse_factor[start:stop, :stop].T
-        norms += np.einsum("ij,ij->i", panel, panel)
+        panel = inverse_factor[start:stop, :stop] @ rows[:, :stop].T
+        norms += np.einsum("ji,ji->i", panel, panel)
     return norms
 
 

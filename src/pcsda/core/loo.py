@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from . import linalg
 from .density import LOG_2PI, Density, log_sum_exp, log_volume
 from .linalg import Array
-from .scatter import GroupScatter, gather
+from .scatter import GroupScatter, gather, group_order
 from .solvers import Projection
 
 # A row is alone where the others of its group weigh less than this share of the group.
@@ -148,12 +148,12 @@ def primal(
     alone = alone_rows(groups, scatter.counts, weights)
     shape = (len(X), projection.components.shape[0])
     coordinates, residuals = np.empty(shape), np.empty(shape)
-    order = np.argsort(groups, kind="stable")
+    order = group_order(groups)
 
     def leave_out(start: int, stop: int) -> None:
         # No D x D sums here, so blocks may be as small as the cache likes.
         width = X.shape[1] + scatter.n_subclasses
-        step = min(max(linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
+        step = min(max(2 * linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
         buffer = np.empty((step, X.shape[1]))
         for first in range(start, stop, len(buffer)):
             chosen = order[first : min(first + len(buffer), stop)]

@@ -54,7 +54,7 @@ class GroupScatter:
         the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
         """
         size = int(groups.max()) + 1 if n_groups is None else n_groups
-        order = np.argsort(groups, kind="stable")
+        order = group_order(groups)
 
         def collect(start: int, stop: int) -> GroupScatter:
             return _collect(X, order[start:stop], groups, size, weights)
@@ -241,6 +241,12 @@ def _add_group(
     stacked *= np.sqrt(share)[:, None]
     out += stacked.T @ stacked
     return mean
+
+
+def group_order(groups: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Order that sorts rows by group; short integers are sorted by radix, many times faster."""
+    short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
+    return np.argsort(short, kind="stable")
 
 
 def gather(X: NDArray[np.floating], chosen: NDArray[np.intp], buffer: Array) -> Array:
