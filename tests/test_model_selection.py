@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap
 from pcsda.datasets import make_class_specific
@@ -35,6 +36,13 @@ SMALL = {"n_subclasses": (1, 3), "n_components": (1, 2), "regularization": (0.01
 LINEAR = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads of k-means on small data wait for each other longer than they work."""
+    with threadpool_limits(1):
+        yield
 
 
 def problem(width=6, seed=0, sizes=(30, 30, 25, 35), weighted=False):
@@ -698,24 +706,3 @@ def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
         assert_allclose(losses[search.best_index_], own.mean(), rtol=1e-7)
         ratios.append(losses[search.best_index_] / losses.min())
     assert np.sum(np.array(ratios) <= 1.1) >= 9, ratios
-
-
-def test_with_few_positives_leaving_one_out_is_not_worse_than_five_folds():
-    # 20 positives and 580 negatives, 58 a subclass at K = 10: where "auto" leaves one out.
-    grid = {
-        "n_subclasses": (1, 3, 6, 10),
-        "n_components": range(1, 7),
-        "regularization": (0.01, 0.1, 1.0),
-    }
-    losses = []
-    for seed in range(20):
-        data = make_class_specific(4800, positive_fraction=1 / 30, random_state=seed)
-        positive, negative = (np.flatnonzero(data.target == label) for label in (1, 0))
-        train = np.concatenate([positive[:20], negative[:580]])
-        test = np.setdiff1d(np.arange(4800), train)
-        X, y = data.data[train], data.target[train]
-        searches = [PCSDACV(LINEAR, cv=cv, **grid).fit(X, y) for cv in ("leave-one-out", 5)]
-        scores = np.array([search.decision_function(data.data[test]) for search in searches])
-        losses.append(log_loss_of(data.target[test] == 1, scores).mean(axis=1))
-    left_out, folds = np.mean(losses, axis=0)
-    assert left_out <= folds

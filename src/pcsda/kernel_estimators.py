@@ -270,11 +270,12 @@ def _exact_features(
 ) -> tuple[Array, NDArray[np.intp], Array]:
     """Features of the rows of a kernel matrix, which is spent; their pivots and factor."""
     ridge = feature_ridge(matrix, weights, regularization)
-    trace, largest = float(np.trace(matrix)), float(matrix.diagonal().max())
+    diagonal = matrix.diagonal().copy()
     features, pivots, factor, _ = feature_factor(matrix, FEATURE_TOLERANCE)
     # What was left out as rounding must not show beside the ridge.
-    if trace - np.einsum("ij,ij->", features, features) > 0.01 * ridge:
-        raise _rounded(largest, ridge / regularization, regularization)
+    left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
+    if left.sum() > 0.1 * ridge:
+        raise _rounded(diagonal.max(), ridge / regularization, regularization)
     return features, pivots, factor
 
 
