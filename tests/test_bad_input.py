@@ -192,6 +192,15 @@ def test_rows_that_are_all_equal_are_refused(estimator, way, value):
 
 
 @BOTH
+def test_rows_that_are_all_equal_are_refused_however_many_they_are(estimator):
+    # The mean of so many has an error that looks like spread.
+    with refused(
+        "all rows of X are equal (total variance 0); at least two different rows are needed"
+    ):
+        clone(estimator).fit(np.full((200_000, 3), 0.1), np.arange(200_000) % 2)
+
+
+@BOTH
 @WAYS_IN
 @pytest.mark.parametrize("width", [4, 90], ids=["tall", "wide"])
 @pytest.mark.parametrize("scale", [1e160, 1e200, 1e300])

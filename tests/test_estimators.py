@@ -82,6 +82,10 @@ def test_scores_are_the_densities_of_the_coordinates_that_transform_gives(estima
     assert z.shape == (len(X), model.n_components_)
     assert model.components_.shape == (model.n_components_, X.shape[1])
     assert_allclose(z, (X - model.positive_mean_) @ model.components_.T, rtol=1e-9, atol=1e-9)
+    if getattr(model, "negatives", "marginal") == "mixture":
+        shares = model.subclass_counts_ / model.subclass_counts_.sum()
+        assert_allclose(density.centres, model.transform(model.subclass_means_), atol=1e-9)
+        assert_allclose(density.log_weights, np.log(shares))
     inside = multivariate_normal(cov=density.positive).logpdf(z)
     outside = logsumexp(
         [

@@ -65,7 +65,10 @@ def test_whitened_square_norms_are_quadratic_forms(width):
     rows = np.random.default_rng(1).standard_normal((30, width))
     expected = np.einsum("ij,ij->i", rows, np.linalg.solve(matrix, rows.T).T)
     inverse = linalg.triangular_inverse(linalg.cholesky(matrix))
-    assert_allclose(linalg.whitened_square_norms(rows.copy(), inverse), expected, rtol=1e-10)
+    columns = np.random.default_rng(1).standard_normal((width, 3))
+    norms, products = linalg.whitened_square_norms(rows.copy(), inverse, columns)
+    assert_allclose(norms, expected, rtol=1e-10)
+    assert_allclose(products, rows @ columns, rtol=1e-10, atol=1e-12)
 
 
 def test_triangular_solves_undo_the_factor():

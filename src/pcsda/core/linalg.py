@@ -142,19 +142,26 @@ def triangular_inverse(factor: Array) -> Array:
     return inverse
 
 
-def whitened_square_norms(rows: Array, inverse_factor: Array) -> Array:
-    """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``.
+def whitened_square_norms(
+    rows: Array, inverse_factor: Array, columns: Array
+) -> tuple[Array, Array]:
+    """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``, and ``rows @ columns``.
 
     A product with the inverted triangle runs at two to three times the speed of a triangular
     solve with many right-hand sides, and the norms need no more accuracy than it has.
     """
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
-    for start in range(0, len(inverse_factor), width):  # panels skip most of the zero triangle
-        stop = start + width
-        panel = inverse_factor[start:stop, :stop] @ rows[:, :stop].T
-        norms += np.einsum("ji,ji->i", panel, panel)
-    return norms
+    size = len(inverse_factor)
+    for start in range(0, size, width):  # panels skip most of the zero triangle
+        stop = min(start + width, size)
+        factor = inverse_factor[start:stop, :stop]
+        if stop == size:  # the last panel takes the few columns along
+            factor = np.vstack([factor, columns.T])
+        panel = factor @ rows[:, :stop].T
+        white = panel[: stop - start]
+        norms += np.einsum("ji,ji->i", white, white)
+    return norms, panel[stop - start :].T
 
 
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:

@@ -160,8 +160,7 @@ def primal(
             own = groups[chosen]
             rows = gather(X, chosen, buffer)
             _centre(rows, own, scatter.means)
-            a = rows @ solved
-            leverage = linalg.whitened_square_norms(rows, inverse)
+            leverage, a = linalg.whitened_square_norms(rows, inverse, solved)
             weight = None if weights is None else weights[chosen]
             gap = 1 - inflation(scatter.counts[own], weight) * leverage
             coordinates[chosen], residuals[chosen] = left_out(
@@ -217,7 +216,8 @@ def _inside(
     """Log density under the positive class; positives are left out of its covariance."""
     white = density.white[0]
     width = len(white)
-    square = np.einsum("ij,ij->i", z @ white.T, z @ white.T)
+    whitened = z @ white.T
+    square = np.einsum("ij,ij->i", whitened, whitened)
     strength = density.positive_strength
     weight = np.where((groups == 0) & ~alone, weight, 0.0)
     gap = np.maximum(1 - weight * square / strength, _SMALLEST_GAP)
@@ -268,13 +268,12 @@ def _left_out_weights(
     groups: NDArray[np.intp], alone: NDArray[np.bool_], weight: Array, counts: Array
 ) -> Array:
     """Log mixture weights of the subclasses without the row itself; a row alone leaves none."""
-    shares = np.tile(counts[1:], (len(groups), 1))
+    total = np.log(counts[1:].sum() - weight)
+    result: Array = np.log(counts[1:]) - total[:, None]
     negative = np.flatnonzero(groups)
-    column = groups[negative] - 1
-    left = shares[negative, column] - weight[negative]
-    shares[negative, column] = np.where(alone[negative], 0.0, left)
+    left = np.where(alone[negative], 0.0, counts[groups[negative]] - weight[negative])
     with np.errstate(divide="ignore"):
-        result: Array = np.log(shares) - np.log(counts[1:].sum() - weight)[:, None]
+        result[negative, groups[negative] - 1] = np.log(left) - total[negative]
     return result
 
 
