@@ -70,6 +70,26 @@ def test_infinite_values_are_refused(estimator, way, dtype, value):
         enter(estimator, way, X.astype(dtype), y)
 
 
+@pytest.mark.parametrize("shape", ["tall", "wide"])
+@pytest.mark.parametrize("balance", ["pooled", "resampled"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("row", ["a positive", "a negative", "alone in its subclass"])
+def test_values_that_are_not_finite_are_refused_with_given_subclasses(shape, balance, dtype, row):
+    X, y, groups = problem()
+    groups = groups.copy()
+    alone = np.flatnonzero(groups)[-1]
+    groups[alone] = 99
+    at = {"a positive": np.flatnonzero(y)[0], "a negative": np.flatnonzero(groups)[0]}.get(
+        row, alone
+    )
+    if shape == "wide":
+        X = np.hstack([X] * 40)
+    for value, message in ((np.nan, "NaN."), (np.inf, "infinity"), (-np.inf, "infinity")):
+        X[at, 1] = value
+        with refused(f"Input X contains {message}", begins=True):
+            PCSDA(balance=balance).fit(X.astype(dtype), y, subclass_labels=groups)
+
+
 @BOTH
 @WAYS_OUT
 def test_values_that_are_not_finite_are_refused_at_prediction(estimator, way):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.metrics import pairwise_distances_argmin
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
@@ -44,7 +44,9 @@ class _Linear(Verifier):
         validation.check_number("shrinkage", self.shrinkage, "auto")
         validation.check_flag("calibrate", self.calibrate)
 
-    def _check_rows(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
+    def _check_rows(
+        self, X: Any, y: Any, *, reset: bool = True, finite: bool = True
+    ) -> tuple[Any, Any]:
         X, y = validate_data(
             self,
             X,
@@ -52,8 +54,12 @@ class _Linear(Verifier):
             reset=reset,
             accept_sparse=["csr", "csc"],
             dtype=[np.float64, np.float32],
+            ensure_all_finite=finite,
         )
         return X, y
+
+    def _require_finite(self, X: Any) -> None:
+        assert_all_finite(X, estimator_name=type(self).__name__, input_name="X")
 
     @abstractmethod
     def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
@@ -73,7 +79,11 @@ class _Linear(Verifier):
         self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
         with narrow_fit(X.shape[1]):
             if learned is None:
-                learned = self._learn(rows, labels, weight, seed)
+                try:
+                    learned = self._learn(rows, labels, weight, seed)
+                except models.OverflowingSquares:
+                    self._require_finite(X)  # says so where it is NaN or infinity
+                    raise
             calibration = Calibration()
             if self.calibrate:
                 self._say("calibrating")
@@ -330,7 +340,14 @@ class PCSDA(_Linear):
             Weights, at least 0; whole weights count as repetitions.
         """
         self._check_parameters()
-        X, y = self._check_rows(X, y)
+        # Where nothing else looks at tall X first, its statistics tell of NaN and infinity.
+        told = (
+            subclass_labels is not None
+            and sample_weight is None
+            and isinstance(X, np.ndarray)
+            and len(X) > X[:1].size
+        )
+        X, y = self._check_rows(X, y, finite=not told)
         if self.solver not in ("auto", "lsqr"):
             validation.refuse_sparse(X, f"solver={self.solver!r}", "use solver='lsqr'")
         if self.balance == "resampled":

@@ -21,7 +21,8 @@ def primal(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     projection = solver(scatter, ridge)
     projection = projection.leading(d or projection.rank)
-    return projection, scatter, loo.primal(X, groups, scatter, projection, ridge, weights)
+    left = loo.primal(X, groups, scatter, projection, ridge, weights)
+    return projection, scatter, left.in_row_order()
 
 
 def through_dual(X, groups, weights, ridge):
@@ -123,7 +124,7 @@ def test_blocks_and_threads_do_not_matter(monkeypatch, block, threads):
     projection = solvers.cholesky(scatter, 0.5)
     monkeypatch.setattr(linalg, "block_rows", lambda width: block)
     with threadpool_limits(threads, user_api="blas"):
-        left = loo.primal(X, groups, scatter, projection, 0.5, weights)
+        left = loo.primal(X, groups, scatter, projection, 0.5, weights).in_row_order()
     assert_left_out(left, (expected.coordinates, expected.residuals), rtol=1e-12)
 
 
@@ -136,7 +137,7 @@ def test_rows_are_read_in_any_form_and_never_written(form):
     given.flags.writeable = form != "read-only"
     before = given.copy()
     projection = solvers.cholesky(scatter, 0.5)
-    left = loo.primal(given, groups, scatter, projection, 0.5)
+    left = loo.primal(given, groups, scatter, projection, 0.5).in_row_order()
     assert_left_out(left, (expected.coordinates, expected.residuals), rtol=1e-12)
     assert_array_equal(given, before)
 
@@ -154,6 +155,28 @@ def test_left_out_scatter_sums_the_residuals_of_rows_that_are_not_alone():
     assert_allclose(n_within, weights[negative].sum())
     assert_array_equal(seen.means, projected.means)
     assert_array_equal(seen.counts, projected.counts)
+
+
+@WEIGHTED
+@pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+def test_rows_sorted_by_group_say_the_same_as_rows_in_order(weighted, negatives):
+    X, groups, weights = make_rows([14, 9, 1, 8], 5, weighted=weighted)
+    shuffled = np.random.default_rng(0).permutation(len(groups))
+    X, groups = X[shuffled], groups[shuffled]
+    weights = None if weights is None else weights[shuffled]
+    projection, scatter, plain = primal(X, groups, weights, 0.5)
+    ordered = loo.primal(X, groups, scatter, projection, 0.5, weights)
+    assert np.all(np.diff(groups[ordered.order]) >= 0)
+    projected = scatter.project(projection.components)
+    seen, *numbers = ordered.scatter(projected, groups, weights)
+    expected, *expected_numbers = plain.scatter(projected, groups, weights)
+    assert_allclose(seen.intra, expected.intra, rtol=1e-12)
+    assert_allclose(seen.within, expected.within, rtol=1e-12)
+    assert_allclose(numbers, expected_numbers)
+    density = fit_density(Moments(seen, seen.intra, *numbers), negatives=negatives, shrinkage=1.0)
+    rest = (groups, scatter.counts, weights)
+    scores = [loo.scores(density, left, *rest) for left in (plain, ordered)]
+    assert_allclose(*scores, rtol=1e-12)
 
 
 def brute_force_scores(density, left, groups, counts, weights):

@@ -8,6 +8,7 @@ projects it, which is what covariances and calibration have to see.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +36,33 @@ class LeftOut:
         positive this is z itself.
     alone : boolean array of shape (N,)
         Rows whose group has no other member: their residual says nothing.
+    order : array of shape (N,) or None
+        The training row that each row here stands for, where rows were sorted by group.
     """
 
     coordinates: Array
     residuals: Array
     alone: NDArray[np.bool_]
+    order: NDArray[np.intp] | None = None
 
     def leading(self, d: int) -> LeftOut:
         """Return the first `d` coordinates."""
-        return LeftOut(self.coordinates[:, :d], self.residuals[:, :d], self.alone)
+        return replace(self, coordinates=self.coordinates[:, :d], residuals=self.residuals[:, :d])
+
+    def arranged(
+        self, groups: NDArray[np.intp], weights: Array | None
+    ) -> tuple[NDArray[np.intp], Array | None]:
+        """Bring what belongs to the training rows into the order of the rows here."""
+        if self.order is None:
+            return groups, weights
+        return groups[self.order], None if weights is None else weights[self.order]
+
+    def in_row_order(self) -> LeftOut:
+        """Return the same in the order of the training rows."""
+        if self.order is None:
+            return self
+        back = np.argsort(self.order)
+        return LeftOut(self.coordinates[back], self.residuals[back], self.alone[back])
 
     def scatter(
         self, projected: GroupScatter, groups: NDArray[np.intp], weights: Array | None
@@ -52,13 +71,17 @@ class LeftOut:
 
         Also returns how many positives and how many negatives (total weight) contributed.
         """
+        groups, weights = self.arranged(groups, weights)
         weight = np.where(self.alone, 0.0, 1.0 if weights is None else weights)
         scatters: list[Array] = []
         totals: list[float] = []
-        for rows in (np.flatnonzero(groups == 0), np.flatnonzero(groups)):
+        halves: Any = np.flatnonzero(groups == 0), np.flatnonzero(groups)
+        if self.order is not None:  # sorted: the positives come first
+            halves = slice(len(halves[0])), slice(len(halves[0]), None)
+        for rows in halves:
             part = self.residuals[rows]  # zero where a row is alone
             if weights is not None:
-                part *= np.sqrt(weight[rows])[:, None]
+                part = part * np.sqrt(weight[rows])[:, None]
             scatters.append(part.T @ part)
             totals.append(float(weight[rows].sum()))
         left_out = replace(projected, positive=scatters[0], within=scatters[1])
@@ -107,8 +130,8 @@ def left_out(
     own = np.where(negative, residuals[np.arange(len(groups)), np.maximum(groups, 1) - 1], 0.0)
     # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
     turned = residuals @ rotation
-    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation])[groups]
-    axes = np.vstack([-rotation.sum(axis=0), rotation])[groups]
+    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation]).take(groups, axis=0)
+    axes = np.vstack([-rotation.sum(axis=0), rotation]).take(groups, axis=0)
     stretch = scale / gap
     shift = stretch * pull * leverage
     residual = turned * stretch[:, None] - shift[:, None] * axes
@@ -134,6 +157,7 @@ def primal(
     """Left-out projections of the rows of `X` for any exact PCSDA solution.
 
     One more pass over the data in blocks: ``N D^2`` for the leverages, ``2 N D K`` for the rest.
+    The result is sorted by group, as the pass is.
     """
     factor = projection.factor
     if factor is None:
@@ -145,10 +169,11 @@ def primal(
     gram = half.T @ half
     # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2).
     rotation = (delta @ projection.components.T) / projection.eigenvalues
+    order = group_order(groups)
+    groups, weights = groups[order], None if weights is None else weights[order]
     alone = alone_rows(groups, scatter.counts, weights)
     shape = (len(X), projection.components.shape[0])
     coordinates, residuals = np.empty(shape), np.empty(shape)
-    order = group_order(groups)
 
     def leave_out(start: int, stop: int) -> None:
         # No D x D sums here, so blocks may be as small as the cache likes.
@@ -156,19 +181,19 @@ def primal(
         step = min(max(2 * linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
         buffer = np.empty((step, X.shape[1]))
         for first in range(start, stop, len(buffer)):
-            chosen = order[first : min(first + len(buffer), stop)]
-            own = groups[chosen]
-            rows = gather(X, chosen, buffer)
+            part = slice(first, min(first + len(buffer), stop))
+            own = groups[part]
+            rows = gather(X, order[part], buffer)
             _centre(rows, own, scatter.means)
             leverage, a = linalg.whitened_square_norms(rows, inverse, solved)
-            weight = None if weights is None else weights[chosen]
+            weight = None if weights is None else weights[part]
             gap = 1 - inflation(scatter.counts[own], weight) * leverage
-            coordinates[chosen], residuals[chosen] = left_out(
-                a, leverage, gap, gram, rotation, own, scatter.counts, alone[chosen], weight
+            coordinates[part], residuals[part] = left_out(
+                a, leverage, gap, gram, rotation, own, scatter.counts, alone[part], weight
             )
 
     linalg.over_rows(leave_out, len(X), X.shape[1])
-    return LeftOut(coordinates, residuals, alone)
+    return LeftOut(coordinates, residuals, alone, order)
 
 
 def scores(
@@ -185,6 +210,7 @@ def scores(
     and with the left-out mixture weight, the other subclasses at the centres of the full fit. For
     the marginal density the divisor of the covariance is held.
     """
+    groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
     width = 4 * len(density.centres)
     step = linalg.block_rows(width)
@@ -198,7 +224,11 @@ def scores(
             result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
 
     linalg.over_rows(score, len(groups), width)
-    return result
+    if left.order is None:
+        return result
+    restored = np.empty_like(result)
+    restored[left.order] = result
+    return restored
 
 
 # A point that is the whole of its covariance leaves nothing behind; keep the logarithm finite.
@@ -244,10 +274,11 @@ def _outside(
     own[groups == 0] = 0.0
     weight = np.where(groups > 0, weight, 0.0)
     square = np.einsum("ij,ij->i", own, own)
-    distance = np.einsum("ij,ij->i", at_rows, at_rows)[:, None] - 2 * at_rows @ at_centres.T
+    distance = at_rows @ (-2 * at_centres.T)
     distance += np.einsum("ij,ij->i", at_centres, at_centres)
-    overlap = np.einsum("ij,ij->i", at_rows, own)[:, None] - own @ at_centres.T
-    log_weights = np.broadcast_to(density.log_weights, distance.shape)
+    distance += np.einsum("ij,ij->i", at_rows, at_rows)[:, None]
+    overlap = own @ -at_centres.T
+    overlap += np.einsum("ij,ij->i", at_rows, own)[:, None]
     rest = np.ones(len(z))
     if density.is_mixture:
         negative = np.flatnonzero(groups)
@@ -255,26 +286,22 @@ def _outside(
         distance[negative, column] = square[negative]
         overlap[negative, column] = square[negative]
         rest -= np.where(alone, 0.0, weight) / density.negative_strength
-        log_weights = _left_out_weights(groups, alone, weight, counts)
     share = weight / density.negative_strength
     gap = np.maximum(1 - share * square, _SMALLEST_GAP)
-    distance += (share / gap)[:, None] * overlap**2
-    distance *= rest[:, None]
+    overlap *= overlap
+    overlap *= (share / gap)[:, None]
+    distance += overlap
+    distance *= (-0.5 * rest)[:, None]
+    distance += density.log_weights
     volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest) + width * LOG_2PI)
-    return volume + log_sum_exp(log_weights - 0.5 * distance)
-
-
-def _left_out_weights(
-    groups: NDArray[np.intp], alone: NDArray[np.bool_], weight: Array, counts: Array
-) -> Array:
-    """Log mixture weights of the subclasses without the row itself; a row alone leaves none."""
-    total = np.log(counts[1:].sum() - weight)
-    result: Array = np.log(counts[1:]) - total[:, None]
-    negative = np.flatnonzero(groups)
-    left = np.where(alone[negative], 0.0, counts[groups[negative]] - weight[negative])
-    with np.errstate(divide="ignore"):
-        result[negative, groups[negative] - 1] = np.log(left) - total[negative]
-    return result
+    if density.is_mixture:
+        # Mixture weights without the row itself: a row that is alone leaves its subclass empty.
+        total, mine = counts[1:].sum(), counts[groups[negative]]
+        left = np.where(alone[negative], 0.0, mine - weight[negative])
+        with np.errstate(divide="ignore"):
+            distance[negative, column] += np.log(left / mine)
+        volume -= np.log((total - weight) / total)
+    return volume + log_sum_exp(distance)
 
 
 def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:

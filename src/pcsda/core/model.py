@@ -121,6 +121,10 @@ def fit_pcsda_scatter(
     return with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
 
 
+class OverflowingSquares(ValueError):
+    """The squares of the rows are not finite."""
+
+
 def no_spread() -> ValueError:
     """Make the error for rows that are all equal."""
     return ValueError(
@@ -131,7 +135,7 @@ def no_spread() -> ValueError:
 def ridge_of(total_variance: float, regularization: float) -> float:
     """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
     if not np.isfinite(total_variance):
-        raise ValueError(
+        raise OverflowingSquares(
             "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
         )
     if total_variance <= 0:
@@ -226,7 +230,7 @@ def direct(
         projection.eigenvalues,
         projection.rank,
         scatter.project(projection.components),
-        loo.primal(centred, groups, scatter, projection, ridge, weights),
+        loo.primal(centred, groups, scatter, projection, ridge, weights).in_row_order(),
     )
 
 
