@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from pcsda import CSDA, PCSDA, KernelPCSDA, VerifierBank
 from pcsda.core import dual, shared
 from pcsda.kernels import training_matrix
+from pcsda.sources import SOURCES
 
 pd = pytest.importorskip("pandas")
 
@@ -711,7 +712,39 @@ def test_a_pickle_answers_and_enrolls_alike(template):
     assert_array_equal(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X))
     for one in (bank, copy):
         one.enroll(newcomers(6, seed=12), "new")
-    assert_array_equal(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X))
+    # The copy factorises anew what the bank only updates.
+    close(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X), 1e-10)
+
+
+@pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=str)
+@pytest.mark.parametrize("width", [6, 90], ids=["tall", "wide"])
+def test_labels_come_and_go_without_another_factorisation(monkeypatch, template, width):
+    X, y = problem(width)
+    bank = VerifierBank(template).fit(X, y)
+    before = bank.log_likelihood_ratio(X)
+
+    def forbidden(self, bank):
+        raise AssertionError("factorised anew")
+
+    for source in set(SOURCES.values()):
+        monkeypatch.setattr(source, "__init__", forbidden)
+    bank.enroll(newcomers(width), "cow").remove("cow").remove("bee").enroll(X[y == "bee"], "bee")
+    close(bank.log_likelihood_ratio(X), before)
+    with pytest.raises(AssertionError, match="factorised anew"):
+        bank.refresh()
+
+
+def test_a_factorisation_that_an_update_would_spoil_is_made_anew():
+    X, y = problem(6)
+    X = X.copy()
+    X[y != "bee", 0] *= 1e-9  # only "bee" spreads along the first axis
+    X[y == "bee", 0] -= X[y == "bee", 0].mean()
+    bank = VerifierBank(PCSDA(n_subclasses=3, regularization=1e-12, random_state=0)).fit(X, y)
+    bank.remove("bee")
+    assert bank._source is None
+    alike = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
+    alike.remove("bee")
+    assert alike._source is not None
 
 
 def test_a_clone_keeps_parameters_and_nothing_fitted():

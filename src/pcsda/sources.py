@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -32,27 +33,54 @@ class LinearSource:
             bank.ridge_ = models.ridge_of(variance, template.regularization)
         leave_one_out = template.covariance == "leave-one-out"
         self.wide = centred.shape[1] > centred.shape[0]
+        self.lift = 0.0
         try:
             if self.wide:
-                self.centred = centred
-                factor = models.gram_factor(*models.lifted_gram(centred, None), bank.ridge_)
+                gram, trace = models.lifted_gram(centred, None)
+                self.lift = trace / len(centred) ** 2
+                factor = models.gram_factor(gram, trace, bank.ridge_)
                 self.shared: Any = shared.DualShared(factor, bank.ridge_, leave_one_out)
             else:
                 self.shared = shared.PrimalShared(shared.whiten(centred, bank.ridge_), bank.ridge_)
         except SingularMatrixError as error:
             raise models.singular_scatter(len(self.origin), template.regularization) from error
-        self.cells = shared.Cells.of(bank._labels, bank.clusters_)
+        self._use_cells(centred)
+
+    def _use_cells(self, centred: Array) -> None:
+        """Sum over the cells of the bank's labels and clusters."""
+        self.centred = centred if self.wide else None
+        self.cells = shared.Cells.of(self.bank._labels, self.bank.clusters_)
         self.sums = self.cells.sums(centred)
         self.totals = self.cells.totals(self.sums)
-        if bank.subclasses == "shared":
+        if self.bank.subclasses == "shared":
             self.shared.use(self.cells)
+
+    def grown(self, count: int) -> LinearSource:
+        """Return the same with the last `count` rows of the bank added to the factorisation."""
+        source = copy(self)
+        centred = self.bank._X - self.origin
+        fresh = centred[-count:]
+        if self.wide:
+            values = fresh @ centred.T + self.lift
+            source.shared = self.shared.grown(values[:, :-count], values[:, -count:])
+        else:
+            source.shared = self.shared.grown(fresh)
+        source._use_cells(centred)
+        return source
+
+    def shrunk(self, kept: NDArray[np.bool_]) -> LinearSource:
+        """Return the same without the rows that the bank does not have any more."""
+        source = copy(self)
+        source.shared = self.shared.shrunk(kept)
+        source._use_cells(self.bank._X - self.origin)
+        return source
 
     def fit(self, label: int) -> Any:
         """Fit the model of one label."""
         bank = self.bank
         model = clone(bank._template)
         leave_one_out = model.covariance == "leave-one-out"
-        rows = self.centred if self.wide else None
+        rows = self.centred
         alone = bank.subclasses == "per-class"
         groups = bank._own_groups(label) if alone else self.cells.partition(label)[0]
         try:
@@ -135,8 +163,34 @@ class KernelSource:
         except SingularMatrixError as error:
             raise not_definite(template.regularization) from error
         self.shared = shared.DualShared(factor, bank.ridge_, leave_one_out)
-        if bank.subclasses == "shared":
-            self.shared.use(shared.Cells.of(bank._labels, bank.clusters_))
+        self._use_cells()
+
+    def _use_cells(self) -> None:
+        """Solve for the cells of the bank's labels and clusters."""
+        if self.bank.subclasses == "shared":
+            self.shared.use(shared.Cells.of(self.bank._labels, self.bank.clusters_))
+
+    def grown(self, count: int) -> KernelSource | None:
+        """Return the same with the last `count` rows of the bank added to the factor."""
+        if self.matrix is not None or self.moved.any():
+            return None  # the matrix itself, or the origin, would have to be made anew
+        X = self.bank._X
+        values = self.bank.kernel_(X[-count:], X)
+        source = copy(self)
+        source.shared = self.shared.grown(values[:, :-count], values[:, -count:])
+        source.moved = np.zeros(len(X))
+        source._use_cells()
+        return source
+
+    def shrunk(self, kept: NDArray[np.bool_]) -> KernelSource | None:
+        """Return the same without the rows that the bank does not have any more."""
+        if self.matrix is not None or self.moved.any():
+            return None
+        source = copy(self)
+        source.shared = self.shared.shrunk(kept)
+        source.moved = self.moved[kept]
+        source._use_cells()
+        return source
 
     def fit(self, label: int) -> Any:
         """Fit the model of one label."""

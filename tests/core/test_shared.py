@@ -278,3 +278,54 @@ def test_at_an_ample_ridge_the_same_groups_are_solved():
     engine = shared.PrimalShared(shared.whiten(centred, 0.1 * variance), 0.1 * variance)
     direct = models.direct(centred, groups, None, 0.1 * variance, None)
     assert_same_subspace(engine.solve(groups, None, True), direct)
+
+
+def test_white_rows_grow_and_shrink_as_if_whitened_anew():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(40, 7)) * np.arange(1, 8) + 0.3
+    for ridge in (1e-6, 1.0):
+        for n in (1, 5, 12):  # fewer and more than there are columns
+            white = shared.whiten(rows[:-n], ridge).grown(rows[-n:])
+            expected = shared.whiten(rows, ridge)
+            close(white.back @ white.back.T, expected.back @ expected.back.T, 1e-10)
+            close(white.rows @ white.rows.T, expected.rows @ expected.rows.T, 1e-10)
+            close(white.norms, expected.norms, 1e-10)
+            kept = rng.permutation(np.arange(40) >= n)
+            less, expected = white.shrunk(kept), shared.whiten(rows[kept], ridge)
+            close(less.back @ less.back.T, expected.back @ expected.back.T)
+            close(less.rows, rows[kept] @ less.back)
+            close(less.norms, expected.norms)
+
+
+def test_white_rows_do_not_shrink_to_rounding():
+    rows = np.random.default_rng(4).normal(size=(30, 3))
+    rows[1:, 0] *= 1e-8
+    kept = np.arange(30) > 0
+    with pytest.raises(SingularMatrixError, match="too little of the total scatter"):
+        shared.whiten(rows, 1e-12).shrunk(kept)
+
+
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_a_kernel_factor_grows_and_shrinks_as_if_made_anew(leave_one_out):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(30, 4))
+    matrix = np.exp(-((rows[:, None] - rows) ** 2).sum(axis=2))
+
+    def fresh(chosen):
+        factor = linalg.cholesky_in_place(matrix[np.ix_(chosen, chosen)].copy(), 0.1)
+        return shared.DualShared(factor, 0.1, leave_one_out)
+
+    def assert_same(found, chosen):
+        expected = fresh(chosen)
+        close(np.tril(found.factor), np.tril(expected.factor), 1e-10)
+        if leave_one_out:
+            close(found.diagonal, expected.diagonal, 1e-10)
+        else:
+            assert found.diagonal is None
+
+    every = np.arange(30)
+    grown = fresh(every[:23]).grown(matrix[23:, :23], matrix[23:, 23:])
+    assert_same(grown, every)
+    for removed in (every[23:], every[:1], rng.choice(every, 9, replace=False)):
+        kept = ~np.isin(every, removed)
+        assert_same(grown.shrunk(kept), every[kept])

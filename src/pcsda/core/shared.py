@@ -43,6 +43,33 @@ class White:
     back: Array
     norms: Array
 
+    def grown(self, centred: Array) -> White:
+        """Add rows, centred at the same point: an update of their rank, ``4 N D`` each."""
+        fresh = centred @ self.back
+        _, lengths, axes = np.linalg.svd(fresh, full_matrices=False)
+        return self._stretched(np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
+
+    def shrunk(self, kept: NDArray[np.bool_]) -> White:
+        """Take rows away; the reverse of :meth:`grown`.
+
+        Raises
+        ------
+        SingularMatrixError
+            When the rows are nearly all of the scatter in some direction.
+        """
+        _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
+        remaining = 1 - lengths**2
+        if remaining.min() < SMALLEST_REMAINDER:
+            raise SingularMatrixError("the rows left keep too little of the total scatter")
+        return self._stretched(self.rows[kept], remaining, axes)
+
+    def _stretched(self, rows: Array, scatter: Array, axes: Array) -> White:
+        """Whiten by what the total scatter became: `scatter` on `axes`, as it was elsewhere."""
+        change = 1 / np.sqrt(scatter) - 1
+        rows = rows + ((rows @ axes.T) * change) @ axes
+        back = self.back + ((self.back @ axes.T) * change) @ axes
+        return White(rows, back, np.einsum("ij,ij->i", rows, rows))
+
 
 @dataclass(frozen=True)
 class SharedSolution(Solution):
@@ -200,6 +227,14 @@ class PrimalShared:
         self.ridge = ridge
         self.weights = weights
 
+    def grown(self, centred: Array) -> PrimalShared:
+        """Return the same with further rows of weight one."""
+        return PrimalShared(self.white.grown(centred), self.ridge)
+
+    def shrunk(self, kept: NDArray[np.bool_]) -> PrimalShared:
+        """Return the same without some rows; see :meth:`White.shrunk`."""
+        return PrimalShared(self.white.shrunk(kept), self.ridge)
+
     def solve(
         self, groups: NDArray[np.intp], n_components: int | None, leave_one_out: bool
     ) -> DualSubspace:
@@ -240,16 +275,71 @@ class DualShared:
     """Solves any partition from one Cholesky factor of the Gram or kernel matrix.
 
     `factor` is that of ``Kx + eps I`` (weighted by the roots of the weights); it is kept.
+    `diagonal` is that of the inverse of the same matrix, where it is known already.
     """
 
     def __init__(
-        self, factor: Array, ridge: float, leave_one_out: bool, weights: Array | None = None
+        self,
+        factor: Array,
+        ridge: float,
+        leave_one_out: bool,
+        weights: Array | None = None,
+        diagonal: Array | None = None,
     ) -> None:
         self.factor = factor
         self.ridge = ridge
         self.weights = weights
-        # The inverse takes the place of a copy, so that the factor stays.
-        self.diagonal = dual.inverse_diagonal(factor.copy(order="F")) if leave_one_out else None
+        if leave_one_out and diagonal is None:
+            # The inverse takes the place of a copy, so that the factor stays.
+            diagonal = dual.inverse_diagonal(factor.copy(order="F"))
+        self.diagonal = diagonal
+
+    def grown(self, cross: Array, own: Array) -> DualShared:
+        """Return the same with n further rows of weight one: ``2 N^2 n`` and a copy of the factor.
+
+        `cross` (n x N) holds their kernel values with the rows so far, `own` (n x n) those among
+        themselves.
+        """
+        size, more = len(self.factor), len(own)
+        half = linalg.lower_solve(self.factor, cross.T)
+        corner = linalg.cholesky(own - half.T @ half, self.ridge)
+        factor = np.zeros((size + more, size + more), order="F")
+        factor[:size, :size] = self.factor
+        factor[size:, :size] = half.T
+        factor[size:, size:] = corner
+        diagonal = None
+        if self.diagonal is not None:
+            solved = linalg.lower_solve(self.factor, half, transposed=True)
+            spread = linalg.lower_solve(corner, solved.T)
+            inverse = linalg.triangular_inverse(corner)
+            head = self.diagonal + np.einsum("ji,ji->i", spread, spread)
+            diagonal = np.append(head, np.einsum("ji,ji->i", inverse, inverse))
+        return DualShared(factor, self.ridge, diagonal is not None, None, diagonal)
+
+    def shrunk(self, kept: NDArray[np.bool_]) -> DualShared:
+        """Return the same without some rows: all that follows the first of them is factorised anew.
+
+        Rows that were added last are taken away for the price of a copy.
+        """
+        removed = np.flatnonzero(~kept)
+        first = int(removed[0])
+        stays = np.flatnonzero(kept)
+        after = stays[stays > first]
+        factor = np.zeros((len(stays), len(stays)), order="F")
+        factor[:first, :first] = self.factor[:first, :first]
+        factor[first:, :first] = self.factor[after, :first]
+        if len(after):
+            trailing = np.tril(self.factor)[after, first:]
+            factor[first:, first:] = linalg.cholesky(trailing @ trailing.T)
+        diagonal = None
+        if self.diagonal is not None:
+            marks = np.zeros((len(kept), len(removed)))
+            marks[removed, np.arange(len(removed))] = 1.0
+            half = linalg.lower_solve(self.factor, marks)
+            solved = linalg.lower_solve(self.factor, half, transposed=True)
+            gone = linalg.lower_solve(linalg.cholesky(half.T @ half), solved[stays].T)
+            diagonal = self.diagonal[stays] - np.einsum("ji,ji->i", gone, gone)
+        return DualShared(factor, self.ridge, diagonal is not None, None, diagonal)
 
     def solve(
         self, groups: NDArray[np.intp], n_components: int | None, leave_one_out: bool
