@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.exceptions import NotFittedError
 
-from pcsda import CSDA, PCSDA
+from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA
 from pcsda.datasets import make_class_specific
 from pcsda.metrics import cllr
 
@@ -1298,3 +1298,48 @@ def test_verbose_prints_the_stages_and_silence_is_the_default(estimator, capsys)
     if name == "PCSDA":
         expected.insert(0, "[PCSDA] dividing 85 negatives into subclasses")
     assert lines == [*expected, f"[{name}] calibrating"]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PCSDA(n_subclasses=4, random_state=0),
+        PCSDA(n_subclasses=4, negatives="marginal", calibrate=False, random_state=0),
+        PCSDA.published(3, random_state=0),
+        CSDA(random_state=0),
+        KernelPCSDA(n_subclasses=4, random_state=0),
+        KernelPCSDA("poly", gamma=0.05, n_subclasses=4, random_state=0),
+        KernelCSDA(n_components=3, random_state=0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_the_fast_scorer_gives_the_log_likelihood_ratio(estimator, offset):
+    X, groups, _ = make_rows([30, 20, 25, 15, 22], 6)
+    if getattr(estimator, "kernel", None) != "poly":  # whose values at 1e6 have no digits left
+        X = X + offset
+    model = clone(estimator).fit(X, groups == 0)
+    score = model.fast_scorer()
+    expected = model.log_likelihood_ratio(X)
+    tolerance = 1e-9 if offset == 0 else 1e-5
+    assert_allclose(score(X), expected, rtol=tolerance, atol=tolerance)
+    one = score(X[3])
+    assert np.ndim(one) == 0
+    assert_allclose(one, expected[3], rtol=tolerance, atol=tolerance)
+    assert score(X[:1]).shape == (1,)
+
+
+def test_the_fast_scorer_takes_single_precision_and_kernel_values():
+    X, groups, _ = make_rows([30, 20, 25], 6)
+    score = PCSDA(random_state=0).fit(X.astype(np.float32), groups == 0).fast_scorer()
+    exact = PCSDA(random_state=0).fit(X, groups == 0).log_likelihood_ratio(X)
+    assert_allclose(score(X.astype(np.float32)), exact, rtol=1e-3, atol=1e-3)
+    matrix = X @ X.T
+    model = KernelPCSDA("precomputed", random_state=0).fit(matrix, groups == 0)
+    assert_allclose(model.fast_scorer()(matrix), model.log_likelihood_ratio(matrix), rtol=1e-9)
+    assert_allclose(model.fast_scorer()(matrix[2]), model.log_likelihood_ratio(matrix)[2])
+
+
+def test_the_fast_scorer_needs_a_fitted_model():
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        PCSDA().fast_scorer()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -122,6 +122,11 @@ class _Linear(Verifier):
         z: NDArray[np.floating] = X @ components.T
         z -= origin.astype(X.dtype, copy=False)
         return z
+
+    def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
+        mean = self.positive_mean_.astype(np.float64)
+        matrix = np.ascontiguousarray(self.components_.T, dtype=np.float64)
+        return lambda rows: rows - mean, matrix, np.zeros(self.n_components_)
 
     def _forget_stream(self) -> None:
         for name in _STREAM:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -189,6 +190,12 @@ class _KernelBased(Verifier):
 
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
         return self._against(X, self.dual_coef_, self.origin_)
+
+    def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
+        if self._is_precomputed:
+            support = self.support_
+            return lambda rows: rows[..., support], self.dual_coef_, self.origin_
+        return self.kernel_.against(self.X_fit_), self.dual_coef_, self.origin_
 
     def _against(self, X: Any, coefficients: Array, origin: Array) -> NDArray[np.floating]:
         """Multiply kernel values of the rows with coefficients, in blocks of bounded memory."""

@@ -50,11 +50,23 @@ class Kernel:
         with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
             return np.asarray(self._values(X, Y), dtype=np.float64)
 
+    def against(self, Y: Any) -> Callable[[Any], NDArray[np.float64]]:
+        """Return the kernel with the rows of Y as a function of one row or several, unchecked."""
+        Y = np.asarray(Y, dtype=np.float64)
+        if self.metric == "rbf":
+            return _rbf_with(Y, self.gamma)
+
+        def values(X: Any) -> NDArray[np.float64]:
+            found = self(np.atleast_2d(X), Y)
+            return found if np.ndim(X) > 1 else found[0]
+
+        return values
+
     def _values(self, X: NDArray[np.float64], Y: NDArray[np.float64]) -> Any:
         if callable(self.metric):
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "rbf":
-            return _rbf(X, Y, self.gamma)
+            return _rbf_with(Y, self.gamma)(X)
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
@@ -63,18 +75,25 @@ class Kernel:
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
-def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[np.float64]:
+def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.float64]]:
     """exp(-gamma ||x - y||^2) with one product and no copy of the result.
 
     Rows are centred first: distances do not change, and a common offset would cost their digits.
     """
     origin = Y.mean(axis=0)
-    X, Y = X - origin, Y - origin
-    values = X @ (2 * gamma * Y).T
-    values -= gamma * np.einsum("ij,ij->i", X, X)[:, None]
-    values -= gamma * np.einsum("ij,ij->i", Y, Y)
-    np.minimum(values, 0, out=values)
-    return np.exp(values, out=values)
+    centred = Y - origin
+    columns = (2 * gamma * centred).T
+    squares = gamma * np.einsum("ij,ij->i", centred, centred)
+
+    def values(X: Any) -> NDArray[np.float64]:
+        X = X - origin
+        found: NDArray[np.float64] = X @ columns
+        found -= gamma * np.einsum("...j,...j->...", X, X)[..., None]
+        found -= squares
+        np.minimum(found, 0, out=found)
+        return np.exp(found, out=found)
+
+    return values
 
 
 def _of_unit_size(X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +64,10 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     @abstractmethod
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
         """Project checked rows; the type of the result is that of X."""
+
+    @abstractmethod
+    def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
+        """Features of rows, which checks nothing, with the matrix and origin that project them."""
 
     @property
     def _strength(self) -> float | None:
@@ -216,6 +221,35 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         validation.check_option("by", by, ("distance", "likelihood"))
         score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
         return np.argsort(-score, kind="stable")
+
+    def fast_scorer(self) -> Callable[[NDArray[np.floating]], Any]:
+        """Return a plain function that scores rows without any check, for single requests.
+
+        It takes a float array of one row, shape (n_features,), or of several, and gives the value
+        of :meth:`log_likelihood_ratio` as float64, one number for one row. Everything that does
+        not depend on the rows is multiplied out beforehand. Rows that are not finite, of another
+        width or absurdly far away are the caller's business, and a later `fit` does not change it.
+
+        Examples
+        --------
+        >>> from pcsda import PCSDA
+        >>> from pcsda.datasets import make_class_specific
+        >>> data = make_class_specific(2000, random_state=0)
+        >>> model = PCSDA().fit(data.data, data.target)
+        >>> score = model.fast_scorer()
+        >>> bool(abs(score(data.data[0]) - model.log_likelihood_ratio(data.data[:1])[0]) < 1e-9)
+        True
+        """
+        check_is_fitted(self)
+        density, slope, offset = self.density_, self.calibration_.slope, self.calibration_.offset
+        features, matrix, origin = self._map()
+        columns = density.products[0]
+        columns, shift = matrix @ columns, origin @ columns
+
+        def score(rows: NDArray[np.floating]) -> Any:
+            return slope * density.log_ratio_of_products(features(rows) @ columns - shift) + offset
+
+        return score
 
     def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the calibration anew on rows that took no part in fitting.

@@ -84,24 +84,29 @@ class Density:
         return whitening(self.positive), whitening(self.negative)
 
     @cached_property
-    def _linear(self) -> tuple[Array, Array, Array, float]:
-        """What :meth:`log_ratio` multiplies rows with, made once."""
+    def products(self) -> tuple[Array, Array, float]:
+        """Columns that :meth:`log_ratio` multiplies rows with, and what it adds; made once."""
         positive, negative = self.white
         at_centres = self.centres @ negative.T
         weights = self.log_weights - 0.5 * np.einsum("ij,ij->i", at_centres, at_centres)
         constant = log_volume(positive) - log_volume(negative)
-        return np.hstack([positive.T, negative.T]), (at_centres @ negative).T, weights, constant
+        columns = np.hstack([positive.T, negative.T, (at_centres @ negative).T])
+        return columns, weights, constant
 
     def log_ratio(self, z: Array) -> Array:
         """Log ratio ln p(z | positive) - ln p(z | negative) of every row."""
-        both, pull, weights, constant = self._linear
-        white = z @ both
-        size = z.shape[1]
-        ratio: Array = np.einsum("ij,ij->i", white[:, size:], white[:, size:])
-        ratio -= np.einsum("ij,ij->i", white[:, :size], white[:, :size])
+        return self.log_ratio_of_products(z @ self.products[0])
+
+    def log_ratio_of_products(self, products: Array) -> Array:
+        """Complete :meth:`log_ratio` of rows, or of a single row, from their `products`."""
+        _, weights, constant = self.products
+        size = len(self.positive)
+        inside, outside = products[..., :size], products[..., size : 2 * size]
+        ratio: Array = np.einsum("...j,...j->...", outside, outside)
+        ratio -= np.einsum("...j,...j->...", inside, inside)
         ratio *= 0.5
         ratio += constant
-        ratio -= log_sum_exp(z @ pull + weights)
+        ratio -= log_sum_exp(products[..., 2 * size :] + weights)
         return ratio
 
     def log_ratio_path(self, z: Array) -> Array:
