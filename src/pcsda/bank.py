@@ -36,10 +36,13 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
         What each label's model is; None stands for ``PCSDA()``. PCSDA with its default solver, and
         KernelPCSDA with a bandwidth common to all classes (`gamma` "all", "scale" or a number),
-        share one factorisation; everything else is fitted for each label on its own, in parallel.
+        share one factorisation, and so does PCSDACV of these, with bandwidths that are not
+        "positive"; everything else is fitted for each label on its own, in parallel.
     subclasses : {"shared", "per-class"}, default="shared"
         One clustering of all rows, of which each label's negatives keep their part, or a k-means
         of its own for each label, started from the shared one.
+        PCSDACV, which chooses K for each label, has a shared clustering for each K, and where it
+        needs folds, or cannot share, clusters of its own.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -118,6 +121,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             )
         self._seed = check_random_state(getattr(template, "random_state", None)).randint(2**31 - 1)
         self._X, self._labels = X, labels
+        self._given = subclass_labels is not None
         self.clusters_ = self._clusters(X, subclass_labels)
         sizes = np.bincount(self.clusters_).astype(np.float64)
         self.centroids_ = group_means(X, self.clusters_, sizes, None)
@@ -135,8 +139,13 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """How models share a factorisation: "linear", "kernel", "search" or not at all."""
         template = self._template
         if isinstance(template, PCSDACV):
-            linear = template.estimator is None or isinstance(template.estimator, PCSDA)
-            return "search" if linear and isinstance(template.cv, str) else None
+            inner = template._template
+            common = isinstance(inner, PCSDA) or (
+                isinstance(inner, KernelPCSDA)
+                and inner.kernel != "precomputed"
+                and "positive" not in template._bandwidths(inner)
+            )
+            return "search" if common and isinstance(template.cv, str) else None
         pooled = getattr(template, "balance", None) == "pooled"
         if not pooled or template.solver not in ("auto", "cholesky"):
             return None
@@ -185,7 +194,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """Fit one label on its own."""
         model = clone(self._template)
         known = {}
-        if self.subclasses == "shared" and hasattr(model, "n_subclasses"):
+        searched = isinstance(model, PCSDACV) and not self._given  # K is its own business
+        if self.subclasses == "shared" and hasattr(model, "n_subclasses") and not searched:
             known = {"subclass_labels": self.clusters_}
         return model.fit(self._X, self._labels == label, **known)
 
@@ -419,11 +429,12 @@ def _project_all(models_: list[Any], X: Any) -> Array:
         components = np.vstack([model.components_ for model in models_])
         origins = [model.components_ @ model.positive_mean_ for model in models_]
         return X @ components.T.astype(X.dtype) - np.concatenate(origins).astype(X.dtype)
-    # Kernel models have their training rows in common, all but those enrolled since: the first
-    # computes the kernel for all that share its rows.
+    # Kernel models have their training rows and kernel in common, all but those enrolled since or
+    # with a bandwidth of their own: the first computes the kernel for all that share it.
     columns: list[Any] = [None] * len(models_)
-    for rows in {id(model.X_fit_): model.X_fit_ for model in models_}.values():
-        chosen = [i for i, model in enumerate(models_) if model.X_fit_ is rows]
+    kinds = [(id(model.X_fit_), id(model.kernel_)) for model in models_]
+    for kind in dict.fromkeys(kinds):
+        chosen = [i for i, own in enumerate(kinds) if own == kind]
         alike = [models_[i] for i in chosen]
         z = alike[0]._against(
             X,

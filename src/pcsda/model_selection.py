@@ -189,6 +189,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         grid = self._grid(self._template, data)
         folds, parts = self._folds(self._template, data, grid, groups)
         self.cv_method_ = "leave-one-out" if folds is None else "k-fold"
+        # What was factorised with all rows is of no use to folds.
+        make_rows = make_rows if folds is None else None
         self.cv_scores_ = self._left_out(data, grid, folds, make_rows)
         self._select(grid, data, parts, folds is not None)
         return grid[self.best_index_]
@@ -261,6 +263,14 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
                 "n_features)); lower n_components or raise n_subclasses"
             )
         return cells
+
+    def _bandwidths(self, template: KernelPCSDA) -> tuple[Any, ...]:
+        """Bandwidths of a kernel estimator as they are asked for, before the data are seen."""
+        if template.kernel not in SCALED_KERNELS:
+            return (None,)
+        if self.gamma is None:
+            return GAMMA
+        return (self.gamma,) if isinstance(self.gamma, str | Real) else tuple(self.gamma)
 
     def _gammas(self, template: Any, data: Data) -> tuple[Any, ...]:
         is_kernel = isinstance(template, KernelPCSDA)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -149,6 +150,39 @@ class _Rows:
         self.model, self.data, self.others, self.seed = model, data, others, seed
         self.log_odds = data.log_odds(model.priors)
         self.n_scored = len(data.X) if others is None else len(others)
+        self.clusters: Callable[[int], NDArray[np.intp]] | None = None
+        self.made: list[Any] = []
+
+    def of_label(
+        self, model: Any, data: Data, clusters: Callable[[int], NDArray[np.intp]], made: list[Any]
+    ) -> Self:
+        """Return the same rows with one label of a bank as the class of interest.
+
+        `clusters` of all rows and the engines `made` for every ridge are those of all labels.
+        """
+        rows = copy(self)
+        rows.model, rows.data, rows.clusters, rows.made = model, data, clusters, made
+        rows.log_odds = data.log_odds(model.priors)
+        return rows
+
+    def groups(self, count: int) -> NDArray[np.intp]:
+        """Divide the negatives into `count` subclasses."""
+        if self.clusters is None:
+            return self._divide(clone(self.model).set_params(n_subclasses=count, verbose=False))
+        clusters = np.where(self.data.positive, -1, self.clusters(count))
+        return np.unique(clusters, return_inverse=True)[1]
+
+    def engines(self, ridges: list[float]) -> Iterator[Any]:
+        """Yield what solves any partition at each ridge."""
+        return iter(self.made) if self.made else self._factorise(ridges)
+
+    @abstractmethod
+    def _divide(self, model: Any) -> NDArray[np.intp]:
+        """Groups as the estimator makes them."""
+
+    @abstractmethod
+    def _factorise(self, ridges: list[float]) -> Iterator[Any]:
+        """Factorise the rows at each ridge."""
 
     @abstractmethod
     def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
@@ -200,22 +234,18 @@ class LinearRows(_Rows):
 
     def __init__(self, model: Any, data: Data, others: Any, seed: int) -> None:
         super().__init__(model, data, others, seed)
-        self._prepare()
+        self.centred, self.origin, self.variance = shared.centre(data.X, data.weights)
+        self.wide = data.X.shape[1] > data.X.shape[0]
 
-    def _prepare(self) -> None:
-        X = self.data.X
-        self.centred, self.origin, self.variance = shared.centre(X, self.data.weights)
-        self.wide = X.shape[1] > X.shape[0]
-
-    def groups(self, count: int) -> NDArray[np.intp]:
-        """Divide the negatives into `count` subclasses."""
-        model = clone(self.model).set_params(n_subclasses=count, verbose=False)
+    def _divide(self, model: Any) -> NDArray[np.intp]:
         data = self.data
         labels, weights = data.subclass_labels, data.weights
-        return model._groups(data.X, data.positive, labels, weights, self.seed)[0]
+        groups: NDArray[np.intp] = model._groups(data.X, data.positive, labels, weights, self.seed)[
+            0
+        ]
+        return groups
 
-    def engines(self, ridges: list[float]) -> Iterator[Any]:
-        """Yield what solves any partition at each ridge."""
+    def _factorise(self, ridges: list[float]) -> Iterator[Any]:
         absolute = [models.ridge_of(self.variance, ridge) for ridge in ridges]
         weights = self.data.weights
         try:
@@ -266,15 +296,15 @@ class KernelRows(_Rows):
         self.matrix = training_matrix(self.kernel, data.X)
         self.values: Any = None if others is None else self.kernel(others, data.X)
 
-    def groups(self, count: int) -> NDArray[np.intp]:
-        """Divide the negatives into `count` subclasses."""
-        model = clone(self.model).set_params(n_subclasses=count, verbose=False)
+    def _divide(self, model: Any) -> NDArray[np.intp]:
         data = self.data
         labels, weights = data.subclass_labels, data.weights
-        return model._divide(data.X, self.matrix, data.positive, labels, weights, self.seed)
+        groups: NDArray[np.intp] = model._divide(
+            data.X, self.matrix, data.positive, labels, weights, self.seed
+        )
+        return groups
 
-    def engines(self, ridges: list[float]) -> Iterator[Any]:
-        """Yield what solves any partition at each ridge."""
+    def _factorise(self, ridges: list[float]) -> Iterator[Any]:
         weights = self.data.weights
         absolutes = [feature_ridge(self.matrix, weights, ridge) for ridge in ridges]
         self.moved = dual.move_origin(self.matrix, weights, absolutes[0] / ridges[0])

@@ -16,9 +16,9 @@ from .core import model as models
 from .core.linalg import Array, SingularMatrixError
 from .core.scatter import group_means
 from .core.solvers import Projection
-from .kernel_estimators import feature_ridge, not_definite
+from .kernel_estimators import KernelPCSDA, feature_ridge, not_definite
 from .kernels import SCALED_KERNELS, Kernel, bandwidth, check_memory, training_matrix
-from .settings import Data, LinearRows, with_setting
+from .settings import Data, KernelRows, LinearRows, with_setting
 
 
 class LinearSource:
@@ -202,71 +202,64 @@ class KernelSource:
         else:
             groups = bank._own_groups(label, self.matrix)
             found = self.shared.solve(groups, model.n_components, leave_one_out)
-        found = replace(found, origin=found.origin + self.moved @ found.coefficients)
-        model.kernel_ = bank.kernel_
-        model.classes_ = np.array([False, True])
-        model.n_features_in_ = bank.n_features_in_
-        learned = model._model_of(found, groups, None)
-        calibration = Calibration()
-        if model.calibrate:
-            calibration = model._calibrated(learned, bank._X, groups, None, bank._seed)
-        return model._keep(learned, calibration, bank._X, np.arange(len(bank._X)), groups)
+        return _kernel_kept(model, bank, bank.kernel_, found, self.moved, groups)
 
 
-class _ClassRows(LinearRows):
-    """Rows of one label whose factorisations and clusters are those of the whole bank."""
-
-    def __init__(
-        self, source: SearchSource, model: Any, data: Data, others: Any, seed: int
-    ) -> None:
-        self.source = source
-        super().__init__(model, data, others, seed)
-
-    def _prepare(self) -> None:
-        rows = self.source.rows
-        self.centred, self.origin, self.variance = rows.centred, rows.origin, rows.variance
-        self.wide = rows.wide
-
-    def groups(self, count: int) -> NDArray[np.intp]:
-        """Keep the label's negatives in the clusters of the bank."""
-        clusters = np.where(self.data.positive, -1, self.source.clusters(count))
-        return np.unique(clusters, return_inverse=True)[1]
-
-    def engines(self, ridges: list[float]) -> Any:
-        """Take the factorisations of the bank."""
-        return iter(self.source.engines(ridges))
+def _kernel_kept(
+    model: Any,
+    bank: Any,
+    kernel: Kernel,
+    found: dual.DualSubspace,
+    moved: Array,
+    groups: NDArray[np.intp],
+) -> Any:
+    """Complete a solved partition to a kernel model; `moved` is as in `dual.move_origin`."""
+    found = replace(found, origin=found.origin + moved @ found.coefficients)
+    model.kernel_ = kernel
+    model.classes_ = np.array([False, True])
+    model.n_features_in_ = bank.n_features_in_
+    learned = model._model_of(found, groups, None)
+    calibration = Calibration()
+    if model.calibrate:
+        calibration = model._calibrated(learned, bank._X, groups, None, bank._seed)
+    return model._keep(learned, calibration, bank._X, np.arange(len(bank._X)), groups)
 
 
 class SearchSource:
-    """Models of linear estimators whose K, d and ridge are chosen for each label.
+    """Models whose K, d, ridge and bandwidth are chosen for each label.
 
-    The rows are diagonalised once for all labels and ridges, and clustered once for each K.
+    The rows are factorised once for each ridge and bandwidth (linear rows: diagonalised once for
+    all ridges) and clustered once for each K, whatever the number of labels.
     """
 
     def __init__(self, bank: Any) -> None:
         self.bank = bank
-        template = bank._template
-        self.estimator = template._check(template._template)
+        search = bank._template
+        search._check(search._template)
         everyone = np.zeros(len(bank._X), dtype=bool)
         everyone[0] = True  # some label has to be of interest; the factorisation knows none
-        data = Data(bank._X, bank._labels, everyone, None, None, 1)
-        self.rows = LinearRows(self.estimator, data, None, bank._seed)
-        self._engines: dict[tuple[float, ...], list[Any]] = {}
+        labels = bank.clusters_ if bank._given else None
+        data = Data(bank._X, bank._labels, everyone, None, labels, 1)
+        grid = search._grid(search._template, data)
+        self.ridges = list(dict.fromkeys(cell.regularization for cell in grid))
+        first = {cell.gamma: cell for cell in reversed(grid)}
+        if isinstance(search._template, KernelPCSDA):
+            check_memory(len(bank._X), 3 + len(first) * (1 + len(self.ridges)))
+        self._rows: dict[Any, Any] = {}
+        self._engines: dict[Any, list[Any]] = {}
         self._clusters: dict[int, NDArray[np.intp]] = {}
-        grid = template._grid(template._template, data)
-        self.engines(list(dict.fromkeys(cell.regularization for cell in grid)))
+        for gamma, cell in first.items():
+            model = with_setting(search._template, cell)
+            kind = KernelRows if isinstance(model, KernelPCSDA) else LinearRows
+            self._rows[gamma] = kind(model, data, None, bank._seed)
+            self._engines[gamma] = list(self._rows[gamma].engines(self.ridges))
         for count in dict.fromkeys(cell.n_subclasses for cell in grid):
             self.clusters(count)
 
-    def engines(self, ridges: list[float]) -> list[Any]:
-        """Factorisations at these ridges, made once."""
-        key = tuple(ridges)
-        if key not in self._engines:
-            self._engines[key] = list(self.rows.engines(ridges))
-        return self._engines[key]
-
     def clusters(self, count: int) -> NDArray[np.intp]:
-        """Clusters of all rows, made once for each K."""
+        """Clusters of all rows: those given to the bank, or made once for each K."""
+        if self.bank._given:
+            return self.bank.clusters_
         if count not in self._clusters:
             self._clusters[count] = self.bank._clusters(self.bank._X, None, count)
         return self._clusters[count]
@@ -278,24 +271,32 @@ class SearchSource:
         positive = bank._labels == label
         search.classes_ = np.array([False, True])
         search.n_features_in_ = bank.n_features_in_
-        data = Data(bank._X, positive, positive, None, None, 1)
 
-        def rows(*parts: Any) -> _ClassRows:
-            return _ClassRows(self, *parts)
+        def rows_of(model: Any, data: Data, others: Any = None, seed: int | None = None) -> Any:
+            gamma = getattr(model, "gamma", None)
+            gamma = gamma if gamma in self._rows else None  # no bandwidth is searched
+            return self._rows[gamma].of_label(model, data, self.clusters, self._engines[gamma])
 
-        cell = search._search(data, None, rows)
-        if search.cv_method_ != "leave-one-out":
-            return search.fit(bank._X, positive)
+        labels = bank.clusters_ if bank._given else None
+        data = Data(bank._X, positive, positive, None, labels, 1)
+        cell = search._search(data, None, rows_of)
         model = with_setting(search._template, cell)
-        own = rows(model, data, None, bank._seed)
-        groups = own.groups(cell.n_subclasses)
-        ridges = list(dict.fromkeys(p["regularization"] for p in search.cv_results_["params"]))
-        engine = self.engines(ridges)[ridges.index(cell.regularization)]
-        found = own.solve(engine, groups, cell.n_components)
-        means = group_means(bank._X, groups, np.bincount(groups).astype(np.float64), None)
-        wide = own.centred if own.wide else None
-        learned = _learned(model, found, groups, means, engine.ridge, wide)
-        search.best_estimator_ = _kept(model, bank, groups, learned)
+        if search.cv_method_ != "leave-one-out":
+            search.best_estimator_ = model.fit(bank._X, positive, subclass_labels=labels)
+            return search
+        rows = rows_of(model, data)
+        groups = rows.groups(cell.n_subclasses)
+        engine = self._engines[cell.gamma][self.ridges.index(cell.regularization)]
+        found = rows.solve(engine, groups, cell.n_components)
+        if isinstance(model, KernelPCSDA):
+            best = _kernel_kept(model, bank, rows.kernel, found, rows.moved, groups)
+        else:
+            means = group_means(bank._X, groups, np.bincount(groups).astype(np.float64), None)
+            wide = rows.centred if rows.wide else None
+            best = _kept(
+                model, bank, groups, _learned(model, found, groups, means, engine.ridge, wide)
+            )
+        search.best_estimator_ = best
         return search
 
 
