@@ -13,7 +13,7 @@ ON_TOP = {"bank", "model_selection", "plots", "blocks", "distributed", "persiste
 ROWS = [
     {"core.linalg"},
     {"core"},
-    {"progress", "validation"},
+    {"progress", "validation", "writing"},
     TOOLS,
     {"maps"},
     {"verifier"},
