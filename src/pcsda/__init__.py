@@ -6,6 +6,7 @@ from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
+from .persistence import load, save
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "NystroemMap",
     "VerifierBank",
     "datasets",
+    "load",
     "metrics",
     "plots",
+    "save",
 ]

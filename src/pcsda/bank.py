@@ -94,6 +94,20 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Not every label survives as the key of a dictionary in a model file: False would be True.
+        state = dict(super().__getstate__())
+        if "models_" in state:
+            state["models_"] = list(state["models_"].values())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if "models_" in state:
+            names = state["classes_"].tolist()
+            state["models_"] = dict(zip(names, state["models_"], strict=True))
+        super().__setstate__(state)
+
     def fit(self, X: Any, y: ArrayLike, *, subclass_labels: ArrayLike | None = None) -> Self:
         """Fit a model for every label in y.
 

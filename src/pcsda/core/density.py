@@ -7,8 +7,9 @@ subclass means. Both have one form here: a marginal is a mixture with a single c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,10 @@ class Density:
     within: Array | None
     positive_strength: float
     negative_strength: float
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and files keep what was fitted, not what was made of it on the way.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def is_mixture(self) -> bool:

@@ -1,0 +1,341 @@
+"""Model files: a fitted model on disk that can be read back without trusting who wrote it.
+
+A file has three parts: a line with the format and the SHA-256 sum of all that follows, a line of
+facts as JSON, and the model as skops packs it. Nothing in it is code. Types are restored only if
+they are on a list: those of this library below, and what skops trusts by itself (numbers, texts,
+containers, NumPy arrays and random states, scikit-learn's own estimators).
+
+The sum tells accidents, not forgery: whoever alters a file on purpose can write a new sum. Against
+that stands the list of types.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import ZIP_STORED, ZipFile
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from .bank import VerifierBank
+from .calibration import Calibration
+from .core.density import Density
+from .core.scatter import GroupScatter
+from .estimators import CSDA, PCSDA
+from .kernel_estimators import KernelCSDA, KernelPCSDA
+from .kernels import Kernel
+from .maps import ExactKernelMap, FourierMap, NystroemMap
+from .model_selection import PCSDACV
+from .validation import positive_index
+from .verifier import Verifier
+from .writing import whole_file
+
+# To be raised when files change so that earlier versions of the library would misread them.
+FORMAT = 1
+OWN_TYPES: tuple[type, ...] = (
+    CSDA,
+    PCSDA,
+    KernelCSDA,
+    KernelPCSDA,
+    PCSDACV,
+    VerifierBank,
+    ExactKernelMap,
+    FourierMap,
+    NystroemMap,
+    Calibration,
+    Density,
+    GroupScatter,
+    Kernel,
+)
+TRUSTED = [f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES]
+# Keys of dictionaries become texts in JSON; these types come back from their text as they were.
+KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}
+_MAGIC = re.compile(rb"pcsda-model ([1-9][0-9]{0,8}) ")
+_HEAD = re.compile(rb"pcsda-model [0-9]+ ([0-9a-f]{64})\n([^\n]*)\n")
+
+
+def save(
+    model: BaseEstimator,
+    path: str | os.PathLike[str],
+    *,
+    metrics: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a fitted model to a file that :func:`load` reads back.
+
+    Parameters
+    ----------
+    model : estimator
+        Any fitted estimator of this library, or a scikit-learn estimator made of such: a Pipeline,
+        a search. It may hold numbers, texts, arrays, random states, and scikit-learn's estimators.
+    path : path
+        Where to write. The file appears whole or, where writing fails, not at all.
+    metrics : mapping of str to numbers, optional
+        Figures to keep with the model, such as the error rates of a test.
+
+    Raises
+    ------
+    TypeError
+        If the model holds something that a model file may not, which the message names: a
+        function as kernel or scoring, a clusterer of another library. No file is written.
+    """
+    if not isinstance(model, BaseEstimator) or isinstance(model, type):
+        raise TypeError(f"save takes a fitted estimator, got {model!r:.100}")
+    check_is_fitted(model)
+    facts = _facts(model) | {"metrics": _plain_metrics(metrics)}
+    body = json.dumps(facts, default=str).encode() + b"\n" + _packed(model)
+    with whole_file(path) as file:
+        file.write(b"pcsda-model %d %s\n" % (FORMAT, hashlib.sha256(body).hexdigest().encode()))
+        file.write(body)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that :func:`save` wrote.
+
+    No code of the file is run: a file that holds any type but those of this library and those that
+    skops trusts by itself is refused before anything is built from it.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    estimator
+        As it was when saved.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a model file, is cut off or altered, was written in a newer format, or
+        holds what it may not. The message says which.
+    """
+    _, payload = _read(path)
+    skops_io = _skops_io()
+    try:
+        foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED})
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    if foreign:
+        raise ValueError(
+            f"{path} holds {', '.join(foreign)}, which a model file may not; nothing of it was "
+            "run. Do not use the file unless you know who made it and why"
+        )
+    try:
+        return _unpacked(payload)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Facts about a model file, without building the model.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict
+        `format`, `pcsda` (the version that wrote it), `versions` (of Python and the libraries
+        beneath), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
+        `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components` and `metrics`. What
+        a model does not know is None.
+    """
+    facts, _ = _read(path)
+    return facts
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    final = _final(model)
+    names = getattr(model, "feature_names_in_", None)
+    classes = getattr(final, "classes_", None)
+    rows, positives = _data_size(final)
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "pcsda": version("pcsda"),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scikit-learn", "skops")},
+        },
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": _title(model),
+        "n_samples": rows,
+        "n_positive": positives,
+        "n_features": getattr(model, "n_features_in_", None),
+        "feature_names": None if names is None else names.tolist(),
+        "classes": None if classes is None else classes.tolist(),
+        "pos_label": None,
+        "n_subclasses": None,
+        "n_components": getattr(final, "n_components_", None),
+    }
+    if isinstance(final, Verifier):
+        facts["pos_label"] = facts["classes"][positive_index(final.classes_, final.pos_label)]
+        facts["n_subclasses"] = len(final.subclass_counts_)
+    return facts
+
+
+def _final(model: Any) -> Any:
+    """The estimator that decides: at the end of a pipeline, or chosen by a search."""
+    while True:
+        inner = model[-1] if isinstance(model, Pipeline) else model
+        inner = getattr(inner, "best_estimator_", inner)
+        if inner is model:
+            return model
+        model = inner
+
+
+def _data_size(final: Any) -> tuple[int | float | None, int | float | None]:
+    """Rows and positives that the model was fitted on; a stream of weighted rows has their sums."""
+    if isinstance(final, VerifierBank):
+        return len(final.clusters_), None
+    if hasattr(final, "groups_"):
+        return len(final.groups_), int(np.sum(final.groups_ == 0))
+    if hasattr(final, "scatter_"):
+        counts = final.scatter_.counts
+        whole = float(counts.sum()), float(counts[0])
+        rows, positives = (int(n) if n.is_integer() else n for n in whole)
+        return rows, positives
+    return None, None
+
+
+def _title(model: Any) -> str:
+    """Name of a model with what it is made of, such as "Pipeline(StandardScaler, PCSDA)"."""
+    name = type(model).__name__
+    if isinstance(model, Pipeline):
+        return f"{name}({', '.join(_title(step) for _, step in model.steps)})"
+    if isinstance(model, VerifierBank):
+        return f"{name}({_title(next(iter(model.models_.values())))})"
+    inner = getattr(model, "best_estimator_", None)
+    return name if inner is None else f"{name}({_title(inner)})"
+
+
+def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metrics as JSON has them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        raise TypeError(
+            f"metrics holds {value!r:.100} of type {type(value).__name__}; a model file keeps "
+            "numbers, texts, and lists or dictionaries of those"
+        )
+
+    kept: dict[str, Any] = json.loads(json.dumps(dict(metrics or {}), default=plain))
+    return kept
+
+
+def _packed(model: Any) -> bytes:
+    """The model in skops' form, after a look at whether it can be restored."""
+    skops_io = _skops_io()
+    try:
+        payload: bytes = skops_io.dumps(model)
+    except Exception as error:
+        raise TypeError(f"{_title(model)} cannot be saved: {error}") from error
+    with ZipFile(io.BytesIO(payload)) as archive:
+        schema = json.loads(archive.read("schema.json"))
+    foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
+    searched = hasattr(model, "best_estimator_")
+    remedy = "save its best_estimator_ instead" if searched else "fit without that"
+    for place, node in _nodes(schema, ""):
+        name = f"{node.get('__module__')}.{node.get('__class__')}"
+        if name in foreign:
+            raise TypeError(
+                f"{_title(model)} cannot be saved: its {place} is {name}, and a model file holds "
+                "only types of pcsda and what skops trusts (numbers, texts, arrays, scikit-learn's "
+                f"estimators); {remedy}"
+            )
+        keys = {key["__class__"] for key in node.get("key_types", {}).get("content", ())}
+        if not keys <= KEYS:
+            raise TypeError(
+                f"{_title(model)} cannot be saved: the dictionary {place} has keys of type "
+                f"{', '.join(sorted(keys - KEYS))}; only texts and numbers come back as they were"
+            )
+    if foreign:
+        raise TypeError(f"{_title(model)} cannot be saved: it holds {', '.join(sorted(foreign))}")
+    try:
+        _unpacked(payload)  # a file that cannot be loaded must not be written
+    except Exception as error:
+        raise TypeError(f"{_title(model)} cannot be saved: {error}") from error
+    return payload
+
+
+def _nodes(node: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All nodes of a skops schema, inner ones first, with where in the model they are."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            deeper = place if key in ("content", "attrs") else f"{place}.{key}".lstrip(".")
+            yield from _nodes(value, deeper)
+        if "__class__" in node:
+            yield place, node
+    elif isinstance(node, list):
+        for value in node:
+            yield from _nodes(value, place)
+
+
+def _unpacked(payload: bytes) -> Any:
+    """Build the model; the types have been looked at, and skops looks once more."""
+    with ZipFile(io.BytesIO(payload)) as archive:
+        # Packed entries could grow without bound.
+        if any(entry.compress_type != ZIP_STORED for entry in archive.infolist()):
+            raise ValueError("it has compressed entries")
+    model = _skops_io().loads(payload, trusted=TRUSTED)
+    if not isinstance(model, BaseEstimator):
+        raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
+    return model
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """Facts and packed model of a file, after a look at its format and its sum."""
+    data = Path(path).read_bytes()
+    magic = _MAGIC.match(data)
+    if magic is None:
+        raise ValueError(
+            f"{path} is not a pcsda model file (it begins with {data[:16]!r}); give a file that "
+            "pcsda.save wrote"
+        )
+    if (found := int(magic[1])) > FORMAT:
+        raise ValueError(
+            f"{path} has format {found}, and pcsda {version('pcsda')} reads up to {FORMAT}; "
+            "install a newer pcsda"
+        )
+    head = _HEAD.match(data)
+    if head is None or hashlib.sha256(memoryview(data)[head.start(2) :]).hexdigest() != (
+        head[1].decode()
+    ):
+        raise ValueError(
+            f"{path} is damaged: it was cut off or altered after it was written ({len(data)} "
+            "bytes, whose sum is not the one it names); get it again from where it was saved"
+        )
+    try:
+        facts = dict(json.loads(head[2]))
+    except (TypeError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return facts, data[head.end() :]
+
+
+def _unreadable(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(f"{path} cannot be read as a model: {error}")
+
+
+def _skops_io() -> ModuleType:
+    try:
+        import skops.io
+    except ImportError as error:
+        raise ImportError(
+            'model files need skops, which is not installed: pip install "pcsda[skops]"'
+        ) from error
+    module: ModuleType = skops.io
+    return module
