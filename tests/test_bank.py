@@ -10,9 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcsda import CSDA, PCSDA, KernelPCSDA, VerifierBank
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank
 from pcsda.core import dual, shared
 from pcsda.kernels import training_matrix
 from pcsda.sources import SOURCES
@@ -204,8 +206,30 @@ def test_what_cannot_share_is_fitted_separately(template):
     for column, label in enumerate(bank.classes_):
         known = {} if isinstance(template, CSDA) else {"subclass_labels": bank.clusters_}
         alone = clone(template).fit(X, y == label, **known)
-        assert_array_equal(scores[:, column], alone.log_likelihood_ratio(X))
+        assert_allclose(scores[:, column], alone.log_likelihood_ratio(X), rtol=1e-9, atol=1e-11)
     assert bank.score(X, y) > 0.5
+
+
+def test_a_search_in_folds_is_that_of_each_label():
+    X, y = problem()
+    search = PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 4], regularization=0.01)
+    bank = VerifierBank(search).fit(X, y)
+    scores = bank.log_likelihood_ratio(X)
+    for column, label in enumerate(bank.classes_):
+        alone = clone(search).fit(X, y == label)
+        assert bank.models_[label].cv_method_ == alone.cv_method_ == "k-fold"
+        assert_allclose(scores[:, column], alone.log_likelihood_ratio(X), rtol=1e-9, atol=1e-11)
+
+
+def test_a_search_of_a_pipeline_scores_rows_as_they_come():
+    X, y = problem()
+    search = PCSDACV(make_pipeline(StandardScaler(), PCSDA(random_state=0)), regularization=0.01)
+    bank = VerifierBank(search).fit(X * [1, 9, 2, 5, 7, 3] + 4, y)
+    rows = X[:20] * [1, 9, 2, 5, 7, 3] + 4
+    scores = bank.log_likelihood_ratio(rows)
+    for column, model in enumerate(bank.models_.values()):
+        scaled = model.best_estimator_[0].transform(rows)
+        assert_array_equal(scores[:, column], model.best_estimator_[1].log_likelihood_ratio(scaled))
 
 
 def test_a_precomputed_kernel_is_fitted_separately():

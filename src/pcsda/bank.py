@@ -232,12 +232,12 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        if self._sharing is None:
+            columns = [model.log_likelihood_ratio(X) for model in self.models_.values()]
+            return np.column_stack(columns).astype(np.float64), X.dtype
         models_: list[Any] = [
             getattr(model, "best_estimator_", model) for model in self.models_.values()
         ]
-        if self._sharing is None:
-            columns = [model.log_likelihood_ratio(X) for model in models_]
-            return np.column_stack(columns).astype(np.float64), X.dtype
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
             z = _project_all(models_, X)
         if not np.isfinite(z).all():

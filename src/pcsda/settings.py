@@ -117,7 +117,9 @@ def left_out_scores(
             fold = Data(rows, part.y, part.positive, part.weights, part.subclass_labels, part.index)
             seed = check_random_state(model.random_state).randint(2**31 - 1)
             kind = KernelRows if isinstance(model, KernelPCSDA) else LinearRows
-            source = (make_rows or kind)(model, fold, others, seed)
+            if test is None and make_rows is not None:  # those of a fold are not all rows
+                kind = make_rows
+            source = kind(model, fold, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
 
