@@ -132,8 +132,9 @@ def test_a_bank_goes_on_after_it_was_loaded(estimator, tmp_path):
     restored = load(tmp_path / "m")
     for one in (bank, restored):
         one.enroll(NEW[:12] + 3, 9).remove(1)
-    np.testing.assert_array_equal(
-        restored.log_likelihood_ratio(NEW), bank.log_likelihood_ratio(NEW)
+    # The file leaves the factorisation out, so that one is made anew where the other is updated.
+    np.testing.assert_allclose(
+        restored.log_likelihood_ratio(NEW), bank.log_likelihood_ratio(NEW), rtol=1e-9, atol=1e-9
     )
     restored.refresh()
 

@@ -96,9 +96,11 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         # Not every label survives as the key of a dictionary in a model file: False would be True.
+        # The factorisation is large, and made anew when it is needed.
         state = dict(super().__getstate__())
         if "models_" in state:
             state["models_"] = list(state["models_"].values())
+            state["_source"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -418,10 +420,6 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             self._source = None if update is None else update(change)
         except SingularMatrixError:
             self._source = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return {name: None if name == "_source" else value for name, value in state.items()}
 
     def refresh(self) -> Self:
         """Fit all models anew on the rows of all labels that are enrolled now.
