@@ -8,7 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOOLS = {"partition", "kernels", "calibration", "metrics", "datasets"}
-ON_TOP = {"bank", "model_selection", "plots", "blocks", "distributed", "persistence", "report"}
+ON_TOP = {
+    *("bank", "model_selection", "plots", "blocks", "distributed", "persistence", "onnx_export"),
+    "report",
+}
 # Each row may import from the rows before it. A new room is placed here by hand, on purpose.
 ROWS = [
     {"core.linalg"},

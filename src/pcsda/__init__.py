@@ -6,6 +6,7 @@ from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
+from .onnx_export import export_onnx, register_onnx
 from .persistence import load, save
 
 __version__ = "0.1.0"
@@ -20,8 +21,10 @@ __all__ = [
     "NystroemMap",
     "VerifierBank",
     "datasets",
+    "export_onnx",
     "load",
     "metrics",
     "plots",
+    "register_onnx",
     "save",
 ]

@@ -1,0 +1,128 @@
+"""Fitted models as ONNX graphs, which run without Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from .. import validation
+from ..verifier import Verifier
+from ..writing import whole_file
+from .converters import MAPS, MODELS, OUTPUTS, final_estimator, output_types, register
+
+__all__ = ["export_onnx", "register_onnx"]
+
+
+def export_onnx(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    target_opset: int | None = None,
+) -> None:
+    """Write a fitted model as an ONNX graph.
+
+    Parameters
+    ----------
+    model : estimator
+        CSDA, PCSDA, their kernel forms, PCSDACV, VerifierBank or a kernel map, or a Pipeline that
+        ends in one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
+    path : path
+        Where to write. The file appears whole or, where writing fails, not at all.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the input and of the outputs. Between them the graph computes in double precision.
+    target_opset : int or None, default=None
+        Version of the ONNX operators, at least 13; None takes the latest that skl2onnx knows.
+
+    Notes
+    -----
+    The graph has one input, `X` of shape (rows, features), and four outputs: `label`,
+    `probabilities` (rows, classes), `log_likelihood_ratio` and `z`. For a bank the log-likelihood
+    ratio has a column for each label, and `z` has the shape (rows, labels, axes), zero beyond
+    the axes that a label's model has. A map has one output, `features`. Labels that are truth
+    values become 0 and 1. Metadata name the classes, the class of interest and the version.
+    """
+    validation.check_option("dtype", dtype, ("float32", "float64"))
+    check_is_fitted(model)
+    final = final_estimator(model)
+    if not isinstance(final, MAPS + MODELS):
+        raise TypeError(
+            f"export_onnx takes a model of pcsda or a Pipeline that ends in one, got "
+            f"{type(final).__name__}; for others call register_onnx() and then skl2onnx.to_onnx"
+        )
+    register_onnx()
+    from skl2onnx import convert_sklearn
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+    from skl2onnx.sklapi import CastTransformer
+
+    if target_opset is not None and target_opset < 13:
+        raise ValueError(f"target_opset={target_opset} must be at least 13")
+    kind = FloatTensorType if dtype == "float32" else DoubleTensorType
+    if isinstance(final, MAPS):
+        outputs = [("features", kind([None, final.n_components_]))]
+    else:
+        outputs = list(zip(OUTPUTS, output_types(model, kind), strict=True))
+    # All steps get double precision, those of scikit-learn too: single precision at the borders
+    # between them would cost digits.
+    steps = Pipeline([("double", CastTransformer(dtype=np.float64)), ("model", model)])
+    graph = convert_sklearn(
+        steps,
+        name=type(final).__name__,
+        initial_types=[("X", kind([None, getattr(model, "n_features_in_", None)]))],
+        final_types=outputs,
+        target_opset=target_opset,
+        options=_options(model, dtype == "float32"),
+    )
+    _describe(graph, final)
+    with whole_file(path) as file:
+        file.write(graph.SerializeToString())
+
+
+def register_onnx() -> None:
+    """Teach skl2onnx our estimators, so that it converts pipelines they are part of.
+
+    :func:`export_onnx` does so by itself; call this before ``skl2onnx.to_onnx`` or
+    ``skl2onnx.convert_sklearn``. A model at the end of a pipeline has the outputs that
+    :func:`export_onnx` names. In the middle of a pipeline, where it is a transformer, give
+    skl2onnx the option ``{PCSDA: {"transform": True}}``.
+    """
+    try:
+        import onnx  # noqa: F401
+        import skl2onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'ONNX needs skl2onnx, which is not installed: pip install "pcsda[onnx]"'
+        ) from error
+    register()
+
+
+def _options(model: Any, single: bool) -> dict[int, dict[str, bool]]:
+    """What the converters of all models in a pipeline are to do, by the place they have in it."""
+    options = {}
+    while isinstance(model, Pipeline):
+        for _, step in model.steps[:-1]:
+            if isinstance(step, MODELS):
+                options[id(step)] = {"transform": True}
+        model = model[-1]
+    if isinstance(model, MODELS):
+        options[id(model)] = {"single": single}
+    inner = getattr(model, "best_estimator_", None)
+    return options if inner is None else options | _options(inner, single)
+
+
+def _describe(graph: Any, final: Any) -> None:
+    from onnx import helper
+
+    facts: dict[str, Any] = {"pcsda": version("pcsda"), "model": type(final).__name__}
+    if hasattr(final, "classes_"):
+        facts["classes"] = json.dumps(final.classes_.tolist())
+    if isinstance(final, Verifier):
+        index = validation.positive_index(final.classes_, final.pos_label)
+        facts["class_of_interest"] = json.dumps(final.classes_.tolist()[index])
+    helper.set_model_props(graph, facts)

@@ -1,0 +1,183 @@
+"""The formulas of prediction as nodes of a graph: kernels, coordinates, densities, decisions.
+
+All models of a bank are computed side by side, in arrays of shape (models, rows, axes). Models of
+fewer axes or subclasses than others are filled up with what adds nothing; a model alone is a bank
+of one.
+
+Habits of ONNX Runtime shape the formulas. It joins a product of matrices and a number beside it
+into one node that keeps the number in single precision, so numbers go into the matrix. It drops a
+factor that is almost one, so factors are kept away from one. It joins a transposition and a product
+into a node that ends the process where there are no rows, so arrays are transposed only after the
+last product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.density import log_volume
+from ..kernels import Kernel
+from .graph import Graph
+
+Array = NDArray[np.float64]
+TINY = float(np.finfo(np.float64).tiny)
+# Stands for the logarithm of nothing where a model has fewer subclasses than others.
+NOTHING = -1e300
+
+
+def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
+    """Values of a kernel between the rows of X and those that a model keeps."""
+    gamma = float(kernel.gamma or 0)
+    metric = kernel.metric
+    if metric == "rbf":
+        # About a common origin: an offset would cost the digits of the distances.
+        origin = rows.mean(axis=0)
+        X, rows = graph("Sub", X, origin), rows - origin
+        values = graph("MatMul", X, 2 * gamma * rows.T)
+        sizes = graph("MatMul", graph("Mul", X, X), np.full((rows.shape[1], 1), gamma))
+        values = graph("Sub", values, sizes)
+        values = graph("Sub", values, gamma * np.einsum("ij,ij->i", rows, rows))
+        return graph("Exp", graph("Min", values, 0.0))
+    if metric in ("laplacian", "chi2"):
+        return graph("Exp", graph("Mul", _distances(graph, str(metric), X, rows), -gamma))
+    if metric == "cosine":
+        size = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
+        X, rows = (
+            graph("Div", X, graph("Max", length, TINY)),
+            rows / np.maximum(size, TINY)[:, None],
+        )
+    if metric in ("linear", "cosine"):
+        return graph("MatMul", X, rows.T)
+    values = graph("Add", graph("MatMul", X, gamma * rows.T), float(kernel.coef0))
+    if metric == "sigmoid":
+        return graph("Tanh", values)
+    return graph("Pow", values, float(kernel.degree))
+
+
+def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
+    """Sums over features of |x - y| or (x - y)^2 / (x + y), one row of X after the other.
+
+    All at once would take an array of rows times rows times features.
+    """
+    from onnx import TensorProto, helper
+
+    kept, axes, tiny = graph.constant(rows), graph.constant(np.array([1])), graph.constant(TINY)
+    part = helper.make_node
+    body = [part("Sub", ["row", kept], ["difference"])]
+    if metric == "laplacian":
+        body += [part("Abs", ["difference"], ["terms"])]
+    else:
+        body += [
+            part("Mul", ["difference", "difference"], ["square"]),
+            part("Add", ["row", kept], ["sum"]),
+            part("Max", ["sum", tiny], ["divisor"]),  # both zero: the square is zero too
+            part("Div", ["square", "divisor"], ["terms"]),
+        ]
+    body += [part("ReduceSum", ["terms", axes], ["distances"], keepdims=0)]
+    inside = helper.make_tensor_value_info("row", TensorProto.DOUBLE, [rows.shape[1]])
+    outside = helper.make_tensor_value_info("distances", TensorProto.DOUBLE, [len(rows)])
+    loop = helper.make_graph(body, "distances_of_a_row", [inside], [outside])
+    # ONNX Runtime's Scan needs a row to begin with: one more is added and taken away.
+    X = graph("Concat", X, np.zeros((1, rows.shape[1])), axis=0)
+    distances = graph("Scan", X, body=loop, num_scan_inputs=1)
+    return graph("Slice", distances, np.array([0]), np.array([-1]), np.array([0]))
+
+
+def linear_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
+    """Coordinates (models, rows, axes) of linear models."""
+    means = np.array([model.positive_mean_ for model in models], dtype=np.float64)
+    origin = means.mean(axis=0)
+    size = (_widest(models), len(origin))
+    directions = np.stack([_filled(model.components_, size).T for model in models])
+    shifts = (means - origin)[:, None, :] @ directions
+    return graph("Sub", graph("MatMul", graph("Sub", X, origin), directions), shifts)
+
+
+def kernel_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
+    """Coordinates (models, rows, axes) of kernel models; rows kept in common are used once."""
+    wide = _widest(models)
+    groups: dict[Any, list[int]] = {}
+    for index, model in enumerate(models):
+        common = index if model.X_fit_ is None else (id(model.X_fit_), id(model.kernel_))
+        groups.setdefault(common, []).append(index)
+    parts = []
+    for chosen in groups.values():
+        alike = [models[index] for index in chosen]
+        first = alike[0]
+        if first.X_fit_ is None:
+            values = graph("Gather", X, np.asarray(first.support_), axis=1)
+        else:
+            rows = np.asarray(first.X_fit_, dtype=np.float64)
+            values = kernel_values(graph, first.kernel_, X, rows)
+        size = (len(first.dual_coef_), wide)
+        coefficients = np.stack([_filled(model.dual_coef_, size) for model in alike])
+        origins = np.stack([_filled(model.origin_, (wide,))[None] for model in alike])
+        parts.append(graph("Sub", graph("MatMul", values, coefficients), origins))
+    if len(parts) == 1:
+        return parts[0]
+    order = [index for chosen in groups.values() for index in chosen]
+    return graph("Gather", graph("Concat", *parts, axis=0), np.argsort(order), axis=0)
+
+
+def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
+    """Calibrated log-likelihood ratios (rows, models) from coordinates."""
+    wide = _widest(models)
+    most = max(len(model.density_.centres) for model in models)
+    positive, negative, pulls, levels = [], [], [], []
+    constants, slopes, offsets = [], [], []
+    for model in models:
+        density = model.density_
+        inside, outside = density.white
+        at_centres = density.centres @ outside.T
+        positive.append(_filled(inside.T, (wide, wide)))
+        negative.append(_filled(outside.T, (wide, wide)))
+        pulls.append(_filled((at_centres @ outside).T, (wide, most)))
+        level = density.log_weights - 0.5 * np.einsum("ij,ij->i", at_centres, at_centres)
+        levels.append(_filled(level, (most,), NOTHING)[None])
+        constants.append([log_volume(inside) - log_volume(outside)])
+        slopes.append([model.calibration_.slope])
+        offsets.append([model.calibration_.offset])
+    near = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(positive)), 2)
+    far = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(negative)), 2)
+    centres = graph("Add", graph("MatMul", z, np.array(pulls)), np.array(levels))
+    ratio = graph("Add", graph("Mul", graph("Sub", far, near), 0.5), np.array(constants))
+    ratio = graph("Sub", ratio, graph.reduce("ReduceLogSumExp", centres, 2))
+    # A power of two costs no digit; what is left lies between a quarter and a half.
+    parts, powers = np.frexp(np.array(slopes))
+    ratio = graph("Mul", graph("Mul", ratio, parts / 2), np.ldexp(2.0, powers))
+    ratio = graph("Add", ratio, np.array(offsets))
+    return graph("Transpose", ratio, perm=[1, 0])
+
+
+def prior_odds(models: Sequence[Any]) -> Array:
+    """Logarithms of the prior of the second class over that of the first."""
+    priors = np.array([model.class_prior_ for model in models])
+    logs: Array = np.log(priors[:, 1] / priors[:, 0])
+    return logs
+
+
+def chances(graph: Graph, odds: str) -> str:
+    """Probabilities of log odds; ONNX Runtime's own Sigmoid has but half the digits."""
+    return graph("Reciprocal", graph("Add", graph("Exp", graph("Neg", odds)), 1.0))
+
+
+def log_chances(graph: Graph, odds: str) -> str:
+    """Logarithms of the probabilities of log odds."""
+    tail = graph("Exp", graph("Neg", graph("Abs", odds)))
+    return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", tail, 1.0)))
+
+
+def _widest(models: Sequence[Any]) -> int:
+    return max(model.n_components_ for model in models)
+
+
+def _filled(values: Any, shape: tuple[int, ...], filling: float = 0.0) -> Array:
+    """An array of this shape with `values` in its corner."""
+    result = np.full(shape, filling)
+    result[tuple(slice(size) for size in np.shape(values))] = values
+    return result
