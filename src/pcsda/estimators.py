@@ -230,6 +230,8 @@ class PCSDA(_Linear):
     subclass_means_ : array of shape (n_subclasses, n_features)
     subclass_counts_ : array of shape (n_subclasses,)
         Number of samples, or total weight, of each subclass.
+    positive_count_ : float
+        Number of samples, or total weight, of the class of interest.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
         In the order of `classes_`.
@@ -517,8 +519,8 @@ class CSDA(_Linear):
 
     Attributes
     ----------
-    components_, eigenvalues_, positive_mean_, classes_, class_prior_, n_components_, density_,
-    calibration_, scatter_
+    components_, eigenvalues_, positive_mean_, positive_count_, classes_, class_prior_,
+    n_components_, density_, calibration_, scatter_
         As in :class:`PCSDA`.
     subclass_means_, subclass_counts_
         Mean and number of all negatives, as one row.

@@ -337,8 +337,8 @@ pos_label, random_state, verbose
     dual_coef_ : array of shape (n_support, n_components)
     origin_ : array of shape (n_components,)
         What the positive mean is projected to.
-    eigenvalues_, subclass_counts_, classes_, class_prior_, n_components_, groups_, loo_scores_, \
-density_, calibration_
+    eigenvalues_, positive_count_, subclass_counts_, classes_, class_prior_, n_components_, \
+groups_, loo_scores_, density_, calibration_
         As in :class:`PCSDA`.
     """
 
@@ -533,8 +533,8 @@ class KernelCSDA(_KernelBased):
     ----------
     kernel_, support_, X_fit_, dual_coef_, origin_
         As in :class:`KernelPCSDA`.
-    eigenvalues_, subclass_counts_, classes_, class_prior_, n_components_, groups_, density_, \
-calibration_
+    eigenvalues_, positive_count_, subclass_counts_, classes_, class_prior_, n_components_, \
+groups_, density_, calibration_
         As in :class:`CSDA`.
     """
 

@@ -197,18 +197,18 @@ def _final(model: Any) -> Any:
         model = inner
 
 
-def _data_size(final: Any) -> tuple[int | float | None, int | float | None]:
-    """Rows and positives that the model was fitted on; a stream of weighted rows has their sums."""
+def _data_size(final: Any) -> tuple[float | None, float | None]:
+    """Rows and positives that the model was fitted on, or their weights where it kept no rows."""
     if isinstance(final, VerifierBank):
         return len(final.clusters_), None
+    if not isinstance(final, Verifier):
+        return None, None
     if hasattr(final, "groups_"):
         return len(final.groups_), int(np.sum(final.groups_ == 0))
-    if hasattr(final, "scatter_"):
-        counts = final.scatter_.counts
-        whole = float(counts.sum()), float(counts[0])
-        rows, positives = (int(n) if n.is_integer() else n for n in whole)
-        return rows, positives
-    return None, None
+    positives = final.positive_count_
+    total = positives + float(final.subclass_counts_.sum())
+    rows, positives = (int(n) if n.is_integer() else n for n in (total, positives))
+    return rows, positives
 
 
 def _title(model: Any) -> str:

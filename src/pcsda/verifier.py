@@ -87,6 +87,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         self.class_prior_ = validation.check_priors(self.priors, shares[:: self._sign])
         self.eigenvalues_ = eigenvalues
         self.n_components_ = len(eigenvalues)
+        self.positive_count_ = float(counts[0])
         self.subclass_counts_ = counts[1:]
         self.density_ = density
         self.calibration_ = calibration
