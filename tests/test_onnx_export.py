@@ -193,9 +193,9 @@ def test_a_slope_of_almost_one_is_not_one(slope, tmp_path):
 
 
 def test_a_bandwidth_of_almost_one_is_not_one(tmp_path):
-    model = ExactKernelMap(gamma=1 + 1e-9).fit(X / 10)
-    found = exported(model, tmp_path, NEW / 10)["features"]
-    np.testing.assert_allclose(found, model.transform(NEW / 10), atol=1e-10)
+    model = ExactKernelMap(gamma=1 + 1e-9).fit(X)
+    found = exported(model, tmp_path, X)["features"]
+    np.testing.assert_allclose(found, model.transform(X), atol=1e-10)
 
 
 def test_a_function_as_kernel_is_refused(tmp_path):
@@ -267,7 +267,8 @@ def test_models_of_a_bank_with_other_numbers_of_axes_and_subclasses(tmp_path):
 def test_a_bank_of_two_labels_and_one_that_has_enrolled(estimator, tmp_path):
     bank = VerifierBank(estimator).fit(X, np.where(Y, "me", "else"))
     assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
-    bank.enroll(NEW[:12] + 3, "another").remove("else").enroll(NEW[5:20] - 2, "zero")
+    bank.enroll(NEW[:12] + 3, "f").enroll(NEW[5:20] - 2, "g")  # the shared rows are not in order
+    assert bank.classes_.tolist() == ["else", "f", "g", "me"]
     assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
     save(bank, tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -324,6 +325,22 @@ def test_a_large_offset_costs_no_digits_in_float32(name, tmp_path):
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, atol=1e-4, rtol=1e-6)
 
 
+def test_an_offset_costs_no_digits_at_all(tmp_path):
+    step, offset = 2.0**-10, 2.0**30  # so that rows can be moved and moved back without rounding
+    rows, new = np.round(X / step) * step, np.round(NEW / step) * step
+    for model in (PCSDA(3, random_state=0), KernelPCSDA(n_subclasses=3, random_state=0)):
+        model.fit(rows, Y)
+        before = exported(model, tmp_path, new)["log_likelihood_ratio"]
+        if isinstance(model, PCSDA):
+            model.positive_mean_ = np.round(model.positive_mean_ / step) * step
+            before = exported(model, tmp_path, new)["log_likelihood_ratio"]
+            model.positive_mean_ = model.positive_mean_ + offset
+        else:
+            model.X_fit_ = model.X_fit_ + offset
+        after = exported(model, tmp_path, new + offset)["log_likelihood_ratio"]
+        np.testing.assert_allclose(after, before, rtol=1e-7, atol=1e-7)
+
+
 def test_a_model_fitted_in_float32(tmp_path):
     model = PCSDA(3, random_state=0).fit(X.astype(np.float32), Y)
     found = exported(model, tmp_path, NEW, "float32")
@@ -338,6 +355,14 @@ def test_far_rows_have_finite_logarithms(dtype, tmp_path):
     assert np.all(found["probabilities"] > 0)
     ratio = model.log_likelihood_ratio((NEW * 1e4).astype(dtype).astype(np.float64))
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, rtol=1e-6)
+
+
+def test_small_probabilities_keep_their_digits(tmp_path):
+    model = PCSDA(2, random_state=0).fit(X, Y)
+    found = np.log(exported(model, tmp_path, 3 * NEW)["probabilities"])
+    logs = model.predict_log_proba(3 * NEW)
+    assert logs.min() < -60
+    np.testing.assert_allclose(found, np.maximum(logs, -700), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [*MODELS, *BANKS, "two labels", "laplacian"])
