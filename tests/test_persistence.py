@@ -1,10 +1,12 @@
 """Model files: what comes back is the model that was saved, or a message; never code."""
 
 import hashlib
+import importlib
 import io
 import json
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 import zipfile
@@ -38,7 +40,7 @@ from pcsda import (
     load,
     save,
 )
-from pcsda.persistence import FORMAT, describe
+from pcsda.persistence import FORMAT, OWN_TYPES, describe
 
 X, Y, GROUPS = labelled(sizes=[30, 25, 28, 20])
 NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
@@ -287,6 +289,25 @@ def test_of_a_search_the_chosen_model_can_be_saved(tmp_path):
         save(search, tmp_path / "m")
     save(search.best_estimator_, tmp_path / "m")
     assert_same(load(tmp_path / "m"), search.best_estimator_)
+
+
+def kinds_of(kind):
+    for narrower in kind.__subclasses__():
+        yield narrower
+        yield from kinds_of(narrower)
+
+
+def test_every_estimator_of_the_library_is_on_the_list():
+    for module in pkgutil.walk_packages(pcsda.__path__, "pcsda."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = {
+        kind
+        for kind in kinds_of(BaseEstimator)
+        if kind.__module__.startswith("pcsda.") and kind.__name__[0] != "_" and hasattr(kind, "fit")
+    }
+    assert PCSDA in ours
+    assert ours <= {*OWN_TYPES}
 
 
 def test_scikit_learns_own_clusterers_are_known(tmp_path):
