@@ -537,7 +537,9 @@ def test_forged_files_of_other_kinds_are_refused(tmp_path):
     kinds = {
         "File is not a zip file": b"nothing",
         "it holds a dict, not an estimator": skops.io.dumps({"a": 1}),
-        "it has compressed entries": repacked(good, lambda _, c: c, zipfile.ZIP_DEFLATED),
+        "its entries would take [0-9]+ bytes, more than": repacked(
+            good, lambda _, c: c, zipfile.ZIP_DEFLATED
+        ),
         "protocol": repacked(good, lambda n, c: c.replace(b'"protocol": ', b'"protocol": 9')),
         "There is no item named 'schema.json'": repacked(good, lambda n, c: c).replace(
             b"schema.json", b"schema.jsan"

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -125,6 +125,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     _, payload = _read(path)
     skops_io = _skops_io()
     try:
+        _check_size(payload)
         foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED})
     except Exception as error:
         raise _unreadable(path, error) from error
@@ -285,12 +286,18 @@ def _nodes(node: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _nodes(value, place)
 
 
+def _check_size(payload: bytes) -> None:
+    """Refuse an archive that would grow when it is read; ours are not compressed."""
+    with ZipFile(io.BytesIO(payload)) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if size > len(payload):
+        raise ValueError(
+            f"its entries would take {size} bytes, more than the {len(payload)} it has"
+        )
+
+
 def _unpacked(payload: bytes) -> Any:
     """Build the model; the types have been looked at, and skops looks once more."""
-    with ZipFile(io.BytesIO(payload)) as archive:
-        # Packed entries could grow without bound.
-        if any(entry.compress_type != ZIP_STORED for entry in archive.infolist()):
-            raise ValueError("it has compressed entries")
     model = _skops_io().loads(payload, trusted=TRUSTED)
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
