@@ -357,6 +357,16 @@ def test_far_rows_have_finite_logarithms(dtype, tmp_path):
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e120, 1e200])
+def test_rows_of_absurd_size(scale, tmp_path):
+    for model in (PCSDA(2, random_state=0), KernelPCSDA(kernel="cosine", n_subclasses=2)):
+        model.fit(X, Y)
+        assert_agrees(exported(model, tmp_path, scale * NEW), model, scale * NEW)
+    bank = VerifierBank(PCSDA(2)).fit(X, GROUPS)
+    found = exported(bank, tmp_path, scale * NEW)["log_likelihood_ratio"]
+    np.testing.assert_allclose(found, bank.log_likelihood_ratio(scale * NEW), rtol=1e-9)
+
+
 def test_small_probabilities_keep_their_digits(tmp_path):
     model = PCSDA(2, random_state=0).fit(X, Y)
     found = np.log(exported(model, tmp_path, 3 * NEW)["probabilities"])

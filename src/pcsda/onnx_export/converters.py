@@ -201,13 +201,13 @@ def _smallest(scope: Any, operator: Any) -> float:
 
 def _convert_bank(scope: Any, operator: Any, container: Any) -> None:
     bank = operator.raw_operator
-    graph, X = _start(scope, operator, container)
+    graph = Graph(scope, container)
     fitted = [getattr(model, "best_estimator_", model) for model in bank.models_.values()]
     models = [final_estimator(model) for model in fitted]
     if fitted != models:
         ratios, z = _one_by_one(graph, operator.inputs, fitted)
     else:
-        z = _coordinates(graph, X, models)
+        z = _coordinates(graph, graph.double(operator.inputs[0].full_name), models)
         ratios = formulas.log_likelihood_ratios(graph, z, models)
         z = graph("Transpose", z, perm=[1, 0, 2])
     odds = graph("Add", ratios, formulas.prior_odds(models))

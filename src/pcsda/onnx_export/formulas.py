@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
 
 from ..core.density import log_volume
 from ..kernels import Kernel
+from ..verifier import FARTHEST
 from .graph import Graph
 
 Array = NDArray[np.float64]
@@ -45,18 +47,22 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
     if metric in ("laplacian", "chi2"):
         return graph("Exp", graph("Mul", _distances(graph, str(metric), X, rows), -gamma))
     if metric == "cosine":
-        size = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
-        X, rows = (
-            graph("Div", X, graph("Max", length, TINY)),
-            rows / np.maximum(size, TINY)[:, None],
-        )
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        X, rows = _of_unit_length(graph, X), normalize(rows / np.maximum(largest, TINY))
     if metric in ("linear", "cosine"):
         return graph("MatMul", X, rows.T)
     values = graph("Add", graph("MatMul", X, gamma * rows.T), float(kernel.coef0))
     if metric == "sigmoid":
         return graph("Tanh", values)
     return graph("Pow", values, float(kernel.degree))
+
+
+def _of_unit_length(graph: Graph, X: str) -> str:
+    """Rows of length one, or zero; they are made of one size first, so that no square overflows."""
+    largest = graph.reduce("ReduceMax", graph("Abs", X), 1, keep=True)
+    X = graph("Div", X, graph("Max", largest, TINY))
+    length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
+    return graph("Div", X, graph("Max", length, TINY))
 
 
 def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
@@ -142,6 +148,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
         constants.append([log_volume(inside) - log_volume(outside)])
         slopes.append([model.calibration_.slope])
         offsets.append([model.calibration_.offset])
+    z = _bounded(graph, z)
     near = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(positive)), 2)
     far = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(negative)), 2)
     centres = graph("Add", graph("MatMul", z, np.array(pulls)), np.array(levels))
@@ -152,6 +159,13 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
     ratio = graph("Mul", graph("Mul", ratio, parts / 2), np.ldexp(2.0, powers))
     ratio = graph("Add", ratio, np.array(offsets))
     return graph("Transpose", ratio, perm=[1, 0])
+
+
+def _bounded(graph: Graph, z: str) -> str:
+    """Coordinates, shortened where their squares would overflow."""
+    far = graph.reduce("ReduceMax", graph("Abs", z), 2, keep=True)
+    share = graph("Div", FARTHEST, graph("Max", far, 1.0))
+    return graph("Mul", z, graph("Min", share, 1.0))
 
 
 def prior_odds(models: Sequence[Any]) -> Array:
