@@ -17,11 +17,13 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics import det_curve
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda.metrics import cllr, equal_error_rate, min_cllr
 
 from . import memory
 from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
@@ -335,6 +337,33 @@ def selection(setup: Setup) -> Iterator[Job]:
     )
 
 
+def metrics(setup: Setup) -> Iterator[Job]:
+    """EER, Cllr and minCllr of 1000000 trials together; yardstick: one DET curve."""
+    n_trials, peer = setup.size(1_000_000), "det_curve"
+    rng = np.random.default_rng(0)
+    for share in (0.5, 0.01):
+        y = (rng.random(n_trials) < share).astype(int)
+        llr = rng.normal(2.0 * (2 * y - 1), 2.0)
+        yield Job(
+            "metrics",
+            {"N": n_trials, "positives": share},
+            (
+                Contestant(peer, "peer", partial(det_curve, y, llr)),
+                Contestant(
+                    "EER + Cllr + minCllr",
+                    "pcsda",
+                    partial(three_metrics, y, llr),
+                    (Bound(peer, at_most=1.5),),
+                ),
+            ),
+        )
+
+
+def three_metrics(y: np.ndarray, llr: np.ndarray) -> tuple[float, float, float]:
+    """What a report says about a verifier at the least."""
+    return equal_error_rate(y, llr)[0], cllr(y, llr), min_cllr(y, llr)
+
+
 JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "linear-fit": linear_fit,
     "linear-predict": linear_predict,
@@ -345,4 +374,5 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "kernel-predict": kernel_predict,
     "bank-fit": bank_fit,
     "selection": selection,
+    "metrics": metrics,
 }

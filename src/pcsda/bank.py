@@ -297,7 +297,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, default=0.0
-            Least log-likelihood ratio of a known label; see `calibration.bayes_threshold`.
+            Least log-likelihood ratio of a known label; see `metrics.bayes_threshold`.
         unknown : object, default=None
             What to return for rows of no known label.
 

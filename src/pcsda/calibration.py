@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.model_selection import StratifiedKFold
 
+from .core.decision import bayes_threshold
+
+__all__ = ["Calibration", "bayes_threshold", "calibrate", "fit_calibration", "fold_scores"]
+
 Array = NDArray[np.float64]
 
 # Weight of the prior on the slope, in samples, and spread of that on the offset.
@@ -178,33 +182,3 @@ def calibrate(
     if positive.all() or not positive.any():
         return Calibration()
     return fit_calibration(scores[seen], positive, None if weights is None else weights[seen])
-
-
-def bayes_threshold(
-    prior: float = 0.5, *, cost_miss: float = 1.0, cost_false_alarm: float = 1.0
-) -> float:
-    """Threshold on a log-likelihood ratio that minimises the expected cost.
-
-    Parameters
-    ----------
-    prior : float
-        Probability of the class of interest, between 0 and 1.
-    cost_miss, cost_false_alarm : float
-        Costs of rejecting a positive and of accepting a negative.
-
-    Returns
-    -------
-    float
-        Accept where the log-likelihood ratio is at least this.
-
-    Examples
-    --------
-    >>> round(bayes_threshold(0.01, cost_false_alarm=10), 2)
-    6.9
-    """
-    if not 0 < prior < 1:
-        raise ValueError(f"prior={prior} must lie between 0 and 1, both excluded")
-    for name, cost in (("cost_miss", cost_miss), ("cost_false_alarm", cost_false_alarm)):
-        if not (cost > 0 and np.isfinite(cost)):
-            raise ValueError(f"{name}={cost} must be a positive number")
-    return float(np.log(cost_false_alarm / cost_miss) - np.log(prior / (1 - prior)))

@@ -1,0 +1,285 @@
+"""Errors of accepting and rejecting: equal error rate, detection cost, rates at a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.decision import bayes_threshold, weighted_costs
+from .trials import FloatArray, Trials, check_trials, sort_trials
+
+
+def equal_error_rate(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    convex_hull: bool = False,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """Error rate at the point where misses and false alarms are equally frequent.
+
+    A sample is accepted when its score is at least the threshold. The miss rate is the share of
+    positives that are rejected, the false-alarm rate the share of negatives that are accepted.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels. All labels but `pos_label` count as negative.
+    y_score : array-like of shape (n_samples,)
+        Scores, higher for the class of interest. Only their order matters; infinite values are
+        allowed.
+    convex_hull : bool, default=False
+        Whether the rate is that of the ROC convex hull (ROCCH-EER), which is never larger: what
+        the best mixture of two thresholds reaches, and the same after any calibration [2]_.
+    pos_label : int, float, bool or str, default=None
+        The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Non-negative sample weights.
+
+    Returns
+    -------
+    eer : float
+        Equal error rate, between 0 and 1.
+    threshold : float
+        The score at which the two error rates differ least, with `convex_hull` among the vertices
+        of the hull.
+
+    See Also
+    --------
+    sklearn.metrics.det_curve : Both error rates at every threshold.
+    roc_convex_hull : The vertices of the hull.
+
+    Notes
+    -----
+    The rates of a finite sample are seldom exactly equal. The value given is where the
+    ROC curve, its points joined by straight lines, meets the line of equal rates [1]_. Equal
+    scores are one point of that curve, so their order in the input has no influence. The cost is
+    one sort.
+
+    References
+    ----------
+    .. [1] N. Brümmer and J. du Preez, "Application-independent evaluation of speaker detection",
+       Computer Speech & Language 20 (2006) 230-275.
+    .. [2] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
+       surviving the new DCF", arXiv:1304.2865 (2013).
+
+    Examples
+    --------
+    >>> from pcsda.metrics import equal_error_rate
+    >>> equal_error_rate([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4])
+    (0.25, 1.0)
+    """
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return equal_rate(trials.pooled() if convex_hull else trials)
+
+
+def equal_rate(trials: Trials) -> tuple[float, float]:
+    """Where the line through the error rates has both equal, and the threshold next to it."""
+    match, non_match = trials.rates
+    # From 1 (all accepted) to -1 (all rejected), never rising.
+    gap = match - non_match
+    low = int(np.searchsorted(-gap, 0.0, side="right")) - 1
+    high = low + 1
+    share = gap[low] / (gap[low] - gap[high])
+    rate = match[low] + share * (match[high] - match[low])
+    nearest = high if -gap[high] < gap[low] else low
+    return float(rate), float(trials.thresholds[nearest])
+
+
+def roc_convex_hull(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Vertices of the ROC convex hull, by pool adjacent violators.
+
+    Parameters
+    ----------
+    y_true, y_score, pos_label, sample_weight
+        As in :func:`equal_error_rate`.
+
+    Returns
+    -------
+    false_match_rate, false_non_match_rate : arrays of shape (n_vertices,)
+        From everything accepted, (1, 0), to everything rejected, (0, 1).
+    thresholds : array of shape (n_vertices,)
+        Scores from which on a sample is accepted; infinity at the end.
+
+    References
+    ----------
+    .. [1] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
+       surviving the new DCF", arXiv:1304.2865 (2013).
+    """
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    hull = trials.pooled()
+    return *hull.rates, hull.thresholds
+
+
+def detection_cost(
+    y_true: ArrayLike,
+    llr: ArrayLike,
+    *,
+    prior: float = 0.5,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    threshold: float | None = None,
+    normalize: bool = True,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Expected cost of the decisions at one threshold (actual DCF).
+
+    .. math::
+
+        C = C_{miss} \, \pi \, P_{miss} + C_{fa} \, (1 - \pi) \, P_{fa}
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels. All labels but `pos_label` count as negative.
+    llr : array-like of shape (n_samples,)
+        Natural log-likelihood ratios in favour of the class of interest; any scores if `threshold`
+        is given. At least the threshold means accepted.
+    prior : float, default=0.5
+        Probability of the class of interest where decisions are taken, between 0 and 1; not its
+        share among the samples.
+    cost_miss, cost_false_alarm : float, default=1
+        Costs of rejecting a positive and of accepting a negative.
+    threshold : float, default=None
+        None means :func:`bayes_threshold` of the prior and costs, the best one for true
+        log-likelihood ratios.
+    normalize : bool, default=True
+        Whether to divide by the cost of the better of accepting and rejecting everything, as NIST
+        does [1]_. A normalised cost above 1 is worse than not looking.
+    pos_label : int, float, bool or str, default=None
+        The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Non-negative sample weights.
+
+    Returns
+    -------
+    float
+        The cost, not negative.
+
+    See Also
+    --------
+    min_detection_cost : The cost at the best threshold.
+
+    References
+    ----------
+    .. [1] National Institute of Standards and Technology, "NIST 2016 Speaker Recognition
+       Evaluation Plan", section 3.1.
+
+    Examples
+    --------
+    >>> from pcsda.metrics import detection_cost
+    >>> detection_cost([0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0])
+    0.5
+    """
+    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
+    positive, scores, weights = check_trials(y_true, llr, "llr", pos_label, sample_weight)
+    if threshold is None:
+        threshold = bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+    elif np.isnan(threshold):
+        raise ValueError("threshold=nan must be a number; scores of at least it are accepted")
+    accepted = scores >= threshold
+    miss, false_alarm = (
+        np.average(wrong[group], weights=None if weights is None else weights[group])
+        for wrong, group in ((~accepted, positive), (accepted, ~positive))
+    )
+    cost = costs[0] * miss + costs[1] * false_alarm
+    return float(cost / min(costs) if normalize else cost)
+
+
+def min_detection_cost(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    prior: float = 0.5,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    normalize: bool = True,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """Expected cost at the best of all thresholds (minimum DCF), and that threshold.
+
+    Parameters
+    ----------
+    y_true, prior, cost_miss, cost_false_alarm, normalize, pos_label, sample_weight
+        As in :func:`detection_cost`.
+    y_score : array-like of shape (n_samples,)
+        Scores, higher for the class of interest. Only their order matters.
+
+    Returns
+    -------
+    cost : float
+        The cost; at most 1 if normalised. What :func:`detection_cost` has beyond it is lost by
+        calibration.
+    threshold : float
+        The lowest of the best thresholds; infinity where it is best to reject everything. It was
+        chosen on these samples: on others, expect to pay more.
+
+    Examples
+    --------
+    >>> from pcsda.metrics import min_detection_cost
+    >>> min_detection_cost([0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0], prior=0.01)
+    (0.0, 2.0)
+    """
+    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    match, non_match = trials.rates
+    cost = costs[0] * non_match + costs[1] * match
+    best = int(cost.argmin())
+    scale = min(costs) if normalize else 1.0
+    return float(cost[best] / scale), float(trials.thresholds[best])
+
+
+def fnmr_at_fmr(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    fmr: float = 0.01,
+    *,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """False non-match rate where the false match rate is at most a limit, and the threshold.
+
+    Parameters
+    ----------
+    y_true, y_score, pos_label, sample_weight
+        As in :func:`equal_error_rate`.
+    fmr : float, default=0.01
+        Largest share of negatives that may be accepted, between 0 and 1. With fewer than 1/fmr
+        negatives none may be: the message of such a figure is in its confidence interval.
+
+    Returns
+    -------
+    fnmr : float
+        Share of positives that are rejected at the threshold.
+    threshold : float
+        The lowest score at which the limit is kept; infinity where only rejecting everything
+        keeps it. It is a score of the sample, no interpolation takes place [1]_.
+
+    References
+    ----------
+    .. [1] ISO/IEC 19795-1:2021, "Biometric performance testing and reporting".
+
+    Examples
+    --------
+    >>> from pcsda.metrics import fnmr_at_fmr
+    >>> fnmr_at_fmr([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4], fmr=0.25)
+    (0.0, 0.0)
+    """
+    if not 0 <= fmr <= 1:
+        raise ValueError(f"fmr={fmr} must lie between 0 and 1; 0.01 is one false match in 100")
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    match, non_match = trials.rates
+    # The last rate is 0, so the limit is kept somewhere.
+    first = int(np.argmax(match <= fmr))
+    return float(non_match[first]), float(trials.thresholds[first])

@@ -1,0 +1,174 @@
+"""Quality of log-likelihood ratios: Cllr, its minimum, and the Bayes error over priors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, rel_entr
+
+from .trials import FloatArray, check_trials, sort_trials
+
+
+def cllr(
+    y_true: ArrayLike,
+    llr: ArrayLike,
+    *,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    r"""Log-likelihood-ratio cost in bits.
+
+    .. math::
+
+        C_{llr} = \frac{1}{2} \operatorname{mean}_{positives} \log_2(1 + e^{-s})
+                + \frac{1}{2} \operatorname{mean}_{negatives} \log_2(1 + e^{s})
+
+    A proper scoring rule for natural log-likelihood ratios `s`: 0 for perfect ones, 1 for a
+    system that always says `s = 0`, more than 1 for one that misleads [1]_.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels. All labels but `pos_label` count as negative.
+    llr : array-like of shape (n_samples,)
+        Natural logarithms of likelihood ratios in favour of the class of interest, without class
+        priors. An infinite value costs nothing when it is right and is infinitely bad when wrong.
+    pos_label : int, float, bool or str, default=None
+        The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Non-negative sample weights.
+
+    Returns
+    -------
+    float
+        The cost in bits, not negative.
+
+    See Also
+    --------
+    min_cllr : What is left of it after the best monotonic calibration.
+    sklearn.metrics.log_loss : The same idea for probabilities, at the priors of the data.
+
+    References
+    ----------
+    .. [1] N. Brümmer and J. du Preez, "Application-independent evaluation of speaker detection",
+       Computer Speech & Language 20 (2006) 230-275.
+
+    Examples
+    --------
+    >>> from pcsda.metrics import cllr
+    >>> cllr([0, 1, 1], [0.0, 0.0, 0.0])
+    1.0
+    """
+    positive, scores, weights = check_trials(y_true, llr, "llr", pos_label, sample_weight)
+    wrong = np.where(positive, -scores, scores)
+    cost = np.log1p(np.exp(-np.abs(wrong))) + np.maximum(wrong, 0.0)
+    means = [
+        np.average(cost[group], weights=None if weights is None else weights[group])
+        for group in (positive, ~positive)
+    ]
+    return float(np.mean(means) / np.log(2.0))
+
+
+def min_cllr(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    *,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Cllr after the best monotonic map of the scores, in bits.
+
+    It measures how well the scores separate the classes, whatever their scale; ``cllr - min_cllr``
+    is what is lost by calibration.
+
+    Parameters
+    ----------
+    y_true, pos_label, sample_weight
+        As in :func:`cllr`.
+    y_score : array-like of shape (n_samples,)
+        Scores, higher for the class of interest. Only their order matters.
+
+    Returns
+    -------
+    float
+        Between 0 for separated and 1 for worthless scores.
+
+    Notes
+    -----
+    The best map is found by pool adjacent violators: in each pool it is the log ratio of the
+    shares of both classes [1]_. Equal scores always share a pool. No smoothing is applied, so that
+    the ratio of a pool of one class is infinite and costs nothing.
+
+    References
+    ----------
+    .. [1] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
+       surviving the new DCF", arXiv:1304.2865 (2013).
+
+    Examples
+    --------
+    >>> from pcsda.metrics import min_cllr
+    >>> min_cllr([0, 0, 1, 1], [-40, -30, -20, -10])
+    0.0
+    """
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    pools = trials.pooled()
+    inside = pools.positives / pools.positives.sum()
+    outside = pools.negatives / pools.negatives.sum()
+    # A pool's ratio r = inside / outside costs ln(1 + 1/r) a positive and ln(1 + r) a negative.
+    both = inside + outside
+    gain = rel_entr(inside, both).sum() + rel_entr(outside, both).sum()
+    return float(max(-0.5 * gain / np.log(2.0), 0.0))
+
+
+def bayes_error_curve(
+    y_true: ArrayLike,
+    llr: ArrayLike,
+    *,
+    prior_log_odds: ArrayLike | None = None,
+    pos_label: Any = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Normalised Bayes error rate over the prior: actual and minimum detection cost.
+
+    With unit costs every prior is one application; other costs only move the prior [1]_.
+
+    Parameters
+    ----------
+    y_true, llr, pos_label, sample_weight
+        As in :func:`cllr`.
+    prior_log_odds : array-like of shape (n_priors,), default=None
+        Natural log odds ``ln(prior / (1 - prior))`` at which to evaluate. None means 141 values
+        from -7 to 7.
+
+    Returns
+    -------
+    prior_log_odds : array of shape (n_priors,)
+    actual, minimum : arrays of shape (n_priors,)
+        Normalised cost at the Bayes threshold, ``-prior_log_odds``, and at the best one.
+
+    References
+    ----------
+    .. [1] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
+       surviving the new DCF", arXiv:1304.2865 (2013).
+    """
+    odds = np.linspace(-7.0, 7.0, 141) if prior_log_odds is None else prior_log_odds
+    odds = np.atleast_1d(np.asarray(odds, dtype=np.float64))
+    if odds.ndim != 1 or not np.isfinite(odds).all():
+        raise ValueError("prior_log_odds must be finite numbers in one dimension")
+    trials = sort_trials(*check_trials(y_true, llr, "llr", pos_label, sample_weight))
+    match, non_match = trials.rates
+    at = np.searchsorted(trials.levels, -odds)
+    actual = _normalized(odds, match[at], non_match[at])
+    # The best threshold of any prior is a vertex of the hull, and those are few.
+    match, non_match = trials.pooled().rates
+    minimum = _normalized(odds[:, None], match, non_match).min(axis=1)
+    return odds, actual, minimum
+
+
+def _normalized(odds: FloatArray, match: FloatArray, non_match: FloatArray) -> FloatArray:
+    """Cost of errors over that of the better of accepting and rejecting everything."""
+    of_miss, of_match = expit(odds), expit(-odds)
+    cost: FloatArray = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
+    return cost

@@ -1,0 +1,127 @@
+"""Metrics as scorers for scikit-learn's searches and for PCSDACV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+
+from .detection import detection_cost
+from .ratios import cllr
+
+# These judge the value of a score, the others its order only.
+_OF_RATIOS: tuple[Callable[..., Any], ...] = (cllr, detection_cost)
+
+
+@dataclass(frozen=True)
+class DetectionScorer:
+    """A metric as ``scorer(estimator, X, y)``, larger is better; see `make_detection_scorer`."""
+
+    metric: Callable[..., Any]
+    sign: int
+    on_ratios: bool
+    pos_label: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Any, sample_weight: Any = None) -> float:
+        """Score ``(estimator, X, y)``; or ``(y, scores)``, which is what PCSDACV asks for."""
+        if len(arguments) == 2:
+            if self.on_ratios:
+                raise ValueError(
+                    f"{_plain(self.metric).__name__} judges log-likelihood ratios, but what is to "
+                    "be scored are log posterior ratios; use scoring='neg_log_loss'"
+                )
+            return self._value(*arguments, sample_weight)
+        estimator, X, y = arguments
+        label = self._positive(estimator)
+        scores = np.asarray(self._scores(estimator, X), dtype=np.float64)
+        return self._value(np.asarray(y) == label, scores, sample_weight)
+
+    def _positive(self, estimator: Any) -> Any:
+        """The class of interest: named here, by the estimator, or the last of its classes."""
+        final = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        for named in (self.pos_label, getattr(final, "pos_label", None)):
+            if named is not None:
+                return named
+        return estimator.classes_[-1]
+
+    def _scores(self, estimator: Any, X: Any) -> NDArray[np.floating]:
+        """Log-likelihood ratios where there are any, else decision values, for the positives."""
+        rows, final = X, estimator
+        if isinstance(estimator, Pipeline):
+            final, rows = estimator[-1], estimator[:-1].transform(X)
+        if hasattr(final, "log_likelihood_ratio"):
+            ratios: NDArray[np.floating] = final.log_likelihood_ratio(rows)
+            own = getattr(final, "pos_label", None)
+            own = final.classes_[-1] if own is None else own
+            return ratios if self._positive(estimator) == own else -ratios
+        if self.on_ratios:
+            raise TypeError(
+                f"{_plain(self.metric).__name__} judges log-likelihood ratios, which "
+                f"{type(final).__name__} does not give; use sklearn's 'neg_log_loss', or a scorer "
+                "of the order of scores such as min_cllr"
+            )
+        odds: NDArray[np.floating] = estimator.decision_function(X)
+        return odds if self._positive(estimator) == estimator.classes_[-1] else -odds
+
+    def _value(self, y: Any, scores: Any, sample_weight: Any) -> float:
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        found = self.metric(y, scores, **self.options, **weights)
+        return self.sign * float(found[0] if isinstance(found, tuple) else found)
+
+
+def make_detection_scorer(
+    metric: Callable[..., Any],
+    *,
+    greater_is_better: bool = False,
+    pos_label: Any = None,
+    **options: Any,
+) -> DetectionScorer:
+    """Make a scorer of a metric, for ``scoring=`` of searches.
+
+    It works in scikit-learn's `GridSearchCV` and `cross_val_score` on any binary classifier with
+    a `decision_function`, and in :class:`pcsda.PCSDACV`. scikit-learn's own `make_scorer` cannot
+    ask an estimator for its log-likelihood ratio, takes the number of a metric alone and does not
+    know the `pos_label` of an estimator.
+
+    Parameters
+    ----------
+    metric : callable
+        ``metric(y_true, y_score)`` of labels in {0, 1}; of a tuple the first entry counts.
+        :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios, and
+        are not for PCSDACV, whose left-out values have the prior in them.
+    greater_is_better : bool, default=False
+        Errors and costs are negated so that larger is better.
+    pos_label : int, float, bool or str, default=None
+        The class of interest. None means that of the estimator, or the last of its classes.
+    **options
+        Passed to the metric, such as ``prior=0.01``.
+
+    Returns
+    -------
+    callable
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.metrics import make_detection_scorer, min_detection_cost
+    >>> data = make_class_specific(500, random_state=0)
+    >>> scorer = make_detection_scorer(min_detection_cost, prior=0.01)
+    >>> scores = cross_val_score(PCSDA(random_state=0), data.data, data.target, scoring=scorer)
+    >>> len(scores)
+    5
+    """
+    on_ratios = _plain(metric) in _OF_RATIOS
+    return DetectionScorer(metric, 1 if greater_is_better else -1, on_ratios, pos_label, options)
+
+
+def _plain(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """The function inside of a :func:`functools.partial`."""
+    return _plain(metric.func) if isinstance(metric, partial) else metric

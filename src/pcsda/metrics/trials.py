@@ -1,0 +1,166 @@
+"""Checked trials, sorted once: how many of each class have which score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.isotonic import isotonic_regression
+from sklearn.utils import check_consistent_length, column_or_1d
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Scores of both classes; equal scores are one level, so their order has no influence.
+
+    Attributes
+    ----------
+    levels : array of shape (n_levels,)
+        Different scores, ascending.
+    positives, negatives : arrays of shape (n_levels,)
+        Number, or total weight, of the samples of each class at every level.
+    """
+
+    levels: FloatArray
+    positives: FloatArray
+    negatives: FloatArray
+
+    @property
+    def rates(self) -> tuple[FloatArray, FloatArray]:
+        """False-match and false-non-match rate, shape (n_levels + 1,).
+
+        Entry i belongs to the threshold ``levels[i]``, the last to rejecting everything.
+        """
+        below = np.append(0.0, np.cumsum(self.positives))
+        above = np.append(np.cumsum(self.negatives[::-1])[::-1], 0.0)
+        return above / above[0], below / below[-1]
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """Thresholds of the `rates`; infinity stands for rejecting everything."""
+        return np.append(self.levels, np.inf)
+
+    def pooled(self) -> Trials:
+        """Join adjacent levels until the share of positives rises from each to the next.
+
+        This is the pool-adjacent-violators algorithm, and the rates of the result are the vertices
+        of the ROC convex hull. A joined level has the lowest of its scores.
+        """
+        total = self.positives + self.negatives
+        share = isotonic_regression(self.positives / total, sample_weight=total)
+        starts = _starts(share)
+        return Trials(
+            self.levels[starts],
+            np.add.reduceat(self.positives, starts),
+            np.add.reduceat(self.negatives, starts),
+        )
+
+
+def sort_trials(positive: BoolArray, scores: FloatArray, weights: FloatArray | None) -> Trials:
+    """Sort checked scores into levels: the one sort of every metric."""
+    order = np.argsort(scores)
+    scores, positive = scores[order], positive[order]
+    starts = _starts(scores)
+    if weights is None:
+        sizes = np.diff(starts, append=len(scores)).astype(np.float64)
+        hits = np.add.reduceat(positive, starts, dtype=np.float64)
+        return Trials(scores[starts], hits, sizes - hits)
+    weights = weights[order]
+    hits = np.add.reduceat(np.where(positive, weights, 0.0), starts)
+    others = np.add.reduceat(np.where(positive, 0.0, weights), starts)
+    return Trials(scores[starts], hits, others)
+
+
+def _starts(values: FloatArray) -> NDArray[np.intp]:
+    """Where runs of equal values begin; infinities equal each other."""
+    changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
+    return np.append(0, changes + 1)
+
+
+def check_trials(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    score_name: str,
+    pos_label: Any,
+    sample_weight: ArrayLike | None,
+) -> tuple[BoolArray, FloatArray, FloatArray | None]:
+    """Return which samples are positive, their scores and weights, without zero weights."""
+    labels = column_or_1d(y_true)
+    scores = check_scores(y_score, score_name)
+    check_consistent_length(labels, scores, sample_weight)
+    positive = is_positive(labels, pos_label)
+    weights = None
+    if sample_weight is not None:
+        weights = _check_weights(sample_weight)
+        # A weight of zero means an absent sample, also when its cost is infinite.
+        kept = weights > 0
+        positive, scores, weights = positive[kept], scores[kept], weights[kept]
+    n_positive = int(np.count_nonzero(positive))
+    for name, count in (("positive", n_positive), ("negative", len(positive) - n_positive)):
+        if count == 0:
+            raise ValueError(
+                f"y_true has 0 {name} samples (of weight above 0), at least 1 is needed; give"
+                " samples of both classes"
+            )
+    return positive, scores, weights
+
+
+def check_scores(y_score: ArrayLike, name: str) -> FloatArray:
+    """Return scores as a float array, refusing NaN; infinities are allowed."""
+    scores: FloatArray = column_or_1d(y_score, dtype=np.float64)
+    n_missing = int(np.count_nonzero(np.isnan(scores)))
+    if n_missing:
+        raise ValueError(
+            f"{name} has {n_missing} NaN among {len(scores)} values; remove or replace them"
+        )
+    return scores
+
+
+def is_positive(labels: NDArray[Any], pos_label: Any) -> BoolArray:
+    """Which labels name the class of interest."""
+    if labels.dtype.kind in "fc" and np.isnan(labels).any():
+        raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")
+    if labels.dtype.kind == "b" and pos_label is None:
+        return labels
+    try:
+        present = np.unique(labels).tolist()
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise ValueError(
+            f"y_true mixes labels of the types {kinds}, which have no order; use labels of one type"
+        ) from error
+    if pos_label is None:
+        if not (set(present) <= {0, 1} or set(present) <= {-1, 1}):
+            raise ValueError(
+                f"pos_label=None needs labels in {{0, 1}} or {{-1, 1}}, y_true has"
+                f" {shorten(present)}; name the class of interest with pos_label"
+            )
+        pos_label = 1
+    elif pos_label not in present:
+        raise ValueError(
+            f"pos_label={pos_label!r} must be one of the labels in y_true, {shorten(present)};"
+            " name one of them"
+        )
+    return np.asarray(labels == pos_label)
+
+
+def shorten(labels: list[Any], limit: int = 10) -> str:
+    """Labels as text; of many, the first."""
+    shown = ", ".join(repr(label) for label in labels[:limit])
+    return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
+
+
+def _check_weights(sample_weight: ArrayLike) -> FloatArray:
+    weights: FloatArray = column_or_1d(sample_weight, dtype=np.float64)
+    bad = weights[~(np.isfinite(weights) & (weights >= 0))]
+    if len(bad):
+        raise ValueError(
+            f"sample_weight has {len(bad)} values that are negative or not finite, such as"
+            f" {bad[0]}; all must be at least 0"
+        )
+    return weights
