@@ -10,11 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
+from sklearn.datasets import make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 from pcsda.core import dual, shared
 from pcsda.kernels import training_matrix
 from pcsda.sources import SOURCES
@@ -801,3 +802,50 @@ def test_fitting_again_forgets_the_first_data():
 )
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PCSDA(2, random_state=0),
+        PCSDA(2, negatives="marginal", random_state=0),
+        KernelPCSDA(n_subclasses=2, gamma="all", random_state=0),
+        CSDA(2, random_state=0),
+        PCSDACV(
+            make_pipeline(NystroemMap(20, random_state=0), PCSDA(random_state=0)),
+            n_subclasses=[2],
+            n_components=[1],
+            regularization=[0.1],
+        ),
+    ],
+    ids=["linear", "marginal", "kernel", "separate", "pipeline"],
+)
+def test_trials_of_several_samples_are_those_of_the_models(estimator):
+    X, y = make_blobs(90, 4, centers=3, cluster_std=4.0, random_state=0)
+    bank = VerifierBank(estimator).fit(X, y)
+    trials = np.array([f"t{i}" for i in np.random.default_rng(0).permutation(90) // 4])
+    found = bank.log_likelihood_ratio(X, trials)
+    expected = [bank.models_[label].log_likelihood_ratio(X, trials) for label in (0, 1, 2)]
+    assert_allclose(found, np.transpose(expected), rtol=1e-8, atol=1e-8)
+    best = found.argmax(axis=1)
+    known = found.max(axis=1) >= 1.0
+    assert_array_equal(
+        bank.identify(X, 1.0, -1, trials=trials), np.where(known, bank.classes_[best], -1)
+    )
+    names, sets = np.unique(trials, return_inverse=True)
+    claims = np.arange(len(names)) % 3
+    ratios = bank.verify(X, claims[sets], trials=trials)
+    assert_allclose(ratios, found[np.arange(len(names)), claims], rtol=1e-8, atol=1e-8)
+
+
+def test_trials_are_checked():
+    X, y = make_blobs(30, 4, centers=2, random_state=0)
+    bank = VerifierBank(PCSDA(1, random_state=0)).fit(X, y)
+    with pytest.raises(ValueError, match=r"^trials has shape \(3,\) but must have one entry for e"):
+        bank.log_likelihood_ratio(X, [1, 2, 3])
+    with pytest.raises(ValueError, match=r"^trials mixes names of the types \['int', 'str'\]"):
+        bank.identify(X, trials=np.array([1, "a"] * 15, dtype=object))
+    trials = np.arange(30) // 2
+    claims = np.where(np.arange(30) == 7, 1, 0)
+    with pytest.raises(ValueError, match=r"^trial 3 claims both 0 and 1; a trial has one cla"):
+        bank.verify(X, claims, trials=trials)

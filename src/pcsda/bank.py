@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
+from .core.explanation import Explanation
 from .core.linalg import Array, SingularMatrixError
 from .core.scatter import group_means
 from .estimators import PCSDA
@@ -25,7 +26,7 @@ from .model_selection import PCSDACV
 from .partition import kernel_kmeans, make_groups, run_kmeans, settle_count
 from .progress import progress
 from .sources import SOURCES
-from .verifier import narrowed
+from .verifier import narrowed, sets_of
 
 
 class VerifierBank(ClassifierMixin, BaseEstimator):
@@ -230,12 +231,12 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         groups[rows] = np.unique(found, return_inverse=True)[1] + 1
         return groups
 
-    def _scores(self, X: Any) -> tuple[Array, Any]:
+    def _scores(self, X: Any, trials: ArrayLike | None = None) -> tuple[Array, Any]:
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         if self._sharing is None:
-            columns = [model.log_likelihood_ratio(X) for model in self.models_.values()]
+            columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
             return np.column_stack(columns).astype(np.float64), X.dtype
         models_: list[Any] = [
             getattr(model, "best_estimator_", model) for model in self.models_.values()
@@ -246,15 +247,32 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
             raise ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
         edges = np.cumsum([0] + [model.n_components_ for model in models_])
+        sets = () if trials is None else sets_of(trials, len(X))
         columns = [
-            model.calibration_(model._log_ratio(z[:, start:stop]))
+            model.calibration_(
+                model._log_ratio_of_sets(z[:, start:stop], *sets)
+                if sets
+                else model._log_ratio(z[:, start:stop])
+            )
             for model, start, stop in zip(models_, edges[:-1], edges[1:], strict=True)
         ]
         return np.column_stack(columns), X.dtype
 
-    def log_likelihood_ratio(self, X: Any) -> NDArray[np.floating]:
-        """Log-likelihood ratio of every row for every label, shape (n_samples, n_classes)."""
-        return narrowed(*self._scores(X))
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> NDArray[np.floating]:
+        """Log-likelihood ratio of every row, or trial, for every label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        trials : array-like of shape (n_samples,), default=None
+            Trial of each row; the result then has a row for each of ``np.unique(trials)``. See
+            :meth:`PCSDA.log_likelihood_ratio`.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes) or (n_trials, n_classes)
+        """
+        return narrowed(*self._scores(X, trials))
 
     def _odds(self, X: Any) -> tuple[Array, Any]:
         scores, dtype = self._scores(X)
@@ -290,7 +308,14 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         odds, _ = self._odds(X)
         return self.classes_[odds.argmax(axis=1)]
 
-    def identify(self, X: Any, threshold: float = 0.0, unknown: Any = None) -> NDArray[Any]:
+    def identify(
+        self,
+        X: Any,
+        threshold: float = 0.0,
+        unknown: Any = None,
+        *,
+        trials: ArrayLike | None = None,
+    ) -> NDArray[Any]:
         """Label with the largest log-likelihood ratio, or `unknown` where none reaches `threshold`.
 
         Parameters
@@ -300,13 +325,15 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             Least log-likelihood ratio of a known label; see `metrics.bayes_threshold`.
         unknown : object, default=None
             What to return for rows of no known label.
+        trials : array-like of shape (n_samples,), default=None
+            Trial of each row; the result then has one label for each of ``np.unique(trials)``.
 
         Returns
         -------
-        array of shape (n_samples,)
+        array of shape (n_samples,) or (n_trials,)
             Of the type of the labels if `unknown` fits that, else of objects.
         """
-        scores, _ = self._scores(X)
+        scores, _ = self._scores(X, trials)
         best = scores.argmax(axis=1)
         known = scores[np.arange(len(best)), best] >= threshold
         found = self.classes_[best]
@@ -316,13 +343,18 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         found[~known] = unknown
         return found
 
-    def verify(self, X: Any, claimed: ArrayLike) -> NDArray[np.floating]:
-        """Log-likelihood ratio of each row for the label it claims.
+    def verify(
+        self, X: Any, claimed: ArrayLike, *, trials: ArrayLike | None = None
+    ) -> NDArray[np.floating]:
+        """Log-likelihood ratio of each row, or trial, for the label it claims.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         claimed : label or array-like of shape (n_samples,)
+        trials : array-like of shape (n_samples,), default=None
+            Trial of each row, all of whose rows claim one label; the result then has one value for
+            each of ``np.unique(trials)``.
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -333,11 +365,29 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 f"{len(X)} rows of X"
             )
         names = np.broadcast_to(claims, (len(X),)).tolist()
-        result = np.empty(len(X), dtype=X.dtype)
+        sets, n_sets = (np.arange(len(X)), len(X)) if trials is None else sets_of(trials, len(X))
+        claim_of: dict[int, Any] = {}
+        for number, name in zip(sets.tolist(), names, strict=True):
+            if claim_of.setdefault(number, name) != name:
+                raise ValueError(
+                    f"trial {np.unique(np.asarray(trials)).tolist()[number]!r} claims both "
+                    f"{claim_of[number]!r} and {name!r}; a trial has one claim"
+                )
+        result = np.empty(n_sets, dtype=X.dtype)
         for label in dict.fromkeys(names):
-            rows = [row for row, name in enumerate(names) if name == label]
-            result[rows] = self._model(label).log_likelihood_ratio(X[rows])
+            rows = np.array([row for row, name in enumerate(names) if name == label])
+            # Numbers of trials keep their order, so the values come back in the order of these.
+            found = None if trials is None else sets[rows]
+            ratios = self._model(label).log_likelihood_ratio(X[rows], found)
+            result[np.unique(sets[rows])] = ratios
         return result
+
+    def explain(self, X: Any, label: Any) -> Explanation:
+        """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        explanation: Explanation = self._model(label).explain(X)
+        return explanation
 
     def rank(self, X: Any, label: Any, by: str = "distance") -> NDArray[np.intp]:
         """Order rows by how well they fit `label`, best first; `by` as in :meth:`PCSDA.rank`."""

@@ -49,6 +49,11 @@ from .verifier import Verifier
 Array = NDArray[np.float64]
 
 
+# Kernels that fall to zero with distance, and values that count as zero beside one.
+VANISHING = ("rbf", "laplacian", "chi2")
+UNSEEN = 1e-6
+
+
 @dataclass(frozen=True)
 class KernelModel:
     """A fitted model on kernel values with its training rows."""
@@ -196,6 +201,18 @@ class _KernelBased(Verifier):
             support = self.support_
             return lambda rows: rows[..., support], self.dual_coef_, self.origin_
         return self.kernel_.against(self.X_fit_), self.dual_coef_, self.origin_
+
+    def _unseen(self, z: Array) -> NDArray[np.bool_]:
+        """Which rows the kernel finds like no training row: all its values are about zero.
+
+        Far away, kernels of a distance vanish, and all rows there have the same coordinates; these
+        may look usual.
+        """
+        if self.kernel_.metric not in VANISHING:
+            return super()._unseen(z)
+        most = UNSEEN * np.abs(self.dual_coef_).sum(axis=0)
+        blank: NDArray[np.bool_] = np.all(np.abs(z + self.origin_) <= most, axis=1)
+        return blank
 
     def _against(self, X: Any, coefficients: Array, origin: Array) -> NDArray[np.floating]:
         """Multiply kernel values of the rows with coefficients, in blocks of bounded memory."""

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
+from .core.explanation import Explanation
 from .core.linalg import Array
 from .estimators import PCSDA
 from .kernel_estimators import KernelPCSDA
@@ -428,6 +429,12 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         """Order rows by how well they fit the class of interest; see :meth:`PCSDA.rank`."""
         model, X = self._proper(X)
         return model.rank(X, by=by)
+
+    def explain(self, X: Any) -> Explanation:
+        """Say why rows have their log-likelihood ratio; see :meth:`PCSDA.explain`."""
+        model, X = self._proper(X)
+        explanation: Explanation = model.explain(X)
+        return explanation
 
     def _proper(self, X: Any) -> tuple[Any, Any]:
         """The fitted estimator at the end of a pipeline, and rows as they reach it."""

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import validation
 from .calibration import Calibration, fit_calibration
 from .core.density import Density
+from .core.explanation import Explanation, explain
 from .core.linalg import block_rows
 
 # Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
@@ -149,15 +150,14 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         z = self._project(X)
         if trials is None:
             return narrowed(self.calibration_(self._log_ratio(z)), z.dtype)
-        ids = np.asarray(trials)
-        if ids.shape != (len(z),):
-            raise ValueError(
-                f"trials has shape {ids.shape} but must have one entry for each of the {len(z)} "
-                "rows of X"
-            )
-        names, sets = np.unique(ids, return_inverse=True)
-        of_sets = self.density_.log_ratio_of_sets(_bounded(z), sets, len(names))
-        return narrowed(self.calibration_(of_sets), z.dtype)
+        return narrowed(
+            self.calibration_(self._log_ratio_of_sets(z, *sets_of(trials, len(z)))), z.dtype
+        )
+
+    def _log_ratio_of_sets(
+        self, z: NDArray[np.floating], sets: NDArray[np.intp], n_sets: int
+    ) -> NDArray[np.float64]:
+        return self.density_.log_ratio_of_sets(_bounded(z), sets, n_sets)
 
     def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
         ratio = np.empty(len(z))
@@ -252,6 +252,50 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
 
         return score
 
+    def explain(self, X: Any) -> Explanation:
+        """Say why rows have their log-likelihood ratio.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        Explanation
+            With arrays `score`, `contributions` of the axes (they and `offset` sum up to the
+            score), `positive_distance`, the nearest `subclass` with `subclass_size` and
+            `subclass_distance`, `typicality` and `outside`; printed, a sentence for each row.
+
+        Notes
+        -----
+        All is judged in the subspace: what is unusual in a direction that no axis has does not
+        show, in the score as little as here.
+
+        Examples
+        --------
+        >>> from pcsda import PCSDA
+        >>> from pcsda.datasets import make_class_specific
+        >>> data = make_class_specific(500, random_state=0)
+        >>> model = PCSDA(n_subclasses=6, random_state=0).fit(data.data, data.target)
+        >>> why = model.explain(data.data[:3])
+        >>> why.contributions.shape, why.outside.tolist()
+        ((3, 6), [False, False, False])
+        """
+        z = _bounded(self._project(X))
+        calibration = self.calibration_
+        return explain(
+            z,
+            self.density_,
+            slope=calibration.slope,
+            offset=calibration.offset,
+            sizes=np.asarray(self.subclass_counts_, dtype=np.float64),
+            unseen=self._unseen(z),
+        )
+
+    def _unseen(self, z: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Rows whose coordinates say nothing; a linear projection has none."""
+        return np.zeros(len(z), dtype=bool)
+
     def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the calibration anew on rows that took no part in fitting.
 
@@ -274,6 +318,24 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         weights = validation.check_weights(sample_weight, positive)
         self.calibration_ = fit_calibration(scores, positive, weights)
         return self
+
+
+def sets_of(trials: ArrayLike, n_rows: int) -> tuple[NDArray[np.intp], int]:
+    """Number of each row's trial in the order of ``np.unique(trials)``, and how many there are."""
+    ids = np.asarray(trials)
+    if ids.shape != (n_rows,):
+        raise ValueError(
+            f"trials has shape {ids.shape} but must have one entry for each of the {n_rows} rows "
+            "of X"
+        )
+    try:
+        names, sets = np.unique(ids, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(name).__name__ for name in ids.tolist()})
+        raise ValueError(
+            f"trials mixes names of the types {kinds}, which have no order; use names of one type"
+        ) from error
+    return sets, len(names)
 
 
 def narrowed(values: NDArray[np.float64], dtype: Any) -> NDArray[np.floating]:

@@ -64,6 +64,8 @@ class Density:
         negative is a subclass of its own, so that samples of a trial are independent.
     positive_strength, negative_strength : float
         Number of samples behind each covariance, prior strength included.
+    subclasses : array of shape (K, d)
+        The subclass means, also where the density of the negatives has no use for them.
     """
 
     positive: Array
@@ -73,6 +75,7 @@ class Density:
     within: Array | None
     positive_strength: float
     negative_strength: float
+    subclasses: Array
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies and files keep what was fitted, not what was made of it on the way.
@@ -135,8 +138,12 @@ class Density:
         positive, negative = self.white
         inside = _sum_by(log_density(z @ positive.T, positive), sets, n_sets)
         if self.is_mixture or self.within is None:
-            offsets = (z @ negative.T)[:, None, :] - (self.centres @ negative.T)[None, :, :]
-            of_centres = _sum_by(log_density(offsets, negative), sets, n_sets)
+            rows, centres = z @ negative.T, self.centres @ negative.T
+            of_centres = np.zeros((n_sets, len(centres)))
+            step = max(1, linalg.BLOCK_BYTES // (8 * centres.size))
+            for start in range(0, len(z), step):
+                offsets = rows[start : start + step, None, :] - centres
+                np.add.at(of_centres, sets[start : start + step], log_density(offsets, negative))
             return inside - log_sum_exp(of_centres + self.log_weights)
         outside = marginal_log_likelihood(z, sets, n_sets, self.negative - self.within, self.within)
         # One sample alone is scored by the density itself, whatever was clipped from it.
@@ -168,12 +175,19 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
     within = None
     if within_strength > 0 and (np.any(scatter.within) or shrinkage > 0):
         within = (scatter.within + shrinkage * target) / within_strength
+    centres = scatter.means[1:] - scatter.means[0]
     if negatives == "mixture":
         within = _shrunk(scatter.within, target, shrinkage, within_strength, "negative")
         weights = scatter.counts[1:] / scatter.n_negative
-        centres = scatter.means[1:] - scatter.means[0]
         return Density(
-            positive, within, centres, np.log(weights), within, positive_strength, within_strength
+            positive,
+            within,
+            centres,
+            np.log(weights),
+            within,
+            positive_strength,
+            within_strength,
+            centres,
         )
     marginal = scatter.phi_o
     _require_regular(marginal, "negative")
@@ -185,6 +199,7 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
         within,
         positive_strength,
         scatter.n_negative,
+        centres,
     )
 
 

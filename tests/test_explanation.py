@@ -1,0 +1,197 @@
+"""Explanations: parts that sum up, distances by their definition, typicality that means a share."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.spatial.distance import mahalanobis
+from scipy.special import logsumexp
+from scipy.stats import kstest, multivariate_normal
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+
+from pcsda import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda.core import explanation
+from pcsda.datasets import make_class_specific
+
+MODELS = [
+    PCSDA(4, random_state=0),
+    PCSDA.published(4, random_state=0),
+    PCSDA(4, pos_label=0, calibrate=False, random_state=0),
+    CSDA(3, random_state=0),
+    KernelPCSDA(n_subclasses=4, random_state=0),
+    KernelPCSDA.published(n_subclasses=4, random_state=0),
+    KernelCSDA(n_components=3, random_state=0),
+]
+NAMES = ["pcsda", "published", "first", "csda", "kernel", "kernel-published", "kernel-csda"]
+EVERY = pytest.mark.parametrize("model", MODELS, ids=NAMES)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_class_specific(300, n_features=5, n_informative=5, n_subclasses=4, random_state=0)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_axes_and_the_offset_sum_up_to_the_score(data, model, dtype):
+    X = data.data.astype(dtype)
+    model.fit(X, data.target)
+    why = model.explain(X)
+    assert why.contributions.shape == (300, model.n_components_)
+    assert_allclose(why.contributions.sum(axis=1) + why.offset, why.score)
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype == np.float64 else {"rtol": 1e-4}
+    assert_allclose(why.score, model.log_likelihood_ratio(X), **tolerance)
+    assert why.offset == model.calibration_.offset
+
+
+@EVERY
+def test_an_axis_adds_to_what_the_axes_before_it_said(data, model):
+    model.fit(data.data, data.target)
+    z, density = model.transform(data.data), model.density_
+    why = model.explain(data.data)
+    for d in range(1, model.n_components_ + 1):
+        lead = np.s_[:d, :d]
+        inside = multivariate_normal(np.zeros(d), density.positive[lead]).logpdf(z[:, :d])
+        outside = logsumexp(
+            [
+                weight + multivariate_normal(centre[:d], density.negative[lead]).logpdf(z[:, :d])
+                for weight, centre in zip(density.log_weights, density.centres, strict=True)
+            ],
+            axis=0,
+        )
+        expected = model.calibration_.slope * (inside - outside)
+        assert_allclose(why.contributions[:, :d].sum(axis=1), expected, rtol=1e-7, atol=1e-7)
+
+
+@EVERY
+def test_the_nearest_subclass_is_found_by_definition(data, model):
+    model.fit(data.data, data.target)
+    why, z, density = model.explain(data.data), model.transform(data.data), model.density_
+    inverse = np.linalg.inv(density.negative if density.within is None else density.within)
+    for row in range(0, 300, 23):
+        distances = [mahalanobis(z[row], centre, inverse) for centre in density.subclasses]
+        assert why.subclass[row] == 1 + np.argmin(distances)
+        assert_allclose(why.subclass_distance[row], min(distances))
+        size = np.sum(model.groups_ == why.subclass[row])
+        assert why.subclass_size[row] == model.subclass_counts_[why.subclass[row] - 1] == size
+        middle = np.zeros(len(z[row]))
+        own = mahalanobis(z[row], middle, np.linalg.inv(density.positive))
+        assert_allclose(why.positive_distance[row], own)
+
+
+@pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+def test_subclass_means_are_at_distance_zero_of_themselves(data, negatives):
+    model = PCSDA(4, negatives=negatives, random_state=0).fit(data.data, data.target)
+    why = model.explain(model.subclass_means_)
+    assert_array_equal(why.subclass, [1, 2, 3, 4])
+    assert_allclose(why.subclass_distance, 0, atol=1e-9)
+    assert_array_equal(why.subclass_size, model.subclass_counts_)
+
+
+@pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+def test_kernel_subclasses_are_the_means_of_their_rows(data, negatives):
+    model = KernelPCSDA(n_subclasses=4, negatives=negatives, random_state=0)
+    z = model.fit(data.data, data.target).transform(data.data)
+    means = [z[model.groups_ == group].mean(axis=0) for group in (1, 2, 3, 4)]
+    assert_allclose(model.density_.subclasses, means, atol=1e-9)
+
+
+def test_typicality_is_the_share_of_samples_farther_out():
+    rng = np.random.default_rng(0)
+    # Positives about zero, the rest so far away that it never explains one of them.
+    train = np.vstack([rng.standard_normal((60, 4)), 40 + rng.standard_normal((60, 4))])
+    model = PCSDA(1, shrinkage=0, regularization=1e-6, random_state=0)
+    model.fit(train, np.repeat([1, 0], 60))
+    why = model.explain(rng.standard_normal((4000, 4)))
+    assert kstest(why.typicality, "uniform").statistic < 0.12
+    assert_allclose(model.explain(model.positive_mean_[None]).typicality, 1)
+    assert why.outside.mean() < 0.005
+    assert_array_equal(why.outside, why.typicality < 0.001)
+
+
+@EVERY
+def test_far_away_is_outside_and_training_rows_are_not(data, model):
+    model.fit(data.data, data.target)
+    assert model.explain(data.data).outside.mean() < 0.03
+    far = data.data[:20] + 1e4 * np.sign(data.data[:20])
+    assert model.explain(far).outside.all()
+    assert (model.explain(far).typicality < 0.001).all()
+
+
+def test_a_kernel_that_sees_nothing_says_so():
+    data = make_class_specific(200, n_features=3, n_informative=3, random_state=1)
+    model = KernelPCSDA(n_subclasses=2, gamma=0.5, random_state=0).fit(data.data, data.target)
+    nowhere = np.full((1, 3), 1e3)
+    assert_allclose(model.transform(nowhere)[0], -model.origin_)
+    why = model.explain(nowhere)
+    assert why.outside[0]
+    assert why.typicality[0] == 0
+    # A linear kernel has no such place.
+    linear = KernelPCSDA("linear", n_subclasses=2, random_state=0).fit(data.data, data.target)
+    assert not linear._unseen(-linear.origin_[None])[0]
+
+
+def test_precomputed_kernels_sparse_rows_and_frames(data):
+    matrix = rbf_kernel(data.data, gamma=0.1)
+    given = KernelPCSDA("precomputed", n_subclasses=2, random_state=0).fit(matrix, data.target)
+    assert_allclose(given.explain(matrix[:5]).score, given.log_likelihood_ratio(matrix[:5]))
+    rows = sparse.csr_array(data.data)
+    model = PCSDA(4, random_state=0).fit(rows, data.target)
+    assert_allclose(model.explain(rows).score, model.log_likelihood_ratio(rows))
+    frame = pd.DataFrame(data.data, columns=list("abcde"))
+    model = PCSDA(4, random_state=0).fit(frame, data.target)
+    assert_allclose(model.explain(frame).score, model.log_likelihood_ratio(frame))
+
+
+def test_searches_and_banks_explain_with_their_models(data):
+    grids = {"n_subclasses": [2], "n_components": [2], "regularization": [0.01]}
+    pipeline = make_pipeline(NystroemMap(30, random_state=0), PCSDA(random_state=0))
+    search = PCSDACV(pipeline, **grids).fit(data.data, data.target)
+    assert_allclose(search.explain(data.data).score, search.log_likelihood_ratio(data.data))
+    bank = VerifierBank(PCSDA(2, random_state=0)).fit(data.data, data.subclass_labels)
+    why = bank.explain(data.data[:7], 2)
+    assert_allclose(why.score, bank.verify(data.data[:7], 2))
+    with pytest.raises(ValueError, match=r"^label 9 is not in the bank"):
+        bank.explain(data.data, 9)
+
+
+def test_explanations_can_be_cut_and_read(data):
+    model = PCSDA(4, random_state=0).fit(data.data, data.target)
+    why = model.explain(np.vstack([data.data[:3], data.data[:1] + 1e5]))
+    assert len(why) == 4
+    assert len(why[1]) == 1
+    assert_array_equal(why[1:3].contributions, why.contributions[1:3])
+    assert_array_equal(why[why.outside].score, why.score[3:])
+    lines = str(why).splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith(f"log-likelihood ratio {why.score[0]:.3g}: axis ")
+    assert f"subclass {why.subclass[0]} (n = {why.subclass_size[0]:g})" in lines[0]
+    assert lines[3].endswith(", outside everything seen")
+    assert "outside" not in lines[0]
+    two = PCSDA(2, random_state=0).fit(data.data, data.target).explain(data.data[:1])
+    assert "more" in lines[0]
+    assert "more" not in str(two)
+
+
+def test_rows_are_explained_in_blocks(data, monkeypatch):
+    model = PCSDA(4, random_state=0).fit(data.data, data.target)
+    whole = model.explain(data.data)
+    monkeypatch.setattr(explanation, "BLOCK_BYTES", 1000)
+    for name in ("contributions", "subclass", "subclass_distance", "typicality"):
+        assert_allclose(getattr(model.explain(data.data), name), getattr(whole, name))
+
+
+def test_bad_input_is_refused(data):
+    with pytest.raises(NotFittedError):
+        PCSDA().explain(data.data)
+    model = PCSDA(2, random_state=0).fit(data.data, data.target)
+    with pytest.raises(ValueError, match=r"X has 4 features, but PCSDA is expecting 5 features"):
+        model.explain(data.data[:, 1:])
+    with pytest.raises(ValueError, match=r"Input X contains NaN"):
+        model.explain(np.full((1, 5), np.nan))
+    before = data.data.copy()
+    model.explain(data.data)
+    assert_array_equal(data.data, before)
