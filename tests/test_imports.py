@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = {"partition", "kernels", "calibration", "metrics", "datasets"}
+TOOLS = {"partition", "kernels", "calibration", "metrics", "normalization", "datasets"}
 ON_TOP = {
     *("bank", "model_selection", "plots", "blocks", "distributed", "persistence", "onnx_export"),
     "report",
@@ -31,7 +31,7 @@ ROWS = [
 ]
 ROW = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 CORE_MAY_USE = {"numpy", "scipy", "threadpoolctl", *sys.stdlib_module_names}
-PUBLIC = {"datasets", "distributed", "metrics", "plots", "__init__"}
+PUBLIC = {"datasets", "distributed", "metrics", "normalization", "plots", "__init__"}
 
 
 def imported(source, package):

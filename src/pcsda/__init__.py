@@ -1,6 +1,6 @@
 """Tell one class from the rest of the world: class-specific discriminant analysis."""
 
-from . import datasets, metrics, plots
+from . import datasets, metrics, normalization, plots
 from .bank import VerifierBank
 from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
@@ -24,6 +24,7 @@ __all__ = [
     "export_onnx",
     "load",
     "metrics",
+    "normalization",
     "plots",
     "register_onnx",
     "save",

@@ -1,0 +1,454 @@
+"""Cohort normalisation of a bank's scores, so that one threshold serves all labels and samples.
+
+Every model has a level and a spread of its own for strangers, and so has every sample. Z-norm
+measures those of a model on a cohort of rows, T-norm those of a sample on a cohort of models;
+S-norm is the mean of both, and adaptive S-norm looks at the part of each cohort that comes nearest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import validation
+
+__all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
+
+Array = NDArray[np.float64]
+# Scores of one sample agree to this share of their size, however the rows were batched.
+SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
+# Below this share of the largest score a spread is rounding.
+FLAT = 1e-12
+
+
+class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """What the four share: a cohort of rows at fit, and a refusal to score its rows."""
+
+    n_features_in_: int
+    # Which statistics are taken: of cohort rows for each model, of cohort models for each row.
+    _of_models = True
+    _of_rows = True
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        labels: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Take the statistics of a cohort.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_cohort, n_labels)
+            Scores of the cohort's rows, ``bank.log_likelihood_ratio(X_cohort)``. These rows must
+            have no part in what is scored later, and should have had none in fitting the bank.
+        y : array-like of shape (n_cohort,), default=None
+            Labels of the cohort's rows, known to the bank or not. A model's own rows are no
+            strangers to it and are left out of its statistics. None means that all rows are
+            strangers to all models.
+        labels : array-like of shape (n_labels,), default=None
+            Labels of the columns, ``bank.classes_``. None means 0, 1, ...
+        ids : array-like of shape (n_cohort,), default=None
+            Names of the rows, or of the persons they show, by which :meth:`transform` knows them
+            again. None means by their scores.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        given = validate_data(self, X, dtype=[np.float64, np.float32])
+        scores: Array = given.astype(np.float64, copy=False)
+        self.labels_ = _labels(labels, scores.shape[1])
+        self.cohort_ = self._cohort_columns()
+        stranger = np.ones(scores.shape, dtype=bool)
+        if y is not None:
+            own = column_or_1d(y)
+            _check_rows("y", own, len(scores))
+            stranger = own[:, None] != self.labels_
+        if self._of_models:
+            self.mean_, self.scale_ = self._model_statistics(scores, stranger)
+        self._keep_rows(scores, ids, SAME[given.dtype])
+        return self
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that mean nothing; most have none."""
+
+    def _cohort_columns(self) -> NDArray[np.intp]:
+        """Columns of the cohort's models."""
+        return np.arange(len(self.labels_))
+
+    @property
+    def _most(self) -> int | None:
+        """How many of a cohort count, from the highest score on; None for all."""
+        return None
+
+    def _model_statistics(self, scores: Array, stranger: NDArray[np.bool_]) -> tuple[Array, Array]:
+        means, scales = np.empty(scores.shape[1]), np.empty(scores.shape[1])
+        for column, name in enumerate(self.labels_.tolist()):
+            found = scores[stranger[:, column], column]
+            if len(found) < 2:
+                raise ValueError(
+                    f"the cohort has {len(found)} rows that are strangers to label {name!r}, at "
+                    "least 2 are needed; give a larger cohort"
+                )
+            if self._most is not None and self._most < len(found):
+                found = np.partition(found, len(found) - self._most)[-self._most :]
+            with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
+                means[column], scales[column] = found.mean(), found.std()
+            if not FLAT * np.abs(found).max() < scales[column] < np.inf:
+                raise ValueError(
+                    f"the cohort's scores for label {name!r} have a spread of {scales[column]:g} "
+                    f"about {means[column]:g}, of which no scale can be made; give a larger or more"
+                    " varied cohort"
+                )
+        return means, scales
+
+    def _row_statistics(self, scores: Array) -> tuple[Array, Array]:
+        """Mean and spread of each row's scores over the cohort's models but the column's own."""
+        cohort = scores[:, self.cohort_]
+        order = np.argsort(-cohort, axis=1, kind="stable")
+        place = np.argsort(order, axis=1)
+        size = cohort.shape[1]
+        most = size if self._most is None else min(self._most, size)
+        ranked = np.take_along_axis(cohort, order, axis=1)[:, : most + 1]
+        with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
+            means, spread = _without_each(ranked)
+            top = ranked[:, :most]
+            usual = top.mean(axis=1), top.std(axis=1)
+        result = []
+        for value, left_out in zip(usual, (means, spread), strict=True):
+            # Models outside of the highest see these; one of them sees the next in its own place.
+            seen = np.repeat(value[:, None], scores.shape[1], axis=1)
+            nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
+            seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
+            result.append(seen)
+        limit = FLAT * np.abs(ranked).max(axis=1, keepdims=True)
+        bad = ~((limit < result[1]) & (result[1] < np.inf))
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise ValueError(
+                f"the scores of row {row} for the cohort's models have a spread of "
+                f"{result[1][row, column]:g}, of which no scale can be made; leave the row out or "
+                "give a cohort with more models"
+            )
+        return result[0], result[1]
+
+    def transform(
+        self, X: ArrayLike, *, ids: ArrayLike | None = None, y: ArrayLike | None = None
+    ) -> NDArray[np.floating]:
+        """Normalise scores of rows that are not in the cohort.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_labels)
+            Scores, ``bank.log_likelihood_ratio(X_test)``, for the labels of the fit.
+        ids : array-like of shape (n_samples,), default=None
+            Names of the rows or persons; needed if `fit` had them. A name that the cohort has is
+            refused. Without names, rows with the scores of a cohort row are.
+        y : array-like of shape (n_samples,), default=None
+            True labels, if known: rows of a label whose model is in a chosen cohort are refused.
+
+        Returns
+        -------
+        array of shape (n_samples, n_labels)
+            In standard deviations above the cohort. No log-likelihood ratios any more: a threshold
+            or a calibration has to be found anew, on rows of neither side.
+        """
+        check_is_fitted(self)
+        given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        scores = given.astype(np.float64, copy=False)
+        self._refuse_cohort(scores, ids, SAME[given.dtype])
+        self._refuse_labels(y, len(scores))
+        parts = []
+        with np.errstate(over="ignore"):  # which the result shows
+            if self._of_rows:
+                means, spread = self._row_statistics(scores)
+                parts.append((scores - means) / spread)
+            if self._of_models:
+                parts.append((scores - self.mean_) / self.scale_)
+            result: NDArray[np.floating] = np.mean(parts, axis=0).astype(given.dtype, copy=False)
+        if not np.isfinite(result).all():
+            row = int(np.flatnonzero(~np.isfinite(result).all(axis=1))[0])
+            raise ValueError(f"the scores of row {row} are too large to normalise; leave it out")
+        return result
+
+    def _keep_rows(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
+        """Keep what tells a row of the cohort later: its name, or all its scores."""
+        self.ids_: frozenset[Any] | None = None
+        self._rows, self._precision = scores[:0], precision
+        if ids is not None:
+            names = column_or_1d(ids)
+            _check_rows("ids", names, len(scores))
+            self.ids_ = frozenset(names.tolist())
+        elif scores.shape[1] > 1:
+            self._rows = scores[np.argsort(_keys(scores), kind="stable")]
+        else:
+            raise ValueError(
+                "rows cannot be told apart by 1 column of scores; give ids of the rows, here and "
+                "in transform"
+            )
+
+    def _refuse_cohort(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
+        """Refuse rows of the cohort: statistics must not come from the side they are used on."""
+        if (ids is None) != (self.ids_ is None):
+            had, has = ("ids", "none") if ids is None else ("no ids", "some")
+            raise ValueError(
+                f"the cohort was given {had}, the rows to normalise have {has}; give ids of both "
+                "or of neither"
+            )
+        if self.ids_ is not None:
+            names = column_or_1d(ids)
+            _check_rows("ids", names, len(scores))
+            shared = [name for name in dict.fromkeys(names.tolist()) if name in self.ids_]
+            if shared:
+                raise ValueError(
+                    f"{len(shared)} ids are in the cohort too, such as {shared[0]!r}; statistics "
+                    "of the cohort must not come from what is scored: leave them out on one side"
+                )
+            return
+        rows = _matches(self._rows, scores, max(precision, self._precision))
+        if len(rows):
+            raise ValueError(
+                f"{len(rows)} rows have the very scores of a cohort row, such as row {rows[0]}; "
+                "statistics of the cohort must not come from what is scored: leave them out on one "
+                "side, or give ids to both if they are other samples"
+            )
+
+    def _refuse_labels(self, y: ArrayLike | None, n_rows: int) -> None:
+        if y is None or len(self.cohort_) == len(self.labels_):
+            return
+        own = column_or_1d(y)
+        _check_rows("y", own, n_rows)
+        shared = np.isin(own, self.labels_[self.cohort_])
+        if shared.any():
+            raise ValueError(
+                f"{shared.sum()} rows are of labels whose models are in the cohort, such as "
+                f"{own[shared].tolist()[0]!r}; leave those rows out, or choose other models"
+            )
+
+
+class ZNorm(_CohortNorm):
+    """Z-norm: each model's scores relative to those that strangers have for it.
+
+    ``(s - mean) / std`` with the mean and standard deviation of the scores of a cohort of rows for
+    the same model [1]_. It brings the models of a bank to one scale.
+
+    Attributes
+    ----------
+    mean_, scale_ : arrays of shape (n_labels,)
+        Level and spread of the cohort's scores for each model.
+    labels_ : array of shape (n_labels,)
+
+    See Also
+    --------
+    TNorm, SNorm, AdaptiveSNorm
+
+    References
+    ----------
+    .. [1] R. Auckenthaler, M. Carey and H. Lloyd-Thomas, "Score normalization for text-independent
+       speaker verification systems", Digital Signal Processing 10 (2000) 42-54.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import VerifierBank
+    >>> from pcsda.normalization import ZNorm
+    >>> X, y = load_digits(return_X_y=True)
+    >>> bank = VerifierBank().fit(X[:900], y[:900])
+    >>> norm = ZNorm().fit(bank.log_likelihood_ratio(X[900:1300]), y[900:1300])
+    >>> norm.transform(bank.log_likelihood_ratio(X[1300:])).shape
+    (497, 10)
+    """
+
+    _of_rows = False
+
+
+class TNorm(_CohortNorm):
+    """T-norm: each sample's scores relative to those it has for the models of a cohort.
+
+    ``(s - mean) / std`` with the mean and standard deviation of the same sample's scores for the
+    cohort's models but the one in question [1]_. It brings samples, say of different quality, to
+    one scale. `fit` only learns the columns and the rows that must not be scored.
+
+    Parameters
+    ----------
+    cohort : "others" or array-like of labels, default="others"
+        Labels whose models are the cohort, for instance people who were enrolled for this purpose
+        alone; "others" takes all models of the bank.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n_labels,)
+    cohort_ : array of shape (n_models,)
+        Columns of the cohort's models.
+
+    References
+    ----------
+    .. [1] R. Auckenthaler, M. Carey and H. Lloyd-Thomas, "Score normalization for text-independent
+       speaker verification systems", Digital Signal Processing 10 (2000) 42-54.
+    """
+
+    _of_models = False
+
+    def __init__(self, cohort: Any = "others") -> None:
+        self.cohort = cohort
+
+    def _cohort_columns(self) -> NDArray[np.intp]:
+        columns = super()._cohort_columns()
+        if not (isinstance(self.cohort, str) and self.cohort == "others"):
+            wanted = np.asarray(self.cohort)
+            known = self.labels_.tolist()
+            if wanted.ndim != 1 or not all(label in known for label in wanted.tolist()):
+                raise ValueError(
+                    f"cohort={self.cohort!r} must be 'others' or a list of labels among those of "
+                    f"the columns, {_listed(known)}"
+                )
+            columns = np.flatnonzero(np.isin(self.labels_, wanted))
+        if len(columns) < 3:
+            raise ValueError(
+                f"the cohort has {len(columns)} models, at least 3 are needed, as one may be the "
+                "model in question; enroll more labels, or use ZNorm"
+            )
+        return columns
+
+
+class SNorm(TNorm):
+    """S-norm: the mean of Z-norm and T-norm [1]_.
+
+    Parameters
+    ----------
+    cohort : "others" or array-like of labels, default="others"
+        Models of the T-norm, as in :class:`TNorm`; the rows of the Z-norm are given to `fit`.
+
+    Attributes
+    ----------
+    mean_, scale_ : arrays of shape (n_labels,)
+        Level and spread of the cohort's scores for each model.
+    labels_, cohort_
+        As in :class:`TNorm`.
+
+    References
+    ----------
+    .. [1] P. Kenny, "Bayesian speaker verification with heavy-tailed priors", Odyssey 2010.
+    """
+
+    _of_models = True
+
+
+class AdaptiveSNorm(SNorm):
+    """Adaptive S-norm: S-norm on the part of each cohort that comes nearest.
+
+    Each model is compared with the cohort rows that have the highest scores for it, each sample
+    with the cohort models for which it has the highest scores: the strangers that are hard to tell
+    apart [1]_.
+
+    Parameters
+    ----------
+    n_top : int, default=100
+        How many of the cohort's rows and models count; a side that has fewer uses all.
+    cohort : "others" or array-like of labels, default="others"
+        As in :class:`SNorm`.
+
+    Attributes
+    ----------
+    mean_, scale_ : arrays of shape (n_labels,)
+        Level and spread of the highest cohort scores for each model.
+    labels_, cohort_
+        As in :class:`TNorm`.
+
+    References
+    ----------
+    .. [1] P. Matejka, O. Novotny, O. Plchot, L. Burget, M. Diez Sanchez and J. Cernocky, "Analysis
+       of score normalization in multilingual speaker recognition", Interspeech 2017.
+    """
+
+    def __init__(self, n_top: int = 100, cohort: Any = "others") -> None:
+        super().__init__(cohort)
+        self.n_top = n_top
+
+    def _check_parameters(self) -> None:
+        validation.check_count("n_top", self.n_top, None)
+        if self.n_top < 2:
+            raise ValueError(f"n_top={self.n_top} must be at least 2: one score has no spread")
+
+    @property
+    def _most(self) -> int | None:
+        return self.n_top
+
+
+def _labels(labels: ArrayLike | None, n_columns: int) -> NDArray[Any]:
+    if labels is None:
+        return np.arange(n_columns)
+    names: NDArray[Any] = column_or_1d(labels)
+    if len(names) != n_columns or len(np.unique(names)) != n_columns:
+        raise ValueError(
+            f"labels must name each of the {n_columns} columns once, got {_listed(names.tolist())}"
+        )
+    return names
+
+
+def _listed(names: list[Any]) -> str:
+    return str(names) if len(names) <= 8 else f"{str(names[:8])[:-1]}, ...] ({len(names)} in all)"
+
+
+def _check_rows(name: str, values: NDArray[Any], n_rows: int) -> None:
+    if len(values) != n_rows:
+        raise ValueError(f"{name} has {len(values)} entries but there are {n_rows} rows of scores")
+
+
+def _without_each(ranked: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of each row without its entry at every place.
+
+    What comes before the place and what comes behind it are merged, so that an entry far from all
+    others is never added and taken off again.
+    """
+    before, behind = _running(ranked), _running(ranked[:, ::-1])
+    n_places = ranked.shape[1]
+    count = np.arange(n_places)
+    n_before, n_behind, left = count, n_places - 1 - count, n_places - 1
+    mean_before, mean_behind = before[0], behind[0][:, ::-1]
+    apart = mean_behind - mean_before
+    means = mean_before + apart * n_behind / left
+    squares = before[1] + behind[1][:, ::-1] + apart**2 * n_before * n_behind / left
+    return means, np.sqrt(squares / left)
+
+
+def _running(values: Array) -> tuple[Array, Array]:
+    """Mean, and sum of squares about it, of the entries before every place (Welford)."""
+    means, squares = np.zeros(values.shape), np.zeros(values.shape)
+    for place in range(1, values.shape[1]):
+        step = values[:, place - 1] - means[:, place - 1]
+        means[:, place] = means[:, place - 1] + step / place
+        squares[:, place] = squares[:, place - 1] + step * (values[:, place - 1] - means[:, place])
+    return means, squares
+
+
+def _keys(scores: Array) -> Array:
+    """One number for each row, which rows of other scores do not share as a rule."""
+    turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
+    with np.errstate(over="ignore"):
+        keys: Array = scores @ turn
+    return keys
+
+
+def _matches(rows: Array, scores: Array, precision: float) -> NDArray[np.intp]:
+    """Which of the scores are those of one of the rows, which are sorted by their keys."""
+    known, wanted = _keys(rows), _keys(scores)
+    reach = precision * np.abs(scores).max(axis=1)
+    width = 2 * reach * scores.shape[1]
+    first = np.searchsorted(known, wanted - width)
+    last = np.searchsorted(known, wanted + width, side="right")
+    found = [
+        row
+        for row in np.flatnonzero(first < last)
+        if np.any(np.all(np.abs(rows[first[row] : last[row]] - scores[row]) <= reach[row], axis=1))
+    ]
+    return np.array(found, dtype=np.intp)
