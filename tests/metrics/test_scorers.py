@@ -65,6 +65,22 @@ def test_the_class_of_interest_is_named_by_the_scorer_or_the_estimator(data, nam
     assert scorer(model, data.data, y) == -cllr(y, ratio, pos_label=interest)
 
 
+def test_models_inside_of_searches_are_found(data):
+    y = np.where(data.target == 1, "a", "b")
+    grids = {"n_subclasses": [2], "n_components": [1], "regularization": [0.01]}
+    ours = PCSDACV(PCSDA(pos_label="a", random_state=0), **grids).fit(data.data, y)
+    expected = -cllr(y, ours.log_likelihood_ratio(data.data), pos_label="a")
+    assert make_detection_scorer(cllr)(ours, data.data, y) == expected
+    theirs = GridSearchCV(
+        make_pipeline(StandardScaler(), PCSDA(pos_label="a", random_state=0)),
+        {"pcsda__n_subclasses": [2]},
+    ).fit(data.data, y)
+    best = theirs.best_estimator_
+    ratio = best[-1].log_likelihood_ratio(best[:-1].transform(data.data))
+    expected = -cllr(y, ratio, pos_label="a")
+    assert make_detection_scorer(cllr)(theirs, data.data, y) == expected
+
+
 def test_weights_reach_the_metric(data):
     model = PCSDA(2, random_state=0).fit(data.data, data.target)
     weights = np.arange(400) % 3

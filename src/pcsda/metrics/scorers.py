@@ -38,36 +38,15 @@ class DetectionScorer:
                 )
             return self._value(*arguments, sample_weight)
         estimator, X, y = arguments
-        label = self._positive(estimator)
-        scores = np.asarray(self._scores(estimator, X), dtype=np.float64)
-        return self._value(np.asarray(y) == label, scores, sample_weight)
-
-    def _positive(self, estimator: Any) -> Any:
-        """The class of interest: named here, by the estimator, or the last of its classes."""
-        final = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-        for named in (self.pos_label, getattr(final, "pos_label", None)):
-            if named is not None:
-                return named
-        return estimator.classes_[-1]
-
-    def _scores(self, estimator: Any, X: Any) -> NDArray[np.floating]:
-        """Log-likelihood ratios where there are any, else decision values, for the positives."""
-        rows, final = X, estimator
-        if isinstance(estimator, Pipeline):
-            final, rows = estimator[-1], estimator[:-1].transform(X)
-        if hasattr(final, "log_likelihood_ratio"):
-            ratios: NDArray[np.floating] = final.log_likelihood_ratio(rows)
-            own = getattr(final, "pos_label", None)
-            own = final.classes_[-1] if own is None else own
-            return ratios if self._positive(estimator) == own else -ratios
-        if self.on_ratios:
+        label = class_of_interest(estimator) if self.pos_label is None else self.pos_label
+        scores, are_ratios = scores_of(estimator, X, label)
+        if self.on_ratios and not are_ratios:
             raise TypeError(
                 f"{_plain(self.metric).__name__} judges log-likelihood ratios, which "
-                f"{type(final).__name__} does not give; use sklearn's 'neg_log_loss', or a scorer "
-                "of the order of scores such as min_cllr"
+                f"{type(estimator).__name__} does not give; use sklearn's 'neg_log_loss', or a "
+                "scorer of the order of scores such as min_cllr"
             )
-        odds: NDArray[np.floating] = estimator.decision_function(X)
-        return odds if self._positive(estimator) == estimator.classes_[-1] else -odds
+        return self._value(np.asarray(y) == label, scores, sample_weight)
 
     def _value(self, y: Any, scores: Any, sample_weight: Any) -> float:
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -120,6 +99,34 @@ def make_detection_scorer(
     """
     on_ratios = _plain(metric) in _OF_RATIOS
     return DetectionScorer(metric, 1 if greater_is_better else -1, on_ratios, pos_label, options)
+
+
+def class_of_interest(estimator: Any) -> Any:
+    """The class that a fitted binary classifier is about: its `pos_label`, or the last."""
+    named = getattr(_innermost(estimator, None)[0], "pos_label", None)
+    return estimator.classes_[-1] if named is None else named
+
+
+def scores_of(estimator: Any, X: Any, label: Any) -> tuple[NDArray[np.float64], bool]:
+    """Scores of rows in favour of `label`, and whether they are log-likelihood ratios."""
+    final, rows = _innermost(estimator, X)
+    if hasattr(final, "log_likelihood_ratio"):
+        scores, own = final.log_likelihood_ratio(rows), class_of_interest(estimator)
+        are_ratios = True
+    else:
+        scores, own = estimator.decision_function(X), estimator.classes_[-1]
+        are_ratios = False
+    scores = np.asarray(scores, dtype=np.float64)
+    return (scores if label == own else -scores), are_ratios
+
+
+def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """The model inside of searches and pipelines, and rows as they reach it."""
+    if hasattr(estimator, "best_estimator_"):
+        return _innermost(estimator.best_estimator_, X)
+    if isinstance(estimator, Pipeline):
+        return _innermost(estimator[-1], X if X is None else estimator[:-1].transform(X))
+    return estimator, X
 
 
 def _plain(metric: Callable[..., Any]) -> Callable[..., Any]:
