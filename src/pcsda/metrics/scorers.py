@@ -103,13 +103,13 @@ def make_detection_scorer(
 
 def class_of_interest(estimator: Any) -> Any:
     """The class that a fitted binary classifier is about: its `pos_label`, or the last."""
-    named = getattr(_innermost(estimator, None)[0], "pos_label", None)
+    named = getattr(innermost(estimator)[0], "pos_label", None)
     return estimator.classes_[-1] if named is None else named
 
 
 def scores_of(estimator: Any, X: Any, label: Any) -> tuple[NDArray[np.float64], bool]:
     """Scores of rows in favour of `label`, and whether they are log-likelihood ratios."""
-    final, rows = _innermost(estimator, X)
+    final, rows = innermost(estimator, X)
     if hasattr(final, "log_likelihood_ratio"):
         scores, own = final.log_likelihood_ratio(rows), class_of_interest(estimator)
         are_ratios = True
@@ -120,12 +120,12 @@ def scores_of(estimator: Any, X: Any, label: Any) -> tuple[NDArray[np.float64], 
     return (scores if label == own else -scores), are_ratios
 
 
-def _innermost(estimator: Any, X: Any) -> tuple[Any, Any]:
+def innermost(estimator: Any, X: Any = None) -> tuple[Any, Any]:
     """The model inside of searches and pipelines, and rows as they reach it."""
     if hasattr(estimator, "best_estimator_"):
-        return _innermost(estimator.best_estimator_, X)
+        return innermost(estimator.best_estimator_, X)
     if isinstance(estimator, Pipeline):
-        return _innermost(estimator[-1], X if X is None else estimator[:-1].transform(X))
+        return innermost(estimator[-1], X if X is None else estimator[:-1].transform(X))
     return estimator, X
 
 

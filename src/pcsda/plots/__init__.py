@@ -1,6 +1,18 @@
-"""Pictures of models and their choices; matplotlib is needed only when one is drawn."""
+"""Pictures of models, scores and choices; matplotlib is needed only when one is drawn."""
 
+from .det import DetDisplay
+from .reliability import BayesErrorDisplay, ReliabilityDisplay
+from .scores import ScoreDisplay
 from .selection import SelectionDisplay
+from .spectrum import SpectrumDisplay
 from .subspace import SubspaceDisplay
 
-__all__ = ["SelectionDisplay", "SubspaceDisplay"]
+__all__ = [
+    "BayesErrorDisplay",
+    "DetDisplay",
+    "ReliabilityDisplay",
+    "ScoreDisplay",
+    "SelectionDisplay",
+    "SpectrumDisplay",
+    "SubspaceDisplay",
+]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .subspace import new_axes
+from .style import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

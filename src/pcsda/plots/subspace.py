@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import pairwise_distances_argmin
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
+
+from ..metrics.scorers import class_of_interest, innermost
+from .decision import DECISION_STYLE, Decision, draw_decision, margin_decision
+from .style import group_style, new_axes, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,23 +25,6 @@ __all__ = ["SubspaceDisplay"]
 
 FloatArray = NDArray[np.float64]
 
-# Okabe and Ito's colour-blind safe set without black, yellow late because it is faint on white,
-# extended by three colours of Tol's muted set that stay apart from it.
-_PALETTE = (
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#CC79A7",
-    "#0072B2",
-    "#D55E00",
-    "#882255",
-    "#999933",
-    "#44AA99",
-    "#F0E442",
-)
-_MARKERS = ("o", "s", "D", "v")
-_POSITIVE_COLOR = "#111111"
-_POSITIVE_MARKER = "^"
 # Beyond this many a legend and colours tell nothing; the negatives are then drawn as one group.
 _MAX_SUBCLASSES = 20
 _ELLIPSE_LEVELS = (1.0, 2.0)
@@ -70,6 +56,9 @@ class SubspaceDisplay:
         three of them has no ellipse then.
     eigenvalues : ndarray of shape (n_components,), default=None
         Shown in the axis labels.
+    decision : callable, default=None
+        Decision value of points on the drawn axes, (n_points, n_axes) to (n_points,), at least
+        zero for the class of interest. None draws no decision.
 
     Attributes
     ----------
@@ -82,6 +71,9 @@ class SubspaceDisplay:
         without samples.
     ellipses_ : list of K + 1 lists of matplotlib Ellipse
         Ellipses of every group, at one and two standard deviations; empty lists for histograms.
+    decision_ : matplotlib artist or list of them
+        Contour (ContourSet) at which the decision is zero; on a single axis, lines where it
+        changes; None or an empty list without.
     texts_ : list of matplotlib Text
         Names written at the centres of the subclasses, when there are several.
     legend_ : matplotlib Legend
@@ -100,6 +92,7 @@ class SubspaceDisplay:
         means: FloatArray | None = None,
         covariances: FloatArray | None = None,
         eigenvalues: FloatArray | None = None,
+        decision: Decision | None = None,
     ) -> None:
         self.z = z
         self.groups = groups
@@ -108,6 +101,7 @@ class SubspaceDisplay:
         self.means = means
         self.covariances = covariances
         self.eigenvalues = eigenvalues
+        self.decision = decision
 
     @classmethod
     def from_estimator(
@@ -118,6 +112,7 @@ class SubspaceDisplay:
         *,
         axes: tuple[int, ...] = (0, 1),
         subclasses: ArrayLike | None = None,
+        contour: bool = True,
         ax: Axes | None = None,
     ) -> SubspaceDisplay:
         """Draw samples in the subspace of a fitted estimator.
@@ -125,7 +120,7 @@ class SubspaceDisplay:
         Parameters
         ----------
         estimator : fitted estimator, or pipeline that ends in one
-            Gives the subspace, the class of interest and the subclasses.
+            Gives the subspace, the class of interest, the subclasses and the decision.
         X : array-like of shape (n_samples, n_features)
             Samples, of training or of test.
         y : array-like of shape (n_samples,)
@@ -136,6 +131,9 @@ class SubspaceDisplay:
             Subclass of every sample, for instance its original label; entries of the class of
             interest are ignored. None means the subclass whose mean is nearest in the subspace,
             and one common group if the estimator has more than 20 subclasses.
+        contour : bool, default=True
+            Whether to draw where the decision changes, at the fitted prior. Of a subspace with more
+            axes than are drawn, it is the decision of a model that knows the drawn axes only.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -145,24 +143,23 @@ class SubspaceDisplay:
             The display that was drawn.
         """
         check_is_fitted(estimator)
-        model = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        model = innermost(estimator)[0]
         z = np.asarray(estimator.transform(X), dtype=np.float64)
-        pos_label = getattr(model, "pos_label", None)
-        if pos_label is None:
-            pos_label = model.classes_[1]
-        if subclasses is None and len(model.subclass_means_) <= _MAX_SUBCLASSES:
-            with warnings.catch_warnings():
-                # The means are an array even where the model was fitted on named columns.
-                warnings.filterwarnings("ignore", "X does not have valid feature names")
-                centers = np.asarray(model.transform(model.subclass_means_))
-            subclasses = 1 + pairwise_distances_argmin(z, centers)
+        axes = _check_axes(axes, z.shape[1])
+        if subclasses is None:
+            centers = _subclass_centers(model)
+            if len(centers) <= _MAX_SUBCLASSES:
+                subclasses = 1 + pairwise_distances_argmin(z, centers)
         return cls.from_predictions(
             y,
             z,
             subclasses=subclasses,
-            pos_label=pos_label,
+            pos_label=class_of_interest(estimator),
             axes=axes,
             eigenvalues=getattr(model, "eigenvalues_", None),
+            decision=margin_decision(model, axes)
+            if contour and hasattr(model, "density_")
+            else None,
             ax=ax,
         )
 
@@ -178,6 +175,7 @@ class SubspaceDisplay:
         means: ArrayLike | None = None,
         covariances: ArrayLike | None = None,
         eigenvalues: ArrayLike | None = None,
+        decision: Decision | None = None,
         ax: Axes | None = None,
     ) -> SubspaceDisplay:
         """Draw samples whose coordinates in the subspace are known.
@@ -202,6 +200,9 @@ class SubspaceDisplay:
             Shapes of the ellipses in the same order. None means those of the samples.
         eigenvalues : array-like of shape (n_components,), default=None
             Shown in the axis labels.
+        decision : callable, default=None
+            Decision value of points on the drawn axes, (n_points, n_axes) to (n_points,), at least
+            zero for the class of interest.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -222,6 +223,7 @@ class SubspaceDisplay:
             means=_check_moments("means", means, 2, len(names), points.shape[1]),
             covariances=_check_moments("covariances", covariances, 3, len(names), points.shape[1]),
             eigenvalues=None if eigenvalues is None else column_or_1d(eigenvalues),
+            decision=decision,
         )
         return display.plot(ax=ax)
 
@@ -246,12 +248,15 @@ class SubspaceDisplay:
         self.points_: list[Any] = [None] * len(self.names)
         self.ellipses_: list[list[Ellipse]] = [[] for _ in self.names]
         self.texts_: list[Text] = []
+        self.decision_: Any = None
         if len(self.axes) == 1:
             self._draw_histograms()
         else:
             self._draw_scatter()
             if len(self.names) > 2:
                 self._draw_names()
+        if self.decision is not None:
+            self.decision_ = draw_decision(self.ax_, self.decision, self.z[:, self.axes])
         self._draw_legend()
         return self
 
@@ -259,7 +264,7 @@ class SubspaceDisplay:
         # The class of interest comes last: it lies in the middle and is the smaller one.
         for group in [*range(1, len(self.names)), 0]:
             points = self.z[self.groups == group][:, self.axes]
-            style = _style(group)
+            style = group_style(group)
             if len(points):
                 self.points_[group] = self.ax_.scatter(
                     points[:, 0],
@@ -280,7 +285,6 @@ class SubspaceDisplay:
 
     def _draw_ellipses(self, group: int, points: FloatArray) -> list[Ellipse]:
         from matplotlib.patches import Ellipse
-        from matplotlib.patheffects import withStroke
 
         center, covariance = self._moments(group, points)
         if center is None or covariance is None:
@@ -294,11 +298,10 @@ class SubspaceDisplay:
                 *(2.0 * level * lengths),
                 angle=float(np.degrees(np.arctan2(directions[1, 0], directions[0, 0]))),
                 fill=False,
-                edgecolor=_style(group)["color"],
+                edgecolor=group_style(group)["color"],
                 linewidth=1.8 if level == _ELLIPSE_LEVELS[0] else 1.1,
                 zorder=5 if group == 0 else 4,
-                # A white rim keeps the line visible on a cloud of its own colour.
-                path_effects=[withStroke(linewidth=3.2, foreground="white", alpha=0.7)],
+                path_effects=rimmed(3.2, 0.7),
             )
             self.ax_.add_patch(ellipse)
             ellipses.append(ellipse)
@@ -322,8 +325,6 @@ class SubspaceDisplay:
 
     def _draw_names(self) -> None:
         """Write the name of every subclass at its centre, so that colour is not the only guide."""
-        from matplotlib.patheffects import withStroke
-
         for group in range(1, len(self.names)):
             center, _ = self._moments(group, self.z[self.groups == group][:, self.axes])
             if center is None:
@@ -336,7 +337,7 @@ class SubspaceDisplay:
                 va="center",
                 fontweight="bold",
                 zorder=6,
-                path_effects=[withStroke(linewidth=2.5, foreground="white")],
+                path_effects=rimmed(2.5),
             )
             self.texts_.append(text)
 
@@ -352,8 +353,8 @@ class SubspaceDisplay:
                 heights,
                 edges,
                 fill=True,
-                facecolor=(_style(group)["color"], 0.25),
-                edgecolor=_style(group)["color"],
+                facecolor=(group_style(group)["color"], 0.25),
+                edgecolor=group_style(group)["color"],
                 linewidth=1.8 if group == 0 else 1.2,
                 zorder=3 if group == 0 else 2,
                 label=self._legend_name(group),
@@ -362,7 +363,12 @@ class SubspaceDisplay:
         self.ax_.set_ylabel("density within group")
 
     def _draw_legend(self) -> None:
+        from matplotlib.lines import Line2D
+
         handles = [artist for artist in self.points_ if artist is not None]
+        if self.decision_:
+            alone = " by these axes alone" if len(self.axes) < self.z.shape[1] else ""
+            handles.append(Line2D([], [], label=f"decision{alone}", **DECISION_STYLE))
         # Beside the axes: ten entries would hide the points.
         self.legend_ = self.ax_.legend(
             handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
@@ -381,22 +387,15 @@ class SubspaceDisplay:
         return f"axis {axis + 1} (eigenvalue {self.eigenvalues[axis]:.3g})"
 
 
-def new_axes() -> Axes:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "matplotlib is needed to draw but is not installed; pip install pcsda[plot]"
-        ) from error
-    _, ax = plt.subplots(figsize=(8.0, 5.0), layout="constrained")
-    return ax
-
-
-def _style(group: int) -> dict[str, str]:
-    if group == 0:
-        return {"color": _POSITIVE_COLOR, "marker": _POSITIVE_MARKER}
-    cycle, index = divmod(group - 1, len(_PALETTE))
-    return {"color": _PALETTE[index], "marker": _MARKERS[cycle % len(_MARKERS)]}
+def _subclass_centers(model: Any) -> FloatArray:
+    """Means of the subclasses in the subspace."""
+    if hasattr(model, "density_"):
+        centers: FloatArray = model.density_.subclasses
+        return centers
+    with warnings.catch_warnings():
+        # The means are an array even where the model was fitted on named columns.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return np.asarray(model.transform(model.subclass_means_))
 
 
 def _encode_groups(

@@ -10,12 +10,15 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pcsda import PCSDA, PCSDACV
+from pcsda import PCSDA, PCSDACV, KernelCSDA, KernelPCSDA
 from pcsda.datasets import make_class_specific
 from pcsda.plots import SelectionDisplay, SubspaceDisplay
 
@@ -250,6 +253,90 @@ def test_bad_input_is_refused(toy, ax, options, message):
 def test_unfitted_estimator_is_refused(toy, ax):
     with pytest.raises(NotFittedError):
         SubspaceDisplay.from_estimator(PlantedModel(), toy.data, toy.target, ax=ax)
+
+
+def test_the_contour_lies_where_the_decision_changes(ax):
+    toy = make_class_specific(400, n_features=2, n_informative=2, n_subclasses=3, random_state=0)
+    model = PCSDA(3, 2, random_state=0).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    (path,) = display.decision_.get_paths()
+    z = path.vertices
+    assert len(z) > 50
+    # Two features and two axes: the projection can be undone.
+    x = z @ np.linalg.inv(model.components_).T + model.positive_mean_
+    assert np.abs(model.decision_function(x)).max() < 0.05
+    assert np.abs(model.decision_function(toy.data)).max() > 3
+    assert legend_texts(display)[-1] == "decision"
+
+
+@pytest.mark.parametrize("pos_label", [0, 1])
+def test_on_one_axis_the_decision_is_a_line(ax, pos_label):
+    X, y = make_blobs(200, 3, centers=2, cluster_std=2.0, random_state=0)
+    model = PCSDA(1, pos_label=pos_label, priors=(0.3, 0.7), random_state=0).fit(X, y)
+    display = SubspaceDisplay.from_estimator(model, X, y, ax=ax)
+    along = model.components_[0] / (model.components_[0] @ model.components_[0])
+    assert len(display.decision_) in (1, 2)
+    for line in display.decision_:
+        place = line.get_xdata()[0]
+        step = 1e-3 * np.ptp(model.transform(X))
+        sides = model.positive_mean_ + np.outer([place - step, place + step], along)
+        assert np.prod(np.sign(model.decision_function(sides))) == -1
+
+
+def test_of_more_axes_the_contour_is_that_of_the_margins(toy, ax):
+    model = PCSDA(4, 3, calibrate=False, priors="equal", random_state=0)
+    model.fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, axes=(2, 0), ax=ax)
+    z = np.vstack([path.vertices for path in display.decision_.get_paths()])
+    density, kept = model.density_, np.ix_([2, 0], [2, 0])
+    inside = multivariate_normal([0, 0], density.positive[kept]).logpdf(z)
+    outside = logsumexp(
+        [
+            weight + multivariate_normal(centre[[2, 0]], density.negative[kept]).logpdf(z)
+            for weight, centre in zip(density.log_weights, density.centres, strict=True)
+        ],
+        axis=0,
+    )
+    assert np.abs(inside - outside).max() < 0.05
+    assert legend_texts(display)[-1] == "decision by these axes alone"
+
+
+def test_the_contour_does_not_change_the_view(toy, ax, caplog):
+    model = PCSDA(4, 2, random_state=0).fit(toy.data, toy.target)
+    with_it = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    without = SubspaceDisplay.from_estimator(
+        model, toy.data, toy.target, contour=False, ax=Figure().subplots()
+    )
+    for display in (with_it, without):
+        display.figure_.draw_without_rendering()
+    assert_allclose(with_it.ax_.get_xlim(), without.ax_.get_xlim())
+    assert_allclose(with_it.ax_.get_ylim(), without.ax_.get_ylim())
+    assert without.decision_ is None
+    assert "decision" not in legend_texts(without)
+    assert not caplog.records
+
+
+def test_a_decision_that_never_changes_is_not_drawn(toy, ax):
+    display = SubspaceDisplay.from_predictions(
+        toy.target, toy.data, decision=lambda points: np.ones(len(points)), ax=ax
+    )
+    assert display.decision_ is None
+    assert len(legend_texts(display)) == 2
+
+
+@pytest.mark.parametrize("kernel", [KernelPCSDA, KernelCSDA])
+def test_kernel_models_and_searches_are_drawn(toy, ax, kernel):
+    model = kernel(n_components=2, random_state=0)
+    if kernel is KernelPCSDA:
+        model.set_params(n_subclasses=3)
+    model.fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
+    assert len(display.points_) == 1 + len(model.subclass_counts_)
+    grids = {"n_subclasses": [2], "n_components": [2], "regularization": [0.01]}
+    search = PCSDACV(PCSDA(random_state=0), **grids).fit(toy.data, toy.target)
+    display = SubspaceDisplay.from_estimator(search, toy.data, toy.target, ax=Figure().subplots())
+    assert_allclose(display.z, search.transform(toy.data))
+    assert len(display.points_) == 3
 
 
 @pytest.fixture(scope="module")

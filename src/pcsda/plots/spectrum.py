@@ -1,0 +1,83 @@
+"""The eigenvalue spectrum of a subspace: how much every axis tells the class apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ..metrics.scorers import innermost
+from .style import LINE_COLOR, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Above this ratio of the largest to the smallest a logarithmic axis is used.
+_WIDE = 100.0
+# Up to this many bars the shares are written above them.
+_MOST_TEXTS = 12
+
+
+class SpectrumDisplay:
+    """Eigenvalue of every axis as a bar, with the share of the sum that is reached with it.
+
+    Use :meth:`from_estimator` to make one. An eigenvalue is the value of the criterion on its axis:
+    the spread of the rest about the positive mean over that within the groups.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (n_components,)
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure
+    bars_ : BarContainer
+    texts_ : list of Text
+        Running shares of the sum, for up to 12 axes.
+    """
+
+    def __init__(self, *, eigenvalues: NDArray[np.float64]) -> None:
+        self.eigenvalues = eigenvalues
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> SpectrumDisplay:
+        """Draw the spectrum of a fitted estimator, or of a pipeline or search that holds one.
+
+        Parameters
+        ----------
+        estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or what holds one
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        SpectrumDisplay
+        """
+        check_is_fitted(estimator)
+        model = innermost(estimator)[0]
+        return cls(eigenvalues=np.asarray(model.eigenvalues_, dtype=np.float64)).plot(ax=ax)
+
+    def plot(self, ax: Axes | None = None) -> SpectrumDisplay:
+        """Draw, on new axes unless some are given."""
+        self.ax_ = new_axes() if ax is None else ax
+        self.figure_ = self.ax_.get_figure()
+        values = np.asarray(self.eigenvalues)
+        places = np.arange(1, len(values) + 1)
+        self.bars_ = self.ax_.bar(places, values, width=0.7, color=LINE_COLOR)
+        shares = np.cumsum(values) / values.sum()
+        self.texts_ = []
+        if len(values) <= _MOST_TEXTS:
+            self.texts_ = self.ax_.bar_label(self.bars_, [f"{s:.0%}" for s in shares], padding=2)
+        smallest = values[values > 0].min(initial=np.inf)
+        if values.max() > _WIDE * smallest:
+            self.ax_.set_yscale("log")
+        self.ax_.margins(y=0.1)
+        self.ax_.set_xticks(places[:: 1 + len(places) // 20])
+        # A single axis is no wall of colour.
+        room = max(0.4, (5 - len(values)) / 2)
+        self.ax_.set_xlim(0.5 - room, len(values) + 0.5 + room)
+        self.ax_.set_xlabel("axis")
+        above = " (above: share of the sum so far)" if self.texts_ else ""
+        self.ax_.set_ylabel(f"eigenvalue{above}")
+        return self
