@@ -1,8 +1,10 @@
 """Bootstrap intervals: theory of means, laws of groups, and draws that never lack a class."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_factories import gaussian_scores
 from numpy.testing import assert_allclose, assert_array_equal
@@ -13,7 +15,11 @@ from pcsda.metrics import (
     bootstrap_interval,
     cllr,
     cmc_curve,
+    detection_cost,
     equal_error_rate,
+    fnmr_at_fmr,
+    min_cllr,
+    min_detection_cost,
     precision_at_k,
     rank_k_rate,
 )
@@ -52,21 +58,56 @@ def test_copies_of_one_identity_are_no_evidence():
     assert fooled.high - fooled.low < 0.5 * (grouped.high - grouped.low)
 
 
-def test_repeated_rows_and_weights_give_the_same():
+@pytest.mark.parametrize(
+    "metric",
+    [
+        equal_error_rate,
+        partial(equal_error_rate, convex_hull=True),
+        cllr,
+        min_cllr,
+        partial(min_detection_cost, prior=0.1, cost_miss=3.0, normalize=False),
+        partial(fnmr_at_fmr, fmr=0.2),
+        partial(detection_cost, prior=0.2),
+        partial(detection_cost, threshold=0.9),
+        roc_auc_score,
+    ],
+)
+def test_one_sort_weights_and_repeated_rows_give_the_same(metric):
     y, scores = gaussian_scores(1.0, 30)
+    scores = scores.round(1)
     groups = np.array([f"person {i}" for i in np.arange(60) // 3])
-
-    def without_weights(y, scores):
-        return equal_error_rate(y, scores)
-
-    both = [
+    found = [
         bootstrap_interval(m, y, scores, groups=groups, n_resamples=40, random_state=1)
-        for m in (equal_error_rate, without_weights)
+        for m in (
+            metric,
+            lambda y, s, sample_weight=None: metric(y, s, sample_weight=sample_weight),
+            lambda y, s: metric(y, s),
+        )
     ]
-    assert_allclose(both[0].resamples, both[1].resamples)
-    assert both[0].value == equal_error_rate(y, scores)[0]
+    value = metric(y, scores)
+    for one in found:
+        assert_allclose(one.resamples, found[0].resamples, atol=1e-12)
+        assert one.value == (value[0] if isinstance(value, tuple) else value)
 
 
+def test_options_of_a_partial_reach_the_metric():
+    y, scores = gaussian_scores(1.0, 30)
+    names = np.where(y, "a", "b")
+    options = {"n_resamples": 10, "random_state": 0}
+    named = bootstrap_interval(partial(cllr, pos_label="a"), names, scores, **options)
+    assert_allclose(named.resamples, bootstrap_interval(cllr, y, scores, **options).resamples)
+    with pytest.raises(ValueError, match=r"^metric has a sample_weight already, which resamples"):
+        bootstrap_interval(partial(cllr, sample_weight=np.ones(60)), y, scores, **options)
+
+
+def test_infinite_ratios_that_are_right_cost_nothing_in_any_resample():
+    y, scores = gaussian_scores(1.0, 30)
+    scores[y == 1] = np.where(scores[y == 1] > 1.5, np.inf, scores[y == 1])
+    found = bootstrap_interval(cllr, y, scores, n_resamples=10, random_state=0)
+    assert np.isfinite(found.resamples).all()
+
+
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_no_resample_lacks_a_class(seed):
     rng = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -13,7 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from ..progress import progress
-from .trials import FloatArray
+from . import detection, ratios
+from .trials import FloatArray, Order, check_trials
+
+OF_TRIALS = detection.OF_TRIALS | ratios.OF_TRIALS
 
 
 @dataclass(frozen=True)
@@ -119,20 +123,41 @@ def bootstrap_interval(
     if groups is not None:
         members = np.unique(column_or_1d(groups), return_inverse=True)[1]
     strata = _strata(labels, members)
-    weighted = "sample_weight" in inspect.signature(metric).parameters
+    figure_of = _resampled(metric, labels, scores)
     rng = check_random_state(random_state)
     figures = np.empty(n_resamples)
     for i in progress(range(n_resamples), "resamples", enabled=verbose):
         times = _draw(strata, members.max() + 1, rng)[members]
-        if weighted:
-            figure = metric(labels, scores, sample_weight=times)
-        else:
-            rows = np.repeat(np.arange(len(labels)), times)
-            figure = metric(labels[rows], scores[rows])
-        figures[i] = _number(figure)
+        figures[i] = _number(figure_of(times))
     low, high = np.quantile(figures, [(1 - level) / 2, (1 + level) / 2])
     value = _number(metric(labels, scores))
     return Interval(value, float(low), float(high), float(level), figures)
+
+
+def _resampled(
+    metric: Callable[..., Any], labels: NDArray[Any], scores: NDArray[Any]
+) -> Callable[[NDArray[np.intp]], Any]:
+    """The metric as a function of how often each sample is drawn."""
+    plain, options = metric, {}
+    if isinstance(metric, partial) and not metric.args:
+        plain, options = metric.func, dict(metric.keywords)
+    if "sample_weight" in options:
+        raise ValueError("metric has a sample_weight already, which resamples would replace")
+    if plain in OF_TRIALS:
+        # One sort serves all resamples.
+        name = options.pop("pos_label", None)
+        positive, checked, _ = check_trials(labels, scores, "y_score", name, None)
+        order = Order.of(positive, checked)
+        return lambda times: OF_TRIALS[plain](order.trials(times.astype(np.float64)), **options)
+    if "sample_weight" in inspect.signature(metric).parameters:
+        return lambda times: metric(labels, scores, sample_weight=times)
+    everything = np.arange(len(labels))
+
+    def repeated(times: NDArray[np.intp]) -> Any:
+        rows = np.repeat(everything, times)
+        return metric(labels[rows], scores[rows])
+
+    return repeated
 
 
 def _check_settings(level: float, n_resamples: int) -> None:

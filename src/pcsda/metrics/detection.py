@@ -73,11 +73,12 @@ def equal_error_rate(
     (0.25, 1.0)
     """
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return equal_rate(trials.pooled() if convex_hull else trials)
+    return _equal_rate(trials, convex_hull=convex_hull)
 
 
-def equal_rate(trials: Trials) -> tuple[float, float]:
+def _equal_rate(trials: Trials, *, convex_hull: bool = False) -> tuple[float, float]:
     """Where the line through the error rates has both equal, and the threshold next to it."""
+    trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
     # From 1 (all accepted) to -1 (all rejected), never rising.
     gap = match - non_match
@@ -181,18 +182,43 @@ def detection_cost(
     >>> detection_cost([0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0])
     0.5
     """
-    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
     positive, scores, weights = check_trials(y_true, llr, "llr", pos_label, sample_weight)
-    if threshold is None:
-        threshold = bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
-    elif np.isnan(threshold):
-        raise ValueError("threshold=nan must be a number; scores of at least it are accepted")
-    accepted = scores >= threshold
-    miss, false_alarm = (
-        np.average(wrong[group], weights=None if weights is None else weights[group])
-        for wrong, group in ((~accepted, positive), (accepted, ~positive))
+    # Two levels are enough: rejected and accepted.
+    cut = _settled(threshold, prior, cost_miss, cost_false_alarm)
+    trials = sort_trials(positive, (scores >= cut).astype(np.float64), weights)
+    return _cost_at(
+        trials,
+        prior=prior,
+        cost_miss=cost_miss,
+        cost_false_alarm=cost_false_alarm,
+        threshold=1.0,
+        normalize=normalize,
     )
-    cost = costs[0] * miss + costs[1] * false_alarm
+
+
+def _settled(
+    threshold: float | None, prior: float, cost_miss: float, cost_false_alarm: float
+) -> float:
+    if threshold is None:
+        return bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+    if np.isnan(threshold):
+        raise ValueError("threshold=nan must be a number; scores of at least it are accepted")
+    return threshold
+
+
+def _cost_at(
+    trials: Trials,
+    *,
+    prior: float = 0.5,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    threshold: float | None = None,
+    normalize: bool = True,
+) -> float:
+    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
+    at = np.searchsorted(trials.levels, _settled(threshold, prior, cost_miss, cost_false_alarm))
+    match, non_match = trials.rates
+    cost = costs[0] * non_match[at] + costs[1] * match[at]
     return float(cost / min(costs) if normalize else cost)
 
 
@@ -231,8 +257,26 @@ def min_detection_cost(
     >>> min_detection_cost([0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0], prior=0.01)
     (0.0, 2.0)
     """
-    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
+    weighted_costs(prior, cost_miss, cost_false_alarm)  # refuses before the sort
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _least_cost(
+        trials,
+        prior=prior,
+        cost_miss=cost_miss,
+        cost_false_alarm=cost_false_alarm,
+        normalize=normalize,
+    )
+
+
+def _least_cost(
+    trials: Trials,
+    *,
+    prior: float = 0.5,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    normalize: bool = True,
+) -> tuple[float, float]:
+    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
     match, non_match = trials.rates
     cost = costs[0] * non_match + costs[1] * match
     best = int(cost.argmin())
@@ -276,10 +320,23 @@ def fnmr_at_fmr(
     >>> fnmr_at_fmr([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4], fmr=0.25)
     (0.0, 0.0)
     """
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _rate_at(trials, fmr)
+
+
+def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:
     if not 0 <= fmr <= 1:
         raise ValueError(f"fmr={fmr} must lie between 0 and 1; 0.01 is one false match in 100")
-    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
     match, non_match = trials.rates
     # The last rate is 0, so the limit is kept somewhere.
     first = int(np.argmax(match <= fmr))
     return float(non_match[first]), float(trials.thresholds[first])
+
+
+# The same metrics of trials that are sorted already.
+OF_TRIALS: dict[Any, Any] = {
+    equal_error_rate: _equal_rate,
+    detection_cost: _cost_at,
+    min_detection_cost: _least_cost,
+    fnmr_at_fmr: _rate_at,
+}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, rel_entr
 
-from .trials import FloatArray, check_trials, sort_trials
+from .trials import FloatArray, Trials, check_trials, sort_trials
 
 
 def cllr(
@@ -62,12 +62,23 @@ def cllr(
     1.0
     """
     positive, scores, weights = check_trials(y_true, llr, "llr", pos_label, sample_weight)
-    wrong = np.where(positive, -scores, scores)
-    cost = np.log1p(np.exp(-np.abs(wrong))) + np.maximum(wrong, 0.0)
+    cost = _softplus(np.where(positive, -scores, scores))
     means = [
         np.average(cost[group], weights=None if weights is None else weights[group])
         for group in (positive, ~positive)
     ]
+    return float(np.mean(means) / np.log(2.0))
+
+
+def _softplus(values: FloatArray) -> FloatArray:
+    cost: FloatArray = np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0)
+    return cost
+
+
+def _cllr_of(trials: Trials) -> float:
+    sides = ((trials.positives, -trials.levels), (trials.negatives, trials.levels))
+    # Levels without samples cost nothing, also where one there would cost without end.
+    means = [count[count > 0] @ _softplus(wrong[count > 0]) / count.sum() for count, wrong in sides]
     return float(np.mean(means) / np.log(2.0))
 
 
@@ -113,13 +124,17 @@ def min_cllr(
     0.0
     """
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _min_cllr_of(trials)
+
+
+def _min_cllr_of(trials: Trials) -> float:
     pools = trials.pooled()
     inside = pools.positives / pools.positives.sum()
     outside = pools.negatives / pools.negatives.sum()
     # A pool's ratio r = inside / outside costs ln(1 + 1/r) a positive and ln(1 + r) a negative.
     both = inside + outside
     gain = rel_entr(inside, both).sum() + rel_entr(outside, both).sum()
-    return float(max(-0.5 * gain / np.log(2.0), 0.0))
+    return float(max(0.0, -0.5 * gain / np.log(2.0)))
 
 
 def bayes_error_curve(
@@ -172,3 +187,7 @@ def _normalized(odds: FloatArray, match: FloatArray, non_match: FloatArray) -> F
     of_miss, of_match = expit(odds), expit(-odds)
     cost: FloatArray = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
     return cost
+
+
+# The same metrics of trials that are sorted already.
+OF_TRIALS: dict[Any, Any] = {cllr: _cllr_of, min_cllr: _min_cllr_of}

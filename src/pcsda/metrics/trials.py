@@ -61,19 +61,59 @@ class Trials:
         )
 
 
+@dataclass(frozen=True)
+class Order:
+    """Samples sorted by score; any weights then make trials without another sort.
+
+    Attributes
+    ----------
+    order : array of shape (n,)
+        Rows in ascending order of scores.
+    positive : boolean array of shape (n,)
+        Which of the sorted rows are positive.
+    starts : array of shape (n_levels,)
+        Where among the sorted rows each level begins.
+    levels : array of shape (n_levels,)
+    """
+
+    order: NDArray[np.intp]
+    positive: BoolArray
+    starts: NDArray[np.intp]
+    levels: FloatArray
+
+    @classmethod
+    def of(cls, positive: BoolArray, scores: FloatArray) -> Order:
+        """Sort checked scores: the one sort of every metric."""
+        order = np.argsort(scores)
+        scores = scores[order]
+        starts = _starts(scores)
+        return cls(order, positive[order], starts, scores[starts])
+
+    def trials(self, weights: FloatArray | None = None) -> Trials:
+        """Levels of the samples, which have weight one, or `weights` in their first order."""
+        if weights is None:
+            sizes = np.diff(self.starts, append=len(self.order)).astype(np.float64)
+            hits = self._sums(self.positive.astype(np.float64))
+            return Trials(self.levels, hits, sizes - hits)
+        weights = weights[self.order]
+        hits = self._sums(np.where(self.positive, weights, 0.0))
+        others = self._sums(np.where(self.positive, 0.0, weights))
+        present = (hits > 0) | (others > 0)
+        if present.all():
+            return Trials(self.levels, hits, others)
+        return Trials(self.levels[present], hits[present], others[present])
+
+    def _sums(self, values: FloatArray) -> FloatArray:
+        """Sums over levels; without ties there is nothing to add."""
+        if len(self.starts) == len(values):
+            return values
+        sums: FloatArray = np.add.reduceat(values, self.starts)
+        return sums
+
+
 def sort_trials(positive: BoolArray, scores: FloatArray, weights: FloatArray | None) -> Trials:
-    """Sort checked scores into levels: the one sort of every metric."""
-    order = np.argsort(scores)
-    scores, positive = scores[order], positive[order]
-    starts = _starts(scores)
-    if weights is None:
-        sizes = np.diff(starts, append=len(scores)).astype(np.float64)
-        hits = np.add.reduceat(positive, starts, dtype=np.float64)
-        return Trials(scores[starts], hits, sizes - hits)
-    weights = weights[order]
-    hits = np.add.reduceat(np.where(positive, weights, 0.0), starts)
-    others = np.add.reduceat(np.where(positive, 0.0, weights), starts)
-    return Trials(scores[starts], hits, others)
+    """Sort checked samples into levels."""
+    return Order.of(positive, scores).trials(weights)
 
 
 def _starts(values: FloatArray) -> NDArray[np.intp]:
