@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FloatArray = NDArray[np.float64]
-_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95)
+_TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99)
 # Points nearer than this on the scale of the axes look the same.
 _RESOLUTION = 2e-3
 
@@ -195,7 +195,7 @@ class DetDisplay:
         drawn = DetCurveDisplay(fpr=match, fnr=non_match, estimator_name=self.name or "scores")
         drawn.plot(ax=self.ax_, color=LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
-        reach = norm.ppf([low, 0.5])
+        reach = norm.ppf([low, 0.995])
         self.ax_.plot(reach, reach, color=MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
         self.eer_ = self._mark(
             (self.eer, self.eer), low, f"equal error rate {self.eer:.2%}", "o", POSITIVE_COLOR
@@ -210,13 +210,14 @@ class DetDisplay:
                 self.actual, low, f"actual cost{_told(paid)}, prior {self.prior:g}", "X", "#CC79A7"
             )
         self._frame(low)
-        self.legend_ = self.ax_.legend(loc="upper right", frameon=False)
+        # Beside the axes: a poor curve passes through every corner.
+        self.legend_ = self.ax_.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         return self
 
     def _mark(
         self, rates: tuple[float, float], low: float, label: str, marker: str, color: str
     ) -> Any:
-        places = norm.ppf(np.clip(rates, low, 1 - low))
+        places = norm.ppf(np.clip(rates, low, 0.995))
         (point,) = self.ax_.plot(
             *places[:, None],
             linestyle="none",
@@ -231,16 +232,17 @@ class DetDisplay:
         return point
 
     def _frame(self, low: float) -> None:
-        """Show all of the curve up to a half, in the ticks of an error rate."""
-        high = max(0.5, 1.2 * min(self.eer, 0.75))
+        """Show the curve up to a half, or to the last of the points."""
+        farthest = max(self.eer, *self.minimum, *(self.actual or ()))
+        high = float(np.clip(1.2 * farthest, 0.5, 0.995))
         ends = norm.ppf([low, high])
         ticks = [tick for tick in _TICKS if low <= tick <= high]
-        names = [f"{100 * tick:g} %" for tick in ticks]
+        names = [f"{100 * tick:g}" for tick in ticks]
         self.ax_.set_xticks(norm.ppf(ticks), names)
         self.ax_.set_yticks(norm.ppf(ticks), names)
         self.ax_.set(xlim=ends, ylim=ends)
-        self.ax_.set_xlabel("false match rate")
-        self.ax_.set_ylabel("false non-match rate")
+        self.ax_.set_xlabel("false match rate (%)")
+        self.ax_.set_ylabel("false non-match rate (%)")
         self.ax_.grid(visible=True, color="#DDDDDD", linewidth=0.6)
         self.ax_.set_axisbelow(True)
         self.ax_.set_aspect("equal", adjustable="box")
