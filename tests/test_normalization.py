@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcsda import VerifierBank
+from pcsda import VerifierBank, load, save
 from pcsda.metrics import equal_error_rate
 from pcsda.normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 
@@ -145,6 +145,19 @@ def test_named_rows_are_refused_by_name_alone(norm):
         ValueError, match=r"^the cohort was given no ids, the rows to normalise hav"
     ):
         norm.transform(scores, ids=free)
+
+
+@EVERY
+@pytest.mark.parametrize("names", [None, [f"train-{i}" for i in range(30)]])
+def test_saved_norms_still_know_their_cohort(norm, names, tmp_path):
+    cohort, y, scores = tables()
+    norm.fit(cohort, y, ids=names)
+    save(norm, tmp_path / "norm.pcsda")
+    again = load(tmp_path / "norm.pcsda")
+    free = None if names is None else [f"test-{i}" for i in range(12)]
+    assert_allclose(again.transform(scores, ids=free), norm.transform(scores, ids=free))
+    with pytest.raises(ValueError, match=r"statistics of the cohort must not come from what is sc"):
+        again.transform(cohort[:12], ids=None if names is None else names[:12])
 
 
 def test_rows_of_a_label_in_the_cohort_of_models_are_refused():

@@ -182,12 +182,12 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _keep_rows(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
         """Keep what tells a row of the cohort later: its name, or all its scores."""
-        self.ids_: frozenset[Any] | None = None
+        self.ids_: NDArray[Any] | None = None
         self._rows, self._precision = scores[:0], precision
         if ids is not None:
             names = column_or_1d(ids)
             _check_rows("ids", names, len(scores))
-            self.ids_ = frozenset(names.tolist())
+            self.ids_ = names
         elif scores.shape[1] > 1:
             self._rows = scores[np.argsort(_keys(scores), kind="stable")]
         else:
@@ -207,7 +207,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.ids_ is not None:
             names = column_or_1d(ids)
             _check_rows("ids", names, len(scores))
-            shared = [name for name in dict.fromkeys(names.tolist()) if name in self.ids_]
+            known = set(self.ids_.tolist())
+            shared = [name for name in dict.fromkeys(names.tolist()) if name in known]
             if shared:
                 raise ValueError(
                     f"{len(shared)} ids are in the cohort too, such as {shared[0]!r}; statistics "

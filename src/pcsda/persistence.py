@@ -39,6 +39,7 @@ from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
+from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .validation import positive_index
 from .verifier import Verifier
 from .writing import whole_file
@@ -55,6 +56,10 @@ OWN_TYPES: tuple[type, ...] = (
     ExactKernelMap,
     FourierMap,
     NystroemMap,
+    ZNorm,
+    TNorm,
+    SNorm,
+    AdaptiveSNorm,
     Calibration,
     Density,
     GroupScatter,
