@@ -123,6 +123,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             Shared clusters of all rows; without it they are found by k-means.
         """
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
+        validation.refuse_dask(X, y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

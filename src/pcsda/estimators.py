@@ -47,6 +47,7 @@ class _Linear(Verifier):
     def _check_rows(
         self, X: Any, y: Any, *, reset: bool = True, finite: bool = True
     ) -> tuple[Any, Any]:
+        validation.refuse_dask(X, y)
         X, y = validate_data(
             self,
             X,
@@ -64,6 +65,10 @@ class _Linear(Verifier):
     @abstractmethod
     def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
         """Fit on rows in memory with known groups."""
+
+    @abstractmethod
+    def _learn_scatter(self, scatter: GroupScatter) -> Model:
+        """Fit on statistics alone."""
 
     def _fit_groups(
         self, X: Any, groups: Any, weights: Any, seed: int, learned: Model | None = None
@@ -444,16 +449,23 @@ class PCSDA(_Linear):
             self._merge(X, groups, weights, len(self._subclasses) + 1)
             if not self._subclasses or np.any(self.scatter_.counts == 0):
                 return self  # one of the classes has not been seen yet
-            learned = models.fit_pcsda_scatter(
-                self.scatter_,
-                solver="cholesky" if self.solver in ("auto", "lsqr") else self.solver,
-                regularization=self.regularization,
-                n_components=self.n_components,
-                negatives=self.negatives,
-                shrinkage=self._strength,
-            )
-            self._keep(learned, Calibration(), X.dtype)
+            self._keep(self._learn_scatter(self.scatter_), Calibration(), X.dtype)
         return self
+
+    def _learn_scatter(self, scatter: GroupScatter) -> Model:
+        return models.fit_pcsda_scatter(
+            scatter,
+            solver=self._scatter_solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            negatives=self.negatives,
+            shrinkage=self._strength,
+        )
+
+    @property
+    def _scatter_solver(self) -> str:
+        """Solver on statistics: an iterative one has nothing to iterate over."""
+        return "cholesky" if self.solver in ("auto", "lsqr") else self.solver
 
     def _stream_groups(
         self, X: Any, positive: Any, subclass_labels: Any, weights: Any
@@ -612,12 +624,14 @@ class CSDA(_Linear):
             self._merge(X, (~positive).astype(np.intp), weights, 2)
             if np.any(self.scatter_.counts == 0):
                 return self
-            learned = models.fit_csda_scatter(
-                self.scatter_,
-                solver=self.solver,
-                regularization=self.regularization,
-                n_components=self.n_components,
-                shrinkage=self._strength,
-            )
-            self._keep(learned, Calibration(), X.dtype)
+            self._keep(self._learn_scatter(self.scatter_), Calibration(), X.dtype)
         return self
+
+    def _learn_scatter(self, scatter: GroupScatter) -> Model:
+        return models.fit_csda_scatter(
+            scatter,
+            solver=self.solver,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            shrinkage=self._strength,
+        )

@@ -121,6 +121,7 @@ class _KernelBased(Verifier):
 
     def _fit(self, X: Any, y: Any, subclass_labels: Any, sample_weight: Any) -> Self:
         self._check_parameters()
+        validation.refuse_dask(X, y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         if self._is_precomputed:
             check_square(X)

@@ -134,6 +134,7 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.n_components_
 
     def _check(self, X: Any, *, reset: bool) -> Any:
+        validation.refuse_dask(X, predicts=not reset)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _settled(self, X: Any, y: Any, kernels: tuple[str, ...]) -> Kernel:

@@ -151,6 +151,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             Rows of one group, such as frames of one recording, stay together in folds.
         """
         final = self._check(self._template)
+        validation.refuse_dask(X, y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)

@@ -98,26 +98,32 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     return matches[0]
 
 
-def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-    """Check sample weights; returns None where all weights are one."""
-    if sample_weight is None:
-        return None
+def weight_values(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
+    """Check that there is one weight of at least 0 for each row."""
     if isinstance(sample_weight, Real):
-        weights = np.full(len(positive), float(sample_weight))
+        weights = np.full(n_rows, float(sample_weight))
     else:
         weights = check_array(
             sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
         )
-    if weights.shape != positive.shape:
+    if weights.shape != (n_rows,):
         raise ValueError(
             f"sample_weight has shape {weights.shape} but must have one weight for each of the "
-            f"{len(positive)} rows of X"
+            f"{n_rows} rows of X"
         )
     if np.any(weights < 0):
         raise ValueError(
             f"sample_weight has {np.sum(weights < 0)} negative entries (smallest "
             f"{weights.min():g}); weights must be at least 0"
         )
+    return weights
+
+
+def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Check sample weights; returns None where all weights are one."""
+    if sample_weight is None:
+        return None
+    weights = weight_values(sample_weight, len(positive))
     for which, rows in (("positive", positive), ("negative", ~positive)):
         if rows.any() and not weights[rows].any():
             raise ValueError(
@@ -151,6 +157,23 @@ def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
             f"{setting} does not take sparse input: the dense matrix of shape {X.shape} "
             f"would need {size:.3g} GiB; {remedy}"
         )
+
+
+def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
+    """Refuse a Dask collection, which would be gathered in memory without a word."""
+    for array in arrays:
+        kind = type(array)
+        if kind.__module__.partition(".")[0] in ("dask", "dask_expr"):
+            how = (
+                "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
+                if predicts
+                else "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for files larger than "
+                "memory"
+            )
+            raise TypeError(
+                f"a Dask {kind.__name__} would be gathered in memory here; use {how}. If it fits, "
+                "pass its .compute()"
+            )
 
 
 def check_kernel(

@@ -99,6 +99,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
 
     def _project(self, X: Any) -> NDArray[np.floating]:
         check_is_fitted(self)
+        validation.refuse_dask(X, predicts=True)
         # Whatever is not finite in X is not finite in z either, and z is much smaller to look at.
         X = validate_data(
             self,

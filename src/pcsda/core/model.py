@@ -115,10 +115,17 @@ def fit_pcsda_scatter(
     shrinkage: float | None,
 ) -> Model:
     """Fit PCSDA from statistics alone, with resubstituted covariances."""
+    subspace = scatter_subspace(scatter, solver, regularization, n_components)
+    return with_density(subspace, negatives, shrinkage)
+
+
+def scatter_subspace(
+    scatter: GroupScatter, solver: str, regularization: float, n_components: int | None
+) -> Subspace:
+    """Solve PCSDA from statistics; the projection keeps its factor for leaving rows out."""
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = _solve(scatter, solver, ridge, regularization, n_components)
-    projected = scatter.project(projection.components)
-    return with_density(Subspace(scatter.means, projection, projected, ridge), negatives, shrinkage)
+    return Subspace(scatter.means, projection, scatter.project(projection.components), ridge)
 
 
 class OverflowingSquares(ValueError):
@@ -397,12 +404,37 @@ def with_density(
     weights: Array | None = None,
 ) -> Model:
     """Complete a PCSDA subspace to a model."""
-    components = subspace.projection.components
-    ridged = subspace.projected.intra + subspace.ridge * (components @ components.T)
     density, scores = estimate(
-        subspace.projected, ridged, subspace.left, groups, weights, negatives, shrinkage
+        subspace.projected,
+        _ridged(subspace),
+        subspace.left,
+        groups,
+        weights,
+        negatives,
+        shrinkage,
     )
     return Model(subspace.projected.counts, subspace.means, subspace.projection, density, scores)
+
+
+def with_left_out(
+    subspace: Subspace,
+    seen: GroupScatter,
+    n_positive: float,
+    n_within: float,
+    negatives: str,
+    shrinkage: float | None,
+) -> Model:
+    """Complete a PCSDA subspace by the left-out scatter of rows that are out of reach by now."""
+    density = left_out_density(
+        subspace.projected, _ridged(subspace), seen, n_positive, n_within, negatives, shrinkage
+    )
+    return Model(subspace.projected.counts, subspace.means, subspace.projection, density)
+
+
+def _ridged(subspace: Subspace) -> Array:
+    """``W'(S_I + eps I)W``."""
+    components = subspace.projection.components
+    return subspace.projected.intra + subspace.ridge * (components @ components.T)
 
 
 def estimate(
@@ -424,14 +456,32 @@ def estimate(
         moments = Moments(projected, ridged / total, projected.n_positive, projected.within_freedom)
         return _fit_density(projected, moments, negatives, shrinkage), None
     seen, n_positive, n_within = left.scatter(projected, groups, weights)
+    density = left_out_density(projected, ridged, seen, n_positive, n_within, negatives, shrinkage)
+    if not both_left(projected, n_positive, n_within):
+        return density, None
+    return density, loo.scores(density, left, groups, projected.counts, weights)
+
+
+def left_out_density(
+    projected: GroupScatter,
+    ridged: Array,
+    seen: GroupScatter,
+    n_positive: float,
+    n_within: float,
+    negatives: str,
+    shrinkage: float | None,
+) -> Density:
+    """Estimate the densities from the scatter of left-out rows and the weight behind it."""
     # Where rows are alone in every group nothing is seen, and the floor alone is left.
     total = max(n_positive + n_within, 1.0)
     target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
     moments = Moments(seen, target, n_positive, n_within)
-    density = _fit_density(projected, moments, negatives, shrinkage)
-    if n_positive == 0 or (projected.n_subclasses == 1 and n_within == 0):
-        return density, None  # one positive, or one negative: leaving it out leaves no class
-    return density, loo.scores(density, left, groups, projected.counts, weights)
+    return _fit_density(projected, moments, negatives, shrinkage)
+
+
+def both_left(projected: GroupScatter, n_positive: float, n_within: float) -> bool:
+    """Whether leaving out a row, of one positive or one negative for instance, leaves a class."""
+    return n_positive > 0 and (projected.n_subclasses > 1 or n_within > 0)
 
 
 def _fit_density(
