@@ -1,7 +1,8 @@
 """Tell one class from the rest of the world: class-specific discriminant analysis."""
 
-from . import datasets, metrics, normalization, plots
+from . import datasets, distributed, metrics, normalization, plots
 from .bank import VerifierBank
+from .blocks import fit_blocks, predict_blocks
 from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
@@ -21,11 +22,14 @@ __all__ = [
     "NystroemMap",
     "VerifierBank",
     "datasets",
+    "distributed",
     "export_onnx",
+    "fit_blocks",
     "load",
     "metrics",
     "normalization",
     "plots",
+    "predict_blocks",
     "register_onnx",
     "save",
 ]

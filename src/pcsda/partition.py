@@ -101,10 +101,11 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-def settle_count(negatives: Any, n_subclasses: int | str) -> int:
-    """Turn `n_subclasses` into a number that the negatives can fill."""
+def settle_count(negatives: Any, n_subclasses: int | str, total: int | None = None) -> int:
+    """Turn `n_subclasses` into a number that the negatives, a sample of `total`, can fill."""
     if n_subclasses == "auto":
-        wanted = min(max(round(negatives.shape[0] / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
+        total = negatives.shape[0] if total is None else total
+        wanted = min(max(round(total / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
         return count_distinct(negatives, wanted)
     wanted = int(n_subclasses)
     distinct = count_distinct(negatives, wanted)

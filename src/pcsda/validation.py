@@ -167,8 +167,8 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
             how = (
                 "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
                 if predicts
-                else "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for files larger than "
-                "memory"
+                else "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for data larger "
+                "than memory"
             )
             raise TypeError(
                 f"a Dask {kind.__name__} would be gathered in memory here; use {how}. If it fits, "

@@ -78,10 +78,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         self, counts: Any, density: Density, calibration: Calibration, eigenvalues: Any, rank: int
     ) -> None:
         """Store what deciding needs; attributes of an earlier fit that may be stale go."""
-        if self.n_components is not None and self.n_components > rank:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most {rank} (= {self._bound}"
-            )
+        self._check_rank(rank)
         for name in ("groups_", "loo_scores_"):
             self.__dict__.pop(name, None)
         shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
@@ -92,6 +89,12 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         self.subclass_counts_ = counts[1:]
         self.density_ = density
         self.calibration_ = calibration
+
+    def _check_rank(self, rank: int) -> None:
+        if self.n_components is not None and self.n_components > rank:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most {rank} (= {self._bound}"
+            )
 
     def _say(self, text: str) -> None:
         if self.verbose:

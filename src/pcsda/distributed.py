@@ -1,0 +1,341 @@
+"""The passes of :func:`pcsda.fit_blocks` on Dask: mapped over blocks and merged in a tree.
+
+The only file that imports Dask, and only when it is used.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from . import validation
+from .addresses import Block, plain_labels
+from .blocks import METHODS, apply_rows, split_chain
+from .intake import check_rows
+from .passes import Look, LookPass, Pass, naming
+from .readers import open_blocks
+from .stages import Sizes, fit_over, split
+
+# Results that are merged at once: the depth of the tree is the logarithm to this base.
+FAN_IN = 8
+
+
+def fit(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    subclass_labels: Any = None,
+    sample_weight: Any = None,
+    columns: list[str] | None = None,
+    classes: Any = None,
+    block_rows: int | None = None,
+    sample_rows: int = 20_000,
+    calibration_rows: int = 50_000,
+    client: Any = None,
+) -> Any:
+    """Fit an estimator on a Dask collection, or on files that the workers read.
+
+    Parameters
+    ----------
+    estimator : PCSDA, CSDA or a Pipeline that ends in one of them
+        Fitted in place, as by :func:`pcsda.fit_blocks`.
+    X : Dask array or DataFrame, or what :func:`pcsda.fit_blocks` reads from
+        A block of rows is a task; chunks of columns are joined. Paths, or a list of them, must lead
+        to the same files on every worker.
+    y, subclass_labels, sample_weight : Dask array, Series, array or name
+        In the chunks of X; arrays in memory are cut, and of a DataFrame the names of columns do.
+    columns : list of str, optional
+        Feature columns of a DataFrame, Parquet or CSV; all other columns where not given.
+    classes, block_rows, sample_rows, calibration_rows
+        As in :func:`pcsda.fit_blocks`.
+    client : dask.distributed.Client, optional
+        The client to use; without it the one that is active, and where there is none, threads of
+        this process.
+
+    Returns
+    -------
+    estimator
+
+    Notes
+    -----
+    Every pass computes the blocks anew. Where their chunks fit in the memory of the cluster, pass
+    ``X.persist()``. Only merged statistics come back to the client: two D x D matrices, and the
+    samples. A worker that dies takes no more with it than the blocks it had to repeat.
+    """
+    _import_dask()
+    split(estimator)
+    for name, value in (("sample_rows", sample_rows), ("calibration_rows", calibration_rows)):
+        validation.check_count(name, value, None)
+    companions = {"y": y, "subclass_labels": subclass_labels, "sample_weight": sample_weight}
+    if _is_array(X):
+        blocks = _of_array(X, companions)
+    elif _is_frame(X):
+        blocks = _of_frame(X, companions, columns)
+    else:
+        blocks = _of_files(X, companions, columns, block_rows)
+    runner = _OnDask(blocks, _compute_with(client))
+    return fit_over(estimator, runner, classes, Sizes(sample_rows, calibration_rows))
+
+
+def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any:
+    """Apply a fitted estimator to a Dask array or DataFrame; the result is a lazy Dask array.
+
+    Parameters
+    ----------
+    estimator : fitted estimator or Pipeline
+    X : Dask array or DataFrame of shape (n_samples, n_features)
+    method : str, default="log_likelihood_ratio"
+        As in :func:`pcsda.predict_blocks`.
+
+    Returns
+    -------
+    Dask array in the chunks of X
+    """
+    _import_dask()
+    validation.check_option("method", method, METHODS)
+    check_is_fitted(estimator)
+    if _is_frame(X):
+        names = getattr(estimator, "feature_names_in_", None)
+        X = (X if names is None else X[list(names)]).to_dask_array()
+    if not _is_array(X):
+        raise TypeError(
+            f"X is a {type(X).__name__}; predict takes a Dask array or DataFrame. For files use "
+            "pcsda.predict_blocks, for arrays in memory the estimator itself"
+        )
+    X = _whole_rows(X)
+    model = split_chain(estimator)[1]
+    widths = {"transform": model.n_components_, "predict_proba": 2, "predict_log_proba": 2}
+    dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
+    if method == "predict":
+        dtype = plain_labels(model.classes_).dtype
+    shape = (0, widths[method]) if method in widths else (0,)
+    return X.map_blocks(
+        _apply,
+        estimator=estimator,
+        method=method,
+        drop_axis=() if method in widths else 1,
+        chunks=(X.chunks[0], *((size,) for size in shape[1:])),
+        meta=np.empty(shape, dtype),
+    )
+
+
+def _apply(X: Any, estimator: Any, method: str) -> Any:
+    return apply_rows(estimator, method, check_rows(np.asarray(X), 0))
+
+
+def _import_dask() -> Any:
+    try:
+        import dask
+    except ImportError as error:
+        raise ImportError(
+            'pcsda.distributed needs Dask; install it with pip install "pcsda[dask]"'
+        ) from error
+    return dask
+
+
+def _is_array(value: Any) -> bool:
+    return _is_dask(value) and hasattr(value, "numblocks")
+
+
+def _is_frame(value: Any) -> bool:
+    return _is_dask(value) and hasattr(value, "to_dask_array")
+
+
+def _is_dask(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
+@dataclass(frozen=True)
+class _Lazy:
+    """A block to come: its name, itself, and all of it but X."""
+
+    name: str
+    block: Any
+    labels: Any
+
+
+def _whole_rows(X: Any) -> Any:
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions and must have 2, rows and columns")
+    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+
+
+def _of_array(X: Any, companions: dict[str, Any]) -> list[_Lazy]:
+    X = _whole_rows(X)
+    parts = {k: _like(X, k, v) for k, v in companions.items() if v is not None}
+    sizes = X.chunks[0]
+    names = [
+        f"chunk {number} of X" + ("" if np.isnan(size) else f", {size} rows")
+        for number, size in enumerate(sizes)
+    ]
+    return _lazy(names, X.to_delayed().ravel(), parts)
+
+
+def _lazy(names: list[str], rows: Any, parts: dict[str, Any]) -> list[_Lazy]:
+    make = _import_dask().delayed(Block, pure=False)
+    return [
+        _Lazy(
+            name,
+            make(rows[number], **{k: part[number] for k, part in parts.items()}),
+            make(None, **{k: part[number] for k, part in parts.items()}),
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def _like(X: Any, name: str, value: Any) -> Any:
+    """Companion of a Dask array, cut as its rows are."""
+    import dask.array as da
+
+    sizes = X.chunks[0]
+    if _is_frame(value):
+        value = value.to_dask_array()
+    unknown = [number for number, size in enumerate(sizes) if np.isnan(size)]
+    if not _is_array(value):
+        if unknown:
+            raise ValueError(
+                f"chunk {unknown[0]} of X has an unknown number of rows, so that {name}, an array "
+                "in memory, cannot be cut alike; call X.compute_chunk_sizes() first"
+            )
+        array = np.asarray(value)
+        if array.shape != (sum(sizes),):
+            raise ValueError(f"{name} has shape {array.shape} but X has {sum(sizes)} rows")
+        return da.from_array(array, chunks=(sizes,)).to_delayed().ravel()
+    if value.ndim == 2 and value.shape[1] == 1:
+        value = value[:, 0]
+    if value.ndim != 1:
+        raise ValueError(f"{name} has {value.ndim} dimensions and must have 1")
+    own = value.chunks[0]
+    open_ended = unknown or [number for number, size in enumerate(own) if np.isnan(size)]
+    if not open_ended and own != sizes:
+        if sum(own) != sum(sizes):
+            raise ValueError(f"{name} has {sum(own)} entries but X has {sum(sizes)} rows")
+        value = value.rechunk((sizes,))
+    elif open_ended and len(own) != len(sizes):
+        raise ValueError(
+            f"chunk {open_ended[0]} has an unknown number of rows, and X has {len(sizes)} chunks "
+            f"but {name} has {len(own)}; call compute_chunk_sizes() on both first"
+        )
+    return value.to_delayed().ravel()
+
+
+def _of_frame(X: Any, companions: dict[str, Any], columns: list[str] | None) -> list[_Lazy]:
+    given = {k: v for k, v in companions.items() if v is not None}
+    inside = {k: v for k, v in given.items() if isinstance(v, str)}
+    missing = [v for v in [*inside.values(), *(columns or ())] if v not in X.columns]
+    if missing:
+        raise ValueError(f"X has no column {missing[0]!r}; it has {list(X.columns)}")
+    features = columns or [name for name in X.columns if name not in inside.values()]
+    parts = {k: X[v].to_delayed() for k, v in inside.items()}
+    for name, value in given.items():
+        if name in inside:
+            continue
+        series = value.to_delayed() if _is_dask(value) else None
+        if series is None or len(series) != X.npartitions:
+            raise ValueError(
+                f"{name} must be the name of a column of X, or have its {X.npartitions} partitions"
+            )
+        parts[name] = series
+    names = [f"partition {number} of X" for number in range(X.npartitions)]
+    return _lazy(names, X[features].to_delayed(), parts)
+
+
+def _of_files(
+    X: Any, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
+) -> list[_Lazy]:
+    found = open_blocks(X, columns=columns, block_rows=block_rows, **companions)
+    if found.addresses is None:
+        raise TypeError(
+            f"X is a {type(X).__name__}, which workers cannot read from; pass a Dask collection, "
+            "files that all workers see, or use pcsda.fit_blocks"
+        )
+    read = _import_dask().delayed(_read, pure=False)
+    return [
+        _Lazy(address.name, read(number, address), read(number, address, True))
+        for number, address in enumerate(found.addresses)
+    ]
+
+
+def _read(number: int, address: Any, labels_only: bool = False) -> Block:
+    with naming(f"block {number} ({address.name})"):
+        return address.read(labels_only)
+
+
+def _compute_with(client: Any) -> Callable[[Any], Any]:
+    """How a lazy value is computed: by a client, or by threads here."""
+    dask = _import_dask()
+    if client is None:
+        try:
+            from distributed import default_client
+
+            client = default_client()
+        except (ImportError, ValueError):
+            return lambda value: dask.compute(value, scheduler="threads")[0]
+
+    def compute(value: Any) -> Any:
+        with warnings.catch_warnings():
+            # The task with its D x D matrices goes along once, and is meant to.
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            future = client.compute(value)
+        return future.result()
+
+    return compute
+
+
+class _OnDask:
+    """Takes passes as Dask graphs."""
+
+    once = False
+
+    def __init__(self, blocks: list[_Lazy], compute: Callable[[Any], Any]) -> None:
+        if not blocks:
+            raise ValueError("there are no blocks; the data are empty")
+        self.blocks, self.compute = blocks, compute
+
+    def seed(self, draw: Callable[[], int]) -> int:
+        """Draw the seed."""
+        return draw()
+
+    def look(self, task: LookPass, first: bool) -> Look:
+        """Look at all labels, or at those of the first block; X is not computed for it."""
+        chosen = self.blocks[: 1 if first else None]
+        look: Look = self._run(task, [block.labels for block in chosen])
+        return look
+
+    def run(self, task: Pass) -> Any:
+        """Take a pass."""
+        return self._run(task, [block.block for block in self.blocks])
+
+    def _run(self, task: Pass, blocks: list[Any]) -> Any:
+        delayed = _import_dask().delayed
+        # One node for all: the task is sent once, and the scheduler can send it again.
+        shared = delayed(task, name=f"pcsda-{task.name}-{uuid.uuid4()}", traverse=False)
+        of_block, merge = delayed(_of_block, pure=False), delayed(_merge, pure=False)
+        level = [
+            of_block(shared, number, self.blocks[number].name, block)
+            for number, block in enumerate(blocks)
+        ]
+        while len(level) > 1:
+            level = [
+                merge(shared, level[start : start + FAN_IN])
+                for start in range(0, len(level), FAN_IN)
+            ]
+        return self.compute(level[0])
+
+
+def _of_block(task: Pass, number: int, name: str, block: Block) -> Any:
+    return task.of_block(number, name, block)
+
+
+def _merge(task: Pass, results: list[Any]) -> Any:
+    merged = None
+    for result in results:
+        merged = task.join(merged, result)
+    return merged
