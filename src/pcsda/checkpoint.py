@@ -109,7 +109,7 @@ class Checkpoint:
 
     def _load(self) -> None:
         try:
-            with np.load(self.path, allow_pickle=False) as archive:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 state = json.loads(str(archive["state"]))
                 arrays = [archive[f"array{number}"] for number in range(state["arrays"])]
             known = state["format"] == FORMAT

@@ -44,7 +44,8 @@ class Pass:
     def of_block(self, number: int, name: str, block: Block) -> Any:
         """Result of a block; errors say which block it was. None where no row counts."""
         title = f"block {number} ({name})"
-        with narrow_fit(getattr(block.X, "shape", (0, 0))[1]), naming(title):
+        width = (*getattr(block.X, "shape", ()), 0, 0)[1]
+        with narrow_fit(width), naming(title):
             parts = [self.of_piece(piece) for piece in self._pieces(number, title, block)]
             return reduce(self.merge, parts) if parts else None
 

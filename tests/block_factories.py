@@ -1,0 +1,51 @@
+"""Rows for the tests of blocks, and what two fitted models must have in common."""
+
+from itertools import pairwise
+
+import numpy as np
+from factories import make_rows
+
+SIZES = (60, 50, 70, 40)
+
+
+def make_data(seed=0, *, sizes=SIZES, width=5, weighted=False):
+    """Rows, binary labels, subclass labels and weights (or None)."""
+    X, groups, weights = make_rows(sizes, width, seed=seed, weighted=weighted)
+    return X, groups == 0, groups, weights
+
+
+def in_blocks(cuts, *arrays):
+    """A function that makes an iterator over the same ranges of all arrays."""
+    ranges = list(pairwise([0, *sorted(cuts), len(arrays[0])]))
+
+    def blocks():
+        for start, stop in ranges:
+            yield tuple(None if array is None else array[start:stop] for array in arrays)
+
+    return blocks
+
+
+def assert_same_model(found, expected, X, *, tolerance=1e-8, calibrated=True):
+    """Components, means, covariances and scores agree."""
+
+    def close(one, other):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * scale)
+
+    np.testing.assert_array_equal(found.classes_, expected.classes_)
+    for name in ("components_", "eigenvalues_", "positive_mean_", "subclass_means_"):
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+        close(getattr(found, name), getattr(expected, name))
+    close(found.subclass_counts_, expected.subclass_counts_)
+    close(found.class_prior_, expected.class_prior_)
+    for name in ("positive", "negative", "centres", "log_weights"):
+        close(getattr(found.density_, name), getattr(expected.density_, name))
+    if not calibrated:
+        close(
+            found.density_.log_ratio(found.transform(X)),
+            expected.density_.log_ratio(expected.transform(X)),
+        )
+        return
+    close(found.calibration_.slope, expected.calibration_.slope)
+    close(found.log_likelihood_ratio(X), expected.log_likelihood_ratio(X))
+    close(found.decision_function(X), expected.decision_function(X))
