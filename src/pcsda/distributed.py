@@ -5,14 +5,18 @@ The only file that imports Dask, and only when it is used.
 
 from __future__ import annotations
 
+import importlib
+import time
 import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from . import validation
 from .addresses import Block, plain_labels
@@ -80,7 +84,7 @@ def fit(
         blocks = _of_frame(X, companions, columns)
     else:
         blocks = _of_files(X, companions, columns, block_rows)
-    runner = _OnDask(blocks, _compute_with(client))
+    runner = _OnDask(blocks, _active(client))
     return fit_over(estimator, runner, classes, Sizes(sample_rows, calibration_rows))
 
 
@@ -130,14 +134,13 @@ def _apply(X: Any, estimator: Any, method: str) -> Any:
     return apply_rows(estimator, method, check_rows(np.asarray(X), 0))
 
 
-def _import_dask() -> Any:
+def _import_dask(module: str = "dask") -> Any:
     try:
-        import dask
+        return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            'pcsda.distributed needs Dask; install it with pip install "pcsda[dask]"'
+            f'pcsda.distributed needs {module}; install it with pip install "pcsda[dask]"'
         ) from error
-    return dask
 
 
 def _is_array(value: Any) -> bool:
@@ -192,8 +195,6 @@ def _lazy(names: list[str], rows: Any, parts: dict[str, Any]) -> list[_Lazy]:
 
 def _like(X: Any, name: str, value: Any) -> Any:
     """Companion of a Dask array, cut as its rows are."""
-    import dask.array as da
-
     sizes = X.chunks[0]
     if _is_frame(value):
         value = value.to_dask_array()
@@ -207,7 +208,7 @@ def _like(X: Any, name: str, value: Any) -> Any:
         array = np.asarray(value)
         if array.shape != (sum(sizes),):
             raise ValueError(f"{name} has shape {array.shape} but X has {sum(sizes)} rows")
-        return da.from_array(array, chunks=(sizes,)).to_delayed().ravel()
+        return _import_dask("dask.array").from_array(array, chunks=(sizes,)).to_delayed().ravel()
     if value.ndim == 2 and value.shape[1] == 1:
         value = value[:, 0]
     if value.ndim != 1:
@@ -268,25 +269,14 @@ def _read(number: int, address: Any, labels_only: bool = False) -> Block:
         return address.read(labels_only)
 
 
-def _compute_with(client: Any) -> Callable[[Any], Any]:
-    """How a lazy value is computed: by a client, or by threads here."""
-    dask = _import_dask()
-    if client is None:
-        try:
-            from distributed import default_client
-
-            client = default_client()
-        except (ImportError, ValueError):
-            return lambda value: dask.compute(value, scheduler="threads")[0]
-
-    def compute(value: Any) -> Any:
-        with warnings.catch_warnings():
-            # The task with its D x D matrices goes along once, and is meant to.
-            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-            future = client.compute(value)
-        return future.result()
-
-    return compute
+def _active(client: Any) -> Any:
+    """The client given, the one that is active, or None."""
+    if client is not None:
+        return client
+    try:
+        return _import_dask("distributed").default_client()
+    except (ImportError, ValueError):
+        return None
 
 
 class _OnDask:
@@ -294,10 +284,10 @@ class _OnDask:
 
     once = False
 
-    def __init__(self, blocks: list[_Lazy], compute: Callable[[Any], Any]) -> None:
+    def __init__(self, blocks: list[_Lazy], client: Any) -> None:
         if not blocks:
             raise ValueError("there are no blocks; the data are empty")
-        self.blocks, self.compute = blocks, compute
+        self.blocks, self.client = blocks, client
 
     def seed(self, draw: Callable[[], int]) -> int:
         """Draw the seed."""
@@ -322,12 +312,60 @@ class _OnDask:
             of_block(shared, number, self.blocks[number].name, block)
             for number, block in enumerate(blocks)
         ]
+        done = delayed(_done, pure=False)
+        marks = [done(part) for part in level]
         while len(level) > 1:
             level = [
                 merge(shared, level[start : start + FAN_IN])
                 for start in range(0, len(level), FAN_IN)
             ]
-        return self.compute(level[0])
+        return self._computed(level[0], marks)
+
+    def _computed(self, root: Any, marks: list[Any]) -> Any:
+        """Compute a graph; an error is told with the name of the block it came from."""
+        # Workers may be threads of this process. Each would set and reset the threads of BLAS, and
+        # the last to leave would not restore what the first has found.
+        with threadpool_limits(1, user_api="blas"):
+            if self.client is None:
+                return self._in_threads(root, marks)
+            return self._on_cluster(root, marks)
+
+    def _in_threads(self, root: Any, marks: list[Any]) -> Any:
+        compute = partial(_import_dask().compute, scheduler="threads")
+        try:
+            return compute(root)[0]
+        except Exception:
+            for number, mark in enumerate(marks):  # computed again to see which one it was
+                with self._naming(number):
+                    compute(mark)
+            raise
+
+    def _on_cluster(self, root: Any, marks: list[Any]) -> Any:
+        with warnings.catch_warnings():
+            # The task goes along with its D x D matrices, once, and is meant to.
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            result, *done = self.client.compute([root, *marks])
+        try:
+            return result.result()
+        except Exception:
+            for _ in range(20):  # the news of the block may come a moment after that of the whole
+                failed = [number for number, mark in enumerate(done) if mark.status == "error"]
+                if failed:
+                    break
+                time.sleep(0.1)
+            for number in failed:
+                with self._naming(number):
+                    done[number].result()
+            raise
+        finally:
+            self.client.cancel([result, *done])
+
+    def _naming(self, number: int) -> naming:
+        return naming(f"block {number} ({self.blocks[number].name})")
+
+
+def _done(_: Any) -> None:
+    """Show that a block is done, without keeping its result."""
 
 
 def _of_block(task: Pass, number: int, name: str, block: Block) -> Any:

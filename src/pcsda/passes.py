@@ -69,9 +69,11 @@ class naming:
         pass
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if type(error) in (ValueError, TypeError) and not str(error).startswith("block "):
+        if not isinstance(error, Exception) or self.title in str(error):
+            return
+        if type(error) in (ValueError, TypeError):
             raise kind(f"{self.title}: {error}") from error
-        if isinstance(error, Exception):
+        if not any(self.title in note for note in getattr(error, "__notes__", ())):
             error.add_note(f"in {self.title}")
 
 
