@@ -335,9 +335,11 @@ def test_single_members_of_subclasses_as_in_memory():
 
 
 def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
-    X, y, groups, _ = make_data(sizes=(300, 2000, 2000), width=3)
-    X = X * np.array([0.2, 1, 1])
-    blocks = in_blocks(range(200, 4300, 200), X, y, groups)
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat([0, 1, 2], [400, 1500, 1500]))
+    X = rng.standard_normal((3400, 2)) + np.array([[0, 0], [1.5, 0], [0, 1.5]])[groups]
+    y = groups == 0
+    blocks = in_blocks(range(200, 3400, 200), X, y, groups)
     whole = fit_blocks(PCSDA(random_state=0), blocks).calibration_
     part = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=250).calibration_
     again = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=250).calibration_
@@ -345,9 +347,9 @@ def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
     assert part == again
     assert part != whole
     assert part != other
-    # Classes are sampled alike but count with their full weight, else the offset would be ln 7 off.
-    assert abs(part.offset - whole.offset) < 0.5
-    assert abs(part.slope - whole.slope) < 0.15
+    # Classes are sampled alike but count with their full weight, else the offset would be 2 off.
+    assert abs(part.offset - whole.offset) < 0.4
+    assert abs(part.slope - whole.slope) < 0.3
 
 
 def test_a_sparse_block_is_its_dense_form(monkeypatch):
@@ -691,7 +693,7 @@ def test_a_disk_that_is_full_leaves_the_last_checkpoint(stopped, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pcsda.checkpoint.os, "fsync", full)
+    monkeypatch.setattr(pcsda.writing.os, "fsync", full)
     blocks = in_blocks([50, 100], *make_data()[:3])
     with pytest.raises(OSError, match="No space left"):
         fit_blocks(PCSDA(), blocks, checkpoint=stopped, checkpoint_seconds=0)

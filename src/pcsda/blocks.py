@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_2_0
@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import validation
 from .addresses import Block, plain_labels
-from .checkpoint import Checkpoint, describe, digest, write_whole
+from .checkpoint import Checkpoint, describe, digest
 from .intake import check_rows, check_shape, row_slices
 from .passes import Look, LookPass, Pass, naming
 from .progress import progress
 from .readers import Blocks, open_blocks
 from .stages import Sizes, fit_over, split
+from .writing import whole_file
 
 METHODS = (
     "log_likelihood_ratio",
@@ -332,40 +333,39 @@ def apply_rows(estimator: Any, method: str, X: Any) -> Any:
 
 
 def _write_npy(path: Path, results: Iterator[Any], _: list[str]) -> None:
-    def header(file: IO[bytes], first: Any, n_rows: int) -> int:
-        # NumPy leaves room in the header for the number of rows to grow.
-        shape = (n_rows, *first.shape[1:])
-        about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
-        write_array_header_2_0(file, about)
-        return file.tell()
-
-    def write(file: IO[bytes]) -> None:
+    with whole_file(path) as file:
         n_rows, first = 0, None
         for result in results:
             if first is None:
                 first = result
-                begin = header(file, first, 0)
+                begin = _write_header(file, first, 0)
             file.write(np.ascontiguousarray(result, dtype=first.dtype).tobytes())
             n_rows += len(result)
         if first is None:
             raise ValueError("there are no blocks; the data are empty")
         file.seek(0)
-        if header(file, first, n_rows) != begin:
+        if _write_header(file, first, n_rows) != begin:
             raise RuntimeError("the header of the .npy file has changed its length")
 
-    write_whole(path, write)
+
+def _write_header(file: BinaryIO, first: Any, n_rows: int) -> int:
+    """Write the header of a .npy file; NumPy leaves room in it for the number of rows to grow."""
+    shape = (n_rows, *first.shape[1:])
+    about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+    write_array_header_2_0(file, about)
+    return file.tell()
 
 
 def _write_csv(path: Path, results: Iterator[Any], names: list[str]) -> None:
-    def write(file: IO[bytes]) -> None:
+    with whole_file(path) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow(names)
-        for result in results:
-            writer.writerows(result.reshape(len(result), -1).tolist())
-        text.detach()
-
-    write_whole(path, write)
+        try:
+            writer = csv.writer(text)
+            writer.writerow(names)
+            for result in results:
+                writer.writerows(result.reshape(len(result), -1).tolist())
+        finally:
+            text.detach()  # the file is closed by who has opened it
 
 
 def _result_names(estimator: Any, method: str) -> list[str]:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 import zipfile
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -24,6 +21,7 @@ from .addresses import Block
 from .core.scatter import GroupScatter
 from .intake import Head
 from .passes import LeftOutSums, Lloyd, Look, Reservoir, Sample, Scored, Statistics
+from .writing import whole_file
 
 # Raised whenever what a checkpoint holds changes its meaning.
 FORMAT = 1
@@ -64,21 +62,6 @@ def unpack(described: Any, arrays: list[Any]) -> Any:
     if "tuple" in described:
         return tuple(unpack(item, arrays) for item in described["tuple"])
     return arrays[described["array"]] if "array" in described else described["value"]
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write to a temporary name in the same folder, then rename: there is never half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 class Checkpoint:
@@ -148,7 +131,8 @@ class Checkpoint:
         }
         named = {f"array{number}": array for number, array in enumerate(arrays)}
         text = np.array(json.dumps(state))
-        write_whole(self.path, lambda file: np.savez(file, state=text, **named))
+        with whole_file(self.path) as file:
+            np.savez(file, state=text, **named)
         self.saved_at = time.monotonic()
 
     def begin(self, name: str) -> tuple[int, Any]:

@@ -408,13 +408,15 @@ class Scored:
     negative: Reservoir
 
     @classmethod
-    def of(cls, piece: Piece, table: Array, seen: Any, seed: int, size: int) -> Scored:
-        """Sample the rows that are `seen`, each class on its own, so that a rare one is kept."""
-        keys = piece.rng(seed, FOR_CALIBRATION).random(len(piece.X))
+    def of(cls, keys: Array, table: Array, positive: Any, seen: Any, size: int) -> Scored:
+        """Sample the rows that are `seen`, each class on its own, so that a rare one is kept.
+
+        The last column of the table is the weight of the row.
+        """
         parts = []
-        for members in (seen & piece.positive, seen & ~piece.positive):
-            weight = piece.weight[members]
-            parts.append(Reservoir.of(keys[members], table[members], weight, size))
+        for members in (seen & positive, seen & ~positive):
+            rows = table[members]
+            parts.append(Reservoir.of(keys[members], rows, rows[:, -1], size))
         return cls(*parts)
 
     def merge(self, other: Scored, size: int) -> Scored:
@@ -455,8 +457,11 @@ class LeftOutPass(Pass):
         width = self.leaver.rotation.shape[1]
         nothing = GroupScatter(self.leaver.counts, self.leaver.means, *np.zeros((2, width, width)))
         sums, n_positive, n_within = left.scatter(nothing, groups, piece.weights)
-        table = np.column_stack([left.coordinates, left.residuals, groups, piece.weight])
-        scored = Scored.of(piece, table, ~left.alone, self.seed, self.size)
+        groups, weight = left.arranged(groups, piece.weight)
+        columns: list[Any] = [left.coordinates, left.residuals, groups, weight]
+        table: Array = np.column_stack(columns)
+        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(table))
+        scored = Scored.of(keys, table, groups == 0, ~left.alone, self.size)
         return LeftOutSums(sums.positive, sums.within, n_positive, n_within, scored)
 
     def merge(self, left: LeftOutSums, right: LeftOutSums) -> LeftOutSums:
@@ -489,7 +494,8 @@ class FoldScorePass(Pass):
                 rows = np.flatnonzero(folds == fold)
                 scores[rows] = model.score(piece.X[rows])
         table = np.column_stack([scores, piece.weight])
-        return Scored.of(piece, table, np.isfinite(scores), self.seed, self.size)
+        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(table))
+        return Scored.of(keys, table, piece.positive, np.isfinite(scores), self.size)
 
     def merge(self, left: Scored, right: Scored) -> Scored:
         """Sample of both."""
