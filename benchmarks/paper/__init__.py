@@ -1,0 +1,1 @@
+"""The paper's experiments: ranking and classification of one class against the rest."""

@@ -1,0 +1,71 @@
+"""Settings that cross-validation chooses from, for every method that is not our own.
+
+Fixed before anything of ours was tuned. Two rules, and no exception:
+
+- A method of the paper's tables gets the ranges that the paper states, whole: regularisation
+  10^-3..10^3, dimension 1..25, K in {5, 10, 15, 20}.
+- Every other method gets exactly `N_SETTINGS` settings.
+
+All of them are judged on the same folds. A grid is a list of settings in the order of preference
+among equals: small and heavily regularised first.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+Setting = dict[str, Any]
+
+N_SETTINGS = 28
+
+# The paper's ranges, each from simple to complex. A ridge is large first, a cost C small first.
+RIDGES = tuple(10.0**r for r in range(3, -4, -1))
+COSTS = tuple(10.0**r for r in range(-3, 4))
+DIMENSIONS = tuple(range(1, 26))
+SUBCLASSES = (5, 10, 15, 20)
+
+# The four bandwidths that PCSDACV looks at as well: the paper's rule and multiples of "scale".
+BANDWIDTHS: tuple[str | float, ...] = ("positive", 0.3, 1.0, 3.0)
+SHRINKAGES = tuple(float(f"{s:.4g}") for s in np.geomspace(1.0, 1e-4, N_SETTINGS))
+FEW_DIMENSIONS = (1, 2, 3, 5, 10, 15, 25)
+FEW_RIDGES = (1e3, 1e1, 1e-1, 1e-3)
+FEW_COSTS = (1e-3, 1e-1, 1e1, 1e3)
+
+
+def settings(**ranges: Any) -> list[Setting]:
+    """All combinations; the first range changes slowest."""
+    return [dict(zip(ranges, values, strict=True)) for values in product(*ranges.values())]
+
+
+PAPER: dict[str, list[Setting]] = {
+    "RR": settings(ridge=RIDGES),
+    "SVR": settings(C=COSTS),
+    "SVM": settings(C=COSTS),
+    "PCA": settings(d=DIMENSIONS),
+    "PCA+SVM": settings(d=DIMENSIONS, C=COSTS),
+    "LDA": settings(ridge=RIDGES),
+    "PCSDA-1": settings(K=(1,), d=(1,), ridge=RIDGES),
+    "PCSDA-K": [
+        setting
+        for setting in settings(d=DIMENSIONS, K=SUBCLASSES, ridge=RIDGES)
+        if setting["d"] <= setting["K"]
+    ],
+}
+
+RELATED: dict[str, list[Setting]] = {
+    "CSDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "SR-CSDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "label-only": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "low-rank": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "CSDA+SVM": settings(d=FEW_DIMENSIONS, C=FEW_COSTS),
+    "trace-ratio": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+}
+
+TODAY: dict[str, list[Setting]] = {
+    "SVC": settings(C=COSTS, gamma=BANDWIDTHS),
+    "QDA": settings(shrinkage=SHRINKAGES),
+    "Nystroem+LR": settings(C=COSTS, gamma=BANDWIDTHS),
+}
