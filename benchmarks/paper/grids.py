@@ -47,6 +47,7 @@ PAPER: dict[str, list[Setting]] = {
     "PCA": settings(d=DIMENSIONS),
     "PCA+SVM": settings(d=DIMENSIONS, C=COSTS),
     "LDA": settings(ridge=RIDGES),
+    "LDA+NCC": settings(ridge=RIDGES),
     "PCSDA-1": settings(K=(1,), d=(1,), ridge=RIDGES),
     "PCSDA-K": [
         setting
