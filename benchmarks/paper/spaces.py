@@ -1,0 +1,107 @@
+"""Training rows and the rows to be scored, with every factorisation that methods share.
+
+One `Space` belongs to one fold, or to the whole training part and the test part. What is costly is
+computed when it is first asked for, and then kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import linalg
+from scipy.spatial.distance import pdist
+from sklearn.metrics.pairwise import euclidean_distances
+
+from pcsda import ExactKernelMap, NystroemMap
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Features in the eigenbasis of their total scatter, about their grand mean.
+
+    `scatter` holds the eigenvalues, in descending order; `rows` and `others` the coordinates of
+    the training rows and of the rows to be scored; `unit` the mean squared distance from the grand
+    mean, which relative ridges are multiples of.
+    """
+
+    scatter: Array
+    rows: Array
+    others: Array
+
+    @property
+    def unit(self) -> float:
+        return float(self.scatter.sum() / len(self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Rows to learn from and rows to score.
+
+    Attributes
+    ----------
+    X, y : training rows and their labels, True for the class of interest
+    others : rows to score
+    seed : of landmarks, clusterings and random targets
+    exact_up_to : with more training rows than this the kernel map is Nystroem's
+    n_landmarks : of that map
+    n_rows : training rows of the whole problem; folds use the kind of map that it uses
+    """
+
+    X: Array
+    y: Array
+    others: Array
+    seed: int
+    exact_up_to: int
+    n_landmarks: int
+    n_rows: int
+
+    @cached_property
+    def targets(self) -> Array:
+        return np.where(self.y, 1.0, -1.0)
+
+    @cached_property
+    def log_odds(self) -> float:
+        return float(np.log(self.y.sum() / (~self.y).sum()))
+
+    def gamma(self, rule: str | float) -> float:
+        """Bandwidth: the paper's rule for "positive", else a multiple of scikit-learn's "scale"."""
+        if rule == "positive":
+            return 1 / (2 * pdist(self.X[self.y]).mean() ** 2)
+        return float(rule) / (self.X.shape[1] * self.X.var())
+
+    def features(self, rule: str | float) -> tuple[Array, Array]:
+        """Features of the training rows and of the others: exact (NPT) or Nystroem (ANPT)."""
+        gamma = self.gamma(rule)
+        kernel_map = ExactKernelMap(gamma=gamma)
+        if self.n_rows > self.exact_up_to:
+            kernel_map = NystroemMap(self.n_landmarks, gamma=gamma, random_state=self.seed)
+        kernel_map.fit(self.X)
+        return kernel_map.transform(self.X), kernel_map.transform(self.others)
+
+    @cached_property
+    def mapped(self) -> tuple[Array, Array]:
+        """Features at the paper's bandwidth, which most methods work on."""
+        return self.features("positive")
+
+    @cached_property
+    def basis(self) -> Basis:
+        rows, others = self.mapped
+        mean = rows.mean(axis=0)
+        centred = rows - mean
+        values, vectors = linalg.eigh(centred.T @ centred, check_finite=False)
+        # Directions in which the rows do not vary hold nothing but rounding.
+        kept = values > 1e-12 * values[-1]
+        values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
+        return Basis(values, centred @ vectors, (others - mean) @ vectors)
+
+    @cached_property
+    def distances(self) -> tuple[Array, Array]:
+        """Squared distances between training rows, and from the others to them."""
+        return (
+            euclidean_distances(self.X, squared=True),
+            euclidean_distances(self.others, self.X, squared=True),
+        )

@@ -1,0 +1,227 @@
+"""Rows to a page of tables beside the published values, as Markdown and as HTML.
+
+Nothing but the rows, the published values and the names of sets and methods is looked at.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from . import published
+from .datasets import EXTRA, PAPER, SOURCES
+from .methods import KINDS, METHODS
+from .rows import Row
+from .summary import OURS, Summary, cells, lag, mean_ranks, summarise
+
+TITLES = {
+    "ranking": "Ranking: mean average precision",
+    "classification": "Classification: F1",
+}
+NOTE = (
+    "Mean and, in parentheses, standard deviation over the class-specific problems of a set, each "
+    "the mean of its splits. The best mean of a set is bold."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    head: list[str]
+    lines: list[list[str]]
+
+
+Block = str | Table  # text that begins with "#" is a heading
+
+
+def page(rows: list[Row]) -> list[Block]:
+    """All blocks of the page, from rows of one profile."""
+    if not rows:
+        return ["# The paper's tables", "Nothing was measured."]
+    blocks: list[Block] = ["# The paper's tables", heading(rows)]
+    seen = {row["dataset"] for row in rows}
+    paper = [source.name for source in PAPER if source.name in seen]
+    extra = [source.name for source in EXTRA if source.name in seen]
+    for kind in KINDS:
+        found = {name: summarise(methods) for name, methods in cells(rows, kind).items()}
+        blocks += [f"## {TITLES[kind]}", NOTE]
+        blocks += ["### Beside the published values", beside(found, kind)]
+        if paper:
+            blocks += ["### All methods", all_methods(found, paper), *against(rows, kind, paper)]
+        if extra:
+            blocks += ["### Sets that the paper does not have", all_methods(found, extra)]
+            blocks += against(rows, kind, extra)
+    blocks += ["## Absent sets", *absent(seen), "## The methods", about(rows)]
+    return blocks
+
+
+def heading(rows: list[Row]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in rows[0]["versions"].items())
+    several = len({str(row["versions"]) for row in rows}) > 1
+    problems = {(row["dataset"], row["class"], row["split"]) for row in rows}
+    text = f"{len(rows)} rows from {len(problems)} problems with a split; {versions}"
+    text += " and other versions." if several else "."
+    if any(row["profile"] == "quick" for row in rows):
+        text += (
+            " A quick look: one split, three folds, few settings and landmarks; the numbers stand"
+            " for nothing but themselves."
+        )
+    return text
+
+
+def entry(one: Summary | tuple[float, float] | None, best: bool = False) -> str:
+    """Mean and deviation, as in the paper."""
+    if one is None:
+        return "-"
+    mean, deviation = (one.mean, one.deviation) if isinstance(one, Summary) else one
+    text = f"{mean:.4f}" + ("" if math.isnan(deviation) else f" ({deviation:.4f})")
+    if isinstance(one, Summary) and one.n_missing:
+        text += f", {one.n_missing} missing"
+    return f"**{text}**" if best else text
+
+
+def beside(found: dict[str, dict[str, Summary]], kind: str) -> Table:
+    """Methods of the paper: here, published, and the difference in mean."""
+    known = published.values(kind)
+    methods = list(dict.fromkeys(method for _, method in known))
+    places = [(source.name, source.published) for source in PAPER]
+    if "digits" in found:
+        places.append(("digits", SOURCES["digits"].published))
+    lines = []
+    for name, row in places:
+        here = found.get(name, {})
+        theirs = [known[row, method] for method in methods] if row else []
+        own = [here.get(method) for method in methods]
+        gaps = [
+            f"{one.mean - mean:+.4f}" if one else "-"
+            for one, (mean, _) in zip(own, theirs, strict=True)
+        ]
+        lines.append([f"{name}, here", *map(entry, own)] if here else [f"{name}, absent"])
+        lines.append([f"{row}, published", *map(entry, theirs)])
+        if here:
+            lines.append(["difference", *gaps])
+    width = len(methods) + 1
+    return Table(["", *methods], [line + [""] * (width - len(line)) for line in lines])
+
+
+def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
+    """Every method on every set, and its mean rank over them."""
+    shown = {name: found[name] for name in sets if name in found}
+    methods = [m for m in METHODS.values() if any(m.name in of_set for of_set in shown.values())]
+    # Variants of one method would push the others down the ranks.
+    judged = {
+        name: {m: one for m, one in of_set.items() if METHODS[m].group != "ablation"}
+        for name, of_set in shown.items()
+    }
+    ranks = mean_ranks(judged)
+    best = {name: max(one.mean for one in of_set.values()) for name, of_set in judged.items()}
+    lines = []
+    for method in methods:
+        line = [method.name, method.group]
+        for name, of_set in shown.items():
+            one = of_set.get(method.name)
+            line.append(entry(one, best=one is not None and one.mean == best[name]))
+        rank = ranks.get(method.name)
+        lines.append([*line, "-" if rank is None else f"{rank:.2f}"])
+    return Table(["method", "group", *shown, "mean rank"], lines)
+
+
+def against(rows: list[Row], kind: str, sets: list[str]) -> list[Block]:
+    """Our method against the best of the others on each set."""
+    lines = []
+    values = cells(rows, kind)
+    for name in sets:
+        methods = {m: v for m, v in values.get(name, {}).items() if METHODS[m].group != "ablation"}
+        found = lag(methods) if methods else None
+        if found:
+            error = "-" if math.isnan(found.error) else f"{found.error:.4f}"
+            verdict = "ahead" if found.difference > 0 else "within" if found.holds else "**behind**"
+            means = f"{found.rival_mean:.4f}", f"{found.our_mean:.4f}"
+            lines.append([name, found.rival, *means, f"{found.difference:+.4f}", error, verdict])
+    if not lines:
+        return []
+    head = ["set", "best other method", "its mean", OURS, "difference", "paired error", "verdict"]
+    text = (
+        f"{OURS} against the best other method of each set: the mean difference over class-specific"
+        " problems and its standard error. Within: not behind by more than that."
+    )
+    return [text, Table(head, lines)]
+
+
+def absent(seen: set[str]) -> list[Block]:
+    """The sets of the paper that no row is about."""
+    missing = [source for source in PAPER if source.name not in seen]
+    if not missing:
+        return ["None."]
+    lines = [[source.name, source.terms, source.obtain] for source in missing]
+    return [Table(["set", "terms", "how to obtain it"], lines)]
+
+
+def about(rows: list[Row]) -> Table:
+    """What each method is, from how many settings it was chosen and what that cost."""
+    lines = []
+    for method in METHODS.values():
+        own = [row for row in rows if row["method"] == method.name]
+        if own:
+            noted = Counter(name for row in own for name in row["warnings"])
+            warned = ", ".join(f"{name} in {count} rows" for name, count in noted.items())
+            seconds = sum(row["seconds"] for row in own) / len(own)
+            settings = str(max(row["n_settings"] for row in own))
+            lines.append([method.name, settings, f"{seconds:.1f}", warned, method.about])
+    return Table(["method", "settings", "seconds", "warnings", "description"], lines)
+
+
+def to_markdown(blocks: list[Block]) -> str:
+    return "\n\n".join(map(_markdown, blocks)) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    if isinstance(block, str):
+        return block
+    lines = [block.head, ["---"] * len(block.head), *block.lines]
+    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
+
+
+def _markdown_cell(cell: str) -> str:
+    return cell.replace("|", "\\|")
+
+
+def to_html(blocks: list[Block]) -> str:
+    """One file that needs nothing else, and scrolls tables that are wider than the window."""
+    body = "\n".join(map(_html, blocks))
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The paper's tables</title>
+<style>
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; }}
+body {{ padding: 0 1rem; }}
+div {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ border-bottom: 1px solid #8884; padding: .3rem .6rem; text-align: left; }}
+td {{ vertical-align: top; }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #151515; color: #ddd; }} }}
+</style></head><body>
+{body}
+</body></html>
+"""
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, str):
+        level = len(block) - len(block.lstrip("#"))
+        tag = f"h{level}" if level else "p"
+        return f"<{tag}>{html.escape(block.lstrip('# '))}</{tag}>"
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in block.head)
+    lines = "\n".join(
+        "<tr>" + "".join(f"<td>{_html_cell(cell)}</td>" for cell in line) + "</tr>"
+        for line in block.lines
+    )
+    return f"<div><table><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table></div>"
+
+
+def _html_cell(cell: str) -> str:
+    if cell.startswith("**") and cell.endswith("**"):
+        return f"<strong>{html.escape(cell[2:-2])}</strong>"
+    return html.escape(cell)
