@@ -15,6 +15,8 @@ from .rows import RowFile
 from .run import plan, run
 
 RESULTS = Path(__file__).parent / "results"
+# Rows of the whole study, kept with the code; tables are made of them where no others are there.
+COMMITTED = Path(__file__).parent / "rows.jsonl.gz"
 GROUPS = tuple(dict.fromkeys(method.group for method in METHODS.values()))
 
 
@@ -48,7 +50,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     args.protocol = QUICK if args.quick else FULL
     args.splits = args.splits or args.protocol.n_splits
     args.datasets = args.datasets or (["digits"] if args.quick else [s.name for s in PAPER])
-    args.rows = args.rows or RESULTS / f"rows{'-quick' if args.quick else ''}.jsonl"
+    if args.rows is None:
+        args.rows = RESULTS / f"rows{'-quick' if args.quick else ''}.jsonl"
+        if args.tables_only and not args.rows.exists() and COMMITTED.exists():
+            args.rows = COMMITTED
+    if args.rows.suffix == ".gz" and not args.tables_only:
+        parser.error("argument --rows: a compressed file cannot be added to; unpack it first")
     try:
         args.methods = chosen_methods(args.methods)
     except ValueError as error:

@@ -179,8 +179,11 @@ class _Run:
         chosen = self._choose()
         space = self._space(self.X, self.y, self.X_test)
         for method in self._standing():
+            rows: list[Row] = []
             with self._watch(method):
-                self.result.rows += list(self._report(method, space, chosen[method.name]))
+                rows = list(self._report(method, space, chosen[method.name]))
+            noted = {"warnings": sorted(self.warned[method.name])}
+            self.result.rows += [row | noted for row in rows]
         return self.result
 
     def _standing(self) -> Iterable[Method]:
@@ -239,7 +242,6 @@ class _Run:
                 "n_positive": int(self.y.sum()),
                 "n_test": len(self.y_test),
                 "seconds": round(self.seconds[method.name] + seconds, 3),
-                "warnings": sorted(self.warned[method.name]),
                 "seed": self.unit.seed,
                 "profile": self.protocol.profile,
                 "versions": VERSIONS,

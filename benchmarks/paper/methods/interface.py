@@ -21,7 +21,8 @@ class Method:
     """A method of the study.
 
     `choose` is None where nothing is chosen in folds; then `report` may put what the method chose
-    by itself, and among how many settings (`n_settings`), into its setting. `group` is the part of the tables that the method stands in.
+    by itself, and among how many settings (`n_settings`), into its setting. `group` is the part of
+    the tables that the method stands in.
     """
 
     name: str

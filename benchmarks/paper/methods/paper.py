@@ -109,8 +109,9 @@ def report_lda(space: Space, setting: Setting) -> Scores:
     within = sum(np.sum((part - part.mean(axis=0)) ** 2) for part in parts)
     eps = setting["ridge"] * np.sum((rows - rows.mean(axis=0)) ** 2) / len(rows)
     shrinkage = eps / (eps + within / rows.shape[1])
-    model = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(rows, space.y)
-    rows, others = model.transform(rows), model.transform(others)
+    # The solver "eigen" shrinks the scatter between the classes as well, which turns the axis.
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(rows, space.y)
+    rows, others = rows @ model.coef_.T, others @ model.coef_.T
     nearest = NearestCentroid().fit(rows, space.y).predict(others)
     return {
         "ranking": _about_positives(space, rows, others).distance(1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from sklearn.linear_model import Ridge
@@ -10,8 +11,8 @@ from sklearn.linear_model import Ridge
 from pcsda import CSDA
 
 from .. import subspaces
+from ..grids import FEW_RIDGES, Setting
 from ..grids import RELATED as GRIDS
-from ..grids import Setting
 from ..spaces import Space
 from ..subspaces import ClassSpecific, Subspace
 from .interface import Method, Scores, both, linear_svm, published
@@ -40,20 +41,29 @@ def _on_paths(grid: list[Setting], find: Callable[[Setting], Subspace]) -> Score
     }
 
 
+@lru_cache(maxsize=1)
+def _problem(space: Space) -> ClassSpecific:
+    return ClassSpecific.of(space.basis, space.y)
+
+
+@lru_cache(maxsize=1)
+def _csda(space: Space) -> dict[float, Subspace]:
+    """CSDA at every ridge that a method here asks for."""
+    return subspaces.csda(_problem(space), (*FEW_RIDGES, CSDA_RIDGE), MOST)
+
+
 def choose_csda(space: Space, grid: list[Setting]) -> Scores:
-    problem = ClassSpecific.of(space.basis, space.y)
-    found = subspaces.csda(problem, _ridges(grid), MOST)
+    found = _csda(space)
     return _on_paths(grid, lambda setting: found[setting["ridge"]])
 
 
 def choose_trace_ratio(space: Space, grid: list[Setting]) -> Scores:
-    problem = ClassSpecific.of(space.basis, space.y)
-    found = subspaces.trace_ratio(problem, _ridges(grid), _dims(grid))
+    found = subspaces.trace_ratio(_problem(space), _ridges(grid), _dims(grid))
     return _on_paths(grid, lambda setting: found[setting["ridge"], setting["d"]])
 
 
 def choose_labels(space: Space, grid: list[Setting]) -> Scores:
-    problem = ClassSpecific.of(space.basis, space.y)
+    problem = _problem(space)
     spans = subspaces.regression(problem, _ridges(grid), MOST, space.seed)
 
     def find(setting: Setting) -> Subspace:
@@ -65,7 +75,7 @@ def choose_labels(space: Space, grid: list[Setting]) -> Scores:
 
 
 def choose_spectral(space: Space, grid: list[Setting]) -> Scores:
-    problem = ClassSpecific.of(space.basis, space.y)
+    problem = _problem(space)
     spans = subspaces.regression(problem, _ridges(grid), MOST, space.seed)
     found = {ridge: problem.project(span) for ridge, span in spans.items()}
     return _on_paths(grid, lambda setting: found[setting["ridge"]])
@@ -99,8 +109,7 @@ def report_spectral(space: Space, setting: Setting) -> Scores:
 
 
 def choose_csda_svm(space: Space, grid: list[Setting]) -> Scores:
-    problem = ClassSpecific.of(space.basis, space.y)
-    found = subspaces.csda(problem, (CSDA_RIDGE,), MOST)[CSDA_RIDGE]
+    found = _csda(space)[CSDA_RIDGE]
     rows, others, scores = np.abs(found.rows), np.abs(found.others), []
     for setting in grid:
         d = setting["d"]

@@ -1,0 +1,172 @@
+"""The paper benchmark's shortcuts: what folds are judged by equals the estimator that reports."""
+
+import numpy as np
+import pytest
+from benchmarks.paper import grids, subspaces
+from benchmarks.paper.methods import KINDS, METHODS
+from benchmarks.paper.methods.interface import Method
+from benchmarks.paper.spaces import Space
+from benchmarks.paper.subspaces import ClassSpecific, Subspace
+from sklearn.datasets import load_digits
+from sklearn.kernel_approximation import Nystroem
+
+from pcsda import CSDA, KernelPCSDA
+
+# Solved by iteration up to a tolerance, from other starts or in other coordinates.
+ITERATIVE = {"trace-ratio": 2e-3, "PCA+SVM": 1e-3, "Nystroem+LR": 2e-2, "SVC": 1e-3}
+CHOSEN = [name for name, method in METHODS.items() if method.choose is not None]
+
+
+def make_space(exact_up_to=0, n_landmarks=60, n_rows=400, digit=3):
+    X, digits = load_digits(return_X_y=True)
+    X, y = X[: n_rows + 150], digits[: n_rows + 150] == digit
+    return Space(X[:n_rows], y[:n_rows], X[n_rows:], 7, exact_up_to, n_landmarks, n_rows)
+
+
+@pytest.fixture(scope="module", params=["Nystroem", "exact"])
+def space(request):
+    return make_space() if request.param == "Nystroem" else make_space(exact_up_to=1000, n_rows=250)
+
+
+def spread(grid, count=6):
+    return [grid[int(i)] for i in np.linspace(0, len(grid) - 1, count)]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_choosing_scores_as_reporting_does(space, name):
+    method = METHODS[name]
+    settings = spread(method.grid)
+    if name == "label-only":  # of several tied targets it draws its own
+        settings = [setting for setting in method.grid if setting["d"] == 1]
+    chosen = method.choose(space, settings)
+    tolerance = {"trace-ratio": 2e-3, "PCA+SVM": 1e-3, "Nystroem+LR": 2e-2, "SVC": 1e-3}.get(
+        name, 1e-5
+    )
+    for number, setting in enumerate(settings):
+        reported = method.report(space, dict(setting))
+        for kind in method.kinds:
+            ours, theirs = chosen[kind][number], reported[kind]
+            if name == "LDA+NCC":  # scikit-learn's nearest centroid has no decision value
+                assert np.array_equal(ours >= 0, theirs >= 0)
+                continue
+            if name == "LDA":  # nor has its axis the length of ours
+                ours, theirs = ours / ours.min(), theirs / theirs.min()
+            np.testing.assert_allclose(ours, theirs, atol=tolerance * np.ptp(theirs))
+
+
+def test_svc_is_fitted_no_more_once_its_bound_is_not_reached(monkeypatch):
+    from benchmarks.paper.methods import today
+
+    space, fitted = make_space(n_rows=200), []
+
+    class Counted(today.SVC):
+        def fit(self, X, y):
+            fitted.append(self.C)
+            return super().fit(X, y)
+
+    monkeypatch.setattr(today, "SVC", Counted)
+    grid = grids.settings(C=(*grids.COSTS, 1e4, 1e5), gamma=(1.0,))
+    scores = today.choose_svc(space, grid)["ranking"]
+    assert max(fitted) < 1e5
+    np.testing.assert_allclose(scores[-1], scores[-2])
+    assert not np.allclose(scores[0], scores[-1])
+
+
+def test_every_other_method_gets_the_same_number_of_settings():
+    others = {**grids.RELATED, **grids.TODAY}
+    for grid in others.values():
+        assert len({str(setting) for setting in grid}) == grids.N_SETTINGS
+    assert set(others) == {n for n, m in METHODS.items() if m.group in ("related", "today")}
+
+
+def test_methods_of_the_paper_get_its_ranges():
+    assert [s["ridge"] for s in METHODS["RR"].grid] == [1e3, 1e2, 1e1, 1, 1e-1, 1e-2, 1e-3]
+    assert [s["C"] for s in METHODS["SVM"].grid] == [1e-3, 1e-2, 1e-1, 1, 1e1, 1e2, 1e3]
+    assert [s["d"] for s in METHODS["PCA"].grid] == list(range(1, 26))
+    pairs = {(s["K"], s["d"]) for s in METHODS["PCSDA-K"].grid}
+    assert pairs == {(K, d) for K in (5, 10, 15, 20) for d in range(1, 26) if d <= K}
+
+
+def test_ablations_change_one_choice_only():
+    held = METHODS["PCSDA-K, ridge 0.01"]
+    assert held.grid == [s for s in METHODS["PCSDA-K"].grid if s["ridge"] == 0.01]
+    space = make_space(n_rows=200)
+    setting = {"K": 5, "d": 2, "ridge": 0.1}
+    equal = METHODS["PCSDA-K"].report(space, setting)["classification"]
+    shares = METHODS["PCSDA-K, shares as priors"].report(space, setting)["classification"]
+    np.testing.assert_allclose(shares - equal, space.log_odds)
+
+
+def test_the_bandwidth_is_the_papers():
+    space = make_space()
+    model = KernelPCSDA().fit(space.X, space.y)
+    assert space.gamma("positive") == pytest.approx(model.kernel_.gamma)
+    scale = 1 / (space.X.shape[1] * space.X.var())
+    assert space.gamma(0.3) == pytest.approx(0.3 * scale)
+
+
+def test_the_map_is_exact_for_small_problems_and_nystroem_for_large_ones():
+    exact = make_space(exact_up_to=300, n_rows=300)
+    rows, others = exact.features(1.0)
+    gamma = exact.gamma(1.0)
+    across = np.exp(-gamma * exact.distances[1])
+    np.testing.assert_allclose(others @ rows.T, across, atol=1e-7)
+    assert make_space(exact_up_to=299, n_rows=300).features(1.0)[0].shape[1] == 60
+    # A fold is as large as its problem.
+    fold = Space(exact.X[:200], exact.y[:200], exact.others, 7, 299, 60, 300)
+    assert fold.features(1.0)[0].shape[1] == 60
+
+
+def test_features_are_nystroems_up_to_a_rotation():
+    space = make_space(n_landmarks=40)
+    rows, _ = space.features(1.0)
+    assert rows.shape == (400, 40)
+    peer = Nystroem(gamma=space.gamma(1.0), n_components=400).fit_transform(space.X)
+    full = make_space(n_landmarks=400).features(1.0)[0]
+    np.testing.assert_allclose(full @ full.T, peer @ peer.T, atol=1e-6)
+
+
+def test_too_many_axes_for_the_positives_are_no_setting():
+    rng = np.random.default_rng(0)
+    y = np.arange(40) < 5
+    sub = Subspace(rng.standard_normal((40, 8)), rng.standard_normal((10, 8)), y)
+    rule = sub.rule()
+    assert np.isfinite(rule[:4]).all()
+    assert np.isnan(rule[4:]).all()
+
+
+def test_regression_targets_are_orthonormal_and_solve_the_graph_problem():
+    y = np.arange(60) < 12
+    targets = subspaces.label_targets(y, 6, seed=0)
+    np.testing.assert_allclose(targets.T @ targets, np.eye(6), atol=1e-12)
+    indicator = np.where(y, 1 / y.sum(), 0.0)
+    U = np.eye(60)[:, ~y] - indicator[:, None]
+    P_n, P_p = U @ U.T, np.diag(y.astype(float)) - y.sum() * np.outer(indicator, indicator)
+    np.testing.assert_allclose(P_p @ targets, 0, atol=1e-12)
+    size = 1 + (~y).sum() / y.sum()
+    np.testing.assert_allclose(P_n @ targets[:, 0], size * targets[:, 0], atol=1e-10)
+    np.testing.assert_allclose(P_n @ targets[:, 1:], targets[:, 1:], atol=1e-10)
+
+
+def test_no_span_beats_csda_in_its_own_criterion():
+    space = make_space()
+    problem = ClassSpecific.of(space.basis, space.y)
+    eps = 0.1 * space.basis.unit
+
+    def criterion(W):
+        bottom = W.T @ problem.S_p @ W + eps * (W.T @ W)
+        return np.trace(np.linalg.solve(bottom, W.T @ problem.S_n @ W))
+
+    best = CSDA.published(5, regularization=0.1).fit(space.mapped[0], space.y)
+    span = subspaces.regression(problem, (0.1,), 25, seed=0)[0.1]
+    labels = subspaces.ritz(problem, span[:, :5], eps)
+    assert criterion(labels) == pytest.approx(criterion(span[:, :5]))  # the same span, turned
+    assert criterion(labels[:, :2]) > 1.01 * criterion(span[:, :2])  # and put in order
+    assert criterion(labels) < best.eigenvalues_.sum()
+
+
+def test_every_method_is_described():
+    for method in METHODS.values():
+        assert isinstance(method, Method)
+        assert method.about.endswith(".")
+        assert set(method.kinds) <= set(KINDS)
