@@ -4,20 +4,22 @@ ARGS ?=
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test lint types bench tables clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    train and test on the digits data, print a table, save a picture"
+	@echo "make demo    the paper's experiment on the digits, in short: a table and a picture"
 	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
 	@echo "make bench   measure speed against the limit and against scikit-learn"
+	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
 	@echo "make clean   remove .venv and all caches"
 	@echo "Another Python: make test PYTHON=python3.12"
 
+# Every worker has one BLAS thread.
 demo: $(STAMP)
-	$(PY) examples/demo.py
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m benchmarks.paper.demo
 
 # One BLAS thread per worker: two workers already fill two cores.
 test: $(STAMP)
@@ -33,6 +35,10 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.speed
+
+# To fill the rows: python -m benchmarks.paper, some hours for the whole study.
+tables: $(STAMP)
+	$(PY) -m benchmarks.paper --tables-only $(ARGS)
 
 clean:
 	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -1,0 +1,554 @@
+"""The paper benchmark: protocol, rows that survive, tables made of rows, and its commands."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.paper import __main__ as command
+from benchmarks.paper import datasets, demo, protocol, published, rows, run, summary, tables
+from benchmarks.paper.methods import KINDS, METHODS
+from benchmarks.paper.protocol import FULL, QUICK, Unit
+from sklearn.metrics import average_precision_score, f1_score
+
+ROOT = Path(__file__).parents[1]
+DEFAULT = [name for name, method in METHODS.items() if method.group != "ablation"]
+EXPECTED = {(name, kind) for name in DEFAULT for kind in METHODS[name].kinds}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The whole protocol: two classes, one split, all methods."""
+    folder = tmp_path_factory.mktemp("smoke")
+    arguments = ["--quick", "--classes", "1", "8", "--jobs", "1", "--tables", str(folder)]
+    arguments += ["--rows", str(folder / "rows.jsonl")]
+    assert command.main(arguments) == 0
+    return folder, arguments
+
+
+def test_smoke_every_method_gives_one_row_for_each_class_and_kind(smoke):
+    found = rows.read(smoke[0] / "rows.jsonl")
+    assert len({rows.key(row) for row in found}) == len(found) == 2 * len(EXPECTED)
+    for label in ("1", "8"):
+        assert {(r["method"], r["kind"]) for r in found if r["class"] == label} == EXPECTED
+    assert all(0 <= row["value"] <= 1 for row in found)
+    assert all(row["n_train"] + row["n_test"] == 1797 for row in found)
+    assert {(r["class"], r["n_positive"]) for r in found} == {("1", 127), ("8", 122)}
+    assert {row["profile"] for row in found} == {"quick"}
+    # A verifier of digits that is fitted at all gets this far; chance is 0.1.
+    values = {(r["method"], r["kind"], r["class"]): r["value"] for r in found}
+    for name in ("RR", "PCSDA-K", "CSDA", "SVC", "PCSDA", "KernelPCSDA", "PCSDACV"):
+        assert values[name, "ranking", "8"] > 0.8
+    chosen = next(row for row in found if row["method"] == "PCSDACV")
+    assert set(chosen["params"]) == {"n_subclasses", "n_components", "regularization", "gamma"}
+    assert chosen["n_settings"] == 1020
+
+
+def test_smoke_starting_again_adds_nothing(smoke, monkeypatch):
+    folder, arguments = smoke
+    before = (folder / "rows.jsonl").read_bytes()
+    monkeypatch.setattr(run, "run_unit", lambda *_: pytest.fail("nothing is left to run"))
+    assert command.main(arguments) == 0
+    assert (folder / "rows.jsonl").read_bytes() == before
+
+
+def test_smoke_tables_are_made_of_the_rows(smoke, tmp_path):
+    folder, _ = smoke
+    blocks = tables.page(rows.read(folder / "rows.jsonl"))
+    assert (folder / "tables-quick.md").read_text() == tables.to_markdown(blocks)
+    assert (folder / "tables-quick.html").read_text() == tables.to_html(blocks)
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress((folder / "rows.jsonl").read_bytes()))
+    arguments = ["--tables-only", "--quick", "--rows", str(packed), "--tables", str(tmp_path)]
+    assert command.main(arguments) == 0
+    assert (tmp_path / "tables-quick.md").read_text() == tables.to_markdown(blocks)
+
+
+def test_demo_shows_the_published_row_beside_ours_and_draws(smoke, tmp_path, monkeypatch, capsys):
+    found = rows.read(smoke[0] / "rows.jsonl")
+    monkeypatch.setattr(demo, "measure", lambda *_: (found, []))
+    assert demo.main(["--output", str(tmp_path / "picture.png")]) == 0
+    lines = {line[:14].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert "0.9945 (0.0064)" in lines["PCSDA-K"]  # Table of the paper, OptDigits
+    assert "0.9826 (0.0074)" in lines["PCSDA-K"]
+    own = np.mean([r["value"] for r in found if (r["method"], r["kind"]) == ("RR", "ranking")])
+    assert f"{own:.4f}" in lines["RR"]
+    assert set(DEFAULT) <= set(lines)
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
+
+
+def test_demo_runs_the_quick_protocol(monkeypatch):
+    monkeypatch.setattr(demo, "chosen_methods", lambda _: ["RR", "PCA"])
+    found, failures = demo.measure(datasets.load("digits"), ["4"], 1)
+    assert [(r["method"], r["kind"]) for r in found] == [
+        ("RR", "ranking"),
+        ("RR", "classification"),
+        ("PCA", "ranking"),
+    ]
+    assert failures == []
+
+
+def test_demo_says_when_the_picture_cannot_be_saved(smoke, tmp_path, monkeypatch, capsys):
+    found = rows.read(smoke[0] / "rows.jsonl")
+    monkeypatch.setattr(demo, "measure", lambda *_: (found, []))
+    assert demo.main(["--output", str(tmp_path / "nowhere" / "picture.png")]) == 1
+    assert "picture.png was not saved" in capsys.readouterr().err
+
+
+def test_rows_survive_kill_9_and_the_restart_completes_them(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    line = [sys.executable, "-m", "benchmarks.paper", "--quick", "--methods", "RR", "PCA", "LDA"]
+    line += ["--rows", str(path), "--tables", str(tmp_path), "--jobs"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen([*line, "2"], cwd=ROOT, start_new_session=True, **quiet)
+    try:
+        limit = time.monotonic() + 60
+        while not (path.exists() and path.read_bytes().count(b"\n") >= 4):
+            assert first.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < limit, "no row within a minute"
+            time.sleep(0.01)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    kept = path.read_bytes()
+    assert kept.count(b"\n") < 40, "it was not in the middle"
+    cut = kept[: kept.rfind(b"\n") + 1] + b'{"dataset": "digits", "class": "9", "spl'
+    path.write_bytes(cut)  # the worst that a kill in the middle of a line can leave
+    subprocess.run([*line, "1"], cwd=ROOT, check=True, capture_output=True)
+    found = rows.read(path)
+    assert path.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
+    assert len(found) == 10 * 4
+    assert len({rows.key(row) for row in found}) == 10 * 4
+
+
+def test_a_method_that_fails_leaves_the_others_and_is_tried_again(tmp_path, monkeypatch, capsys):
+    def broken(space, grid):
+        raise FloatingPointError("out of chalk")
+
+    path = tmp_path / "rows.jsonl"
+    arguments = ["--quick", "--methods", "RR", "PCA", "--classes", "2", "--jobs", "1"]
+    arguments += ["--rows", str(path), "--tables", str(tmp_path)]
+    whole = METHODS["RR"]
+    monkeypatch.setitem(METHODS, "RR", replace(whole, choose=broken))
+    assert command.main(arguments) == 1
+    shown = capsys.readouterr().err
+    assert "RR on digits, class 2, split 0 failed; the next run tries it again" in shown
+    assert "FloatingPointError: out of chalk" in shown
+    assert [row["method"] for row in rows.read(path)] == ["PCA"]
+    monkeypatch.setitem(METHODS, "RR", whole)
+    assert command.main(arguments) == 0
+    assert sorted(row["method"] for row in rows.read(path)) == ["PCA", "RR", "RR"]
+
+
+def test_warnings_are_noted_in_the_row(monkeypatch):
+    import warnings
+
+    def loud(space, setting):
+        warnings.warn("not so fast", UserWarning, stacklevel=1)
+        return whole.report(space, setting)
+
+    whole = METHODS["PCA"]
+    monkeypatch.setitem(METHODS, "PCA", replace(whole, report=loud))
+    unit = Unit("digits", "5", 0, ("PCA", "RR"))
+    outcome = protocol.run_unit(datasets.load("digits"), unit, QUICK)
+    assert [r["warnings"] for r in outcome.rows] == [["UserWarning"], [], []]
+
+
+def test_two_runs_do_not_write_to_one_file(tmp_path):
+    pytest.importorskip("fcntl")
+    file = rows.RowFile(tmp_path / "rows.jsonl")
+    with pytest.raises(RuntimeError, match=r"is being written by another run; wait for it"):
+        rows.RowFile(tmp_path / "rows.jsonl")
+    file.close()
+    rows.RowFile(tmp_path / "rows.jsonl").close()
+
+
+def test_a_line_that_is_no_row_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\nnonsense\n{"a": 2}\n')
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 2 is no row: .*; remove it"):
+        rows.read(path)
+    assert rows.read(tmp_path / "none.jsonl") == []
+
+
+def test_a_cut_last_line_is_left_out_and_removed(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}')  # whole, but who knows: its end is missing
+    assert rows.read(path) == [{"a": 1}]
+    file = rows.RowFile(path)
+    file.append([{"a": 3}])
+    file.close()
+    assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
+
+
+def test_splits_take_70_percent_of_either_class():
+    y = np.arange(1000) % 10 == 0
+    train, test = protocol.split_rows(y, seed=1)
+    assert y[train].sum() == 70
+    assert len(train) == 700
+    assert sorted([*train, *test]) == list(range(1000))
+    assert not np.array_equal(train, protocol.split_rows(y, seed=2)[0])
+    assert np.array_equal(train, protocol.split_rows(y, seed=1)[0])
+
+
+def test_units_differ_in_their_seeds_and_repeat_them():
+    seeds = {Unit("digits", str(c), s, ()).seed for c in range(10) for s in range(5)}
+    assert len(seeds) == 50
+    assert Unit("digits", "3", 0, ("RR",)).seed == Unit("digits", "3", 0, ()).seed == 3409863359
+
+
+def test_all_classes_up_to_15_and_10_of_more():
+    def of(n):
+        names = tuple(f"c{i}" for i in range(n))
+        return datasets.Dataset("set", np.zeros((n, 1)), np.arange(n), names)
+
+    assert protocol.chosen_classes(of(15)) == [f"c{i}" for i in range(15)]
+    some = protocol.chosen_classes(of(16))
+    assert len(set(some)) == 10
+    assert some == protocol.chosen_classes(of(16))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_metrics_of_many_settings_are_scikit_learns(ties):
+    rng = np.random.default_rng(0)
+    y = rng.random(60) < 0.3
+    scores = rng.standard_normal((20, 60)) + y
+    if ties:
+        scores = scores.round()
+    scores[3] = -1.0
+    expected = [average_precision_score(y, row) for row in scores]
+    np.testing.assert_allclose(protocol.average_precisions(y, scores), expected)
+    expected = [f1_score(y, row >= 0, zero_division=0.0) for row in scores]
+    np.testing.assert_allclose(protocol.f1_scores(y, scores), expected)
+
+
+def test_the_first_of_equal_settings_is_taken_and_unfitted_ones_never():
+    first, second = np.array([0.1, 0.7, 0.7, np.nan]), np.array([0.3, 0.5, 0.5, 0.9])
+    assert protocol.best_setting([first, second]) == 1
+    assert protocol.best_setting([first + 1e-14 * np.arange(4), second]) == 1
+    with pytest.raises(ValueError, match="no setting could be fitted in every fold"):
+        protocol.best_setting([np.full(2, np.nan), np.ones(2)])
+    values = protocol.fold_values(
+        "ranking", np.array([True, False]), np.array([[1, 0], [np.nan, 0]])
+    )
+    np.testing.assert_array_equal(values, [1, np.nan])
+
+
+def test_a_quick_run_spreads_its_settings():
+    grid = METHODS["SVC"].grid
+    few = QUICK.grid(METHODS["SVC"])
+    assert len(few) == 7
+    assert (few[0], few[-1]) == (grid[0], grid[-1])
+    assert len({setting["gamma"] for setting in few}) > 1
+    assert FULL.grid(METHODS["SVC"]) is grid
+
+
+def test_methods_share_folds_and_splits_whatever_else_runs():
+    digits = datasets.load("digits")
+    alone = protocol.run_unit(digits, Unit("digits", "3", 0, ("PCSDA-K",)), QUICK).rows
+    among = protocol.run_unit(digits, Unit("digits", "3", 0, ("CSDA", "PCSDA-K")), QUICK).rows[2:]
+    assert [r["value"] for r in alone] == [r["value"] for r in among]
+    assert [r["params"] for r in alone] == [r["params"] for r in among]
+
+
+def test_plan_skips_what_is_done_and_advances_all_sets_together():
+    digits = datasets.load("digits")
+    done = {("full", "digits", "0", 0, "RR", kind) for kind in KINDS}
+    done.add(("full", "digits", "1", 0, "RR", "ranking"))
+    units = run.plan([digits], ["RR", "PCA"], ["0", "1"], 2, "full", done)
+    assert [(u.label, u.split, u.methods) for u in units] == [
+        ("0", 0, ("PCA",)),
+        ("1", 0, ("RR", "PCA")),
+        ("0", 1, ("RR", "PCA")),
+        ("1", 1, ("RR", "PCA")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.4, "3 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")]
+)
+def test_time_left_is_readable(seconds, text):
+    assert run.duration(seconds) == text
+
+
+# Tables
+
+
+def row(dataset, label, split, method, kind, value, **more):
+    return {
+        "dataset": dataset,
+        "class": label,
+        "split": split,
+        "method": method,
+        "kind": kind,
+        "value": value,
+        "seconds": 2.0,
+        "n_settings": 7,
+        "warnings": [],
+        "profile": "full",
+        "versions": {"pcsda": "0"},
+    } | more
+
+
+def made_rows():
+    """Two sets, two classes, two splits; RR is better on OptDigits, PCSDACV on YALE."""
+    values = {
+        ("OptDigits", "RR"): {"a": (0.90, 1.00), "b": (0.80, 0.80)},
+        ("OptDigits", "PCSDACV"): {"a": (0.85, 0.95), "b": (0.80, 0.78)},
+        ("YALE", "RR"): {"a": (0.5, 0.5), "b": (0.6, 0.6)},
+        ("YALE", "PCSDACV"): {"a": (0.9, 0.9), "b": (0.7, 0.7)},
+    }
+    return [
+        row(dataset, label, split, method, "ranking", value)
+        for (dataset, method), classes in values.items()
+        for label, pair in classes.items()
+        for split, value in enumerate(pair)
+    ]
+
+
+def test_means_are_over_problems_that_are_means_over_splits():
+    found = summary.summarise(summary.cells(made_rows(), "ranking")["OptDigits"])
+    assert found["RR"].mean == pytest.approx(0.875)
+    assert found["RR"].deviation == pytest.approx(np.std([0.95, 0.8], ddof=1))
+    assert (found["RR"].n_problems, found["RR"].n_missing) == (2, 0)
+
+
+def test_an_incomplete_method_says_so_and_has_no_rank():
+    part = [r for r in made_rows() if (r["method"], r["class"], r["split"]) != ("RR", "b", 1)]
+    found = {d: summary.summarise(m) for d, m in summary.cells(part, "ranking").items()}
+    assert found["YALE"]["RR"].n_missing == 1
+    assert set(summary.mean_ranks(found)) == {"PCSDACV"}
+    assert summary.lag(summary.cells(part, "ranking")["YALE"]) is None
+    page = tables.to_markdown(tables.page(part))
+    assert "1 missing" in page
+
+
+def test_ranks_and_paired_differences():
+    values = summary.cells(made_rows(), "ranking")
+    ranks = summary.mean_ranks({d: summary.summarise(m) for d, m in values.items()})
+    assert ranks == {"RR": 1.5, "PCSDACV": 1.5}
+    behind = summary.lag(values["OptDigits"])
+    assert behind.rival == "RR"
+    gaps = np.array([-0.05, -0.01])
+    assert behind.difference == pytest.approx(gaps.mean())
+    assert behind.error == pytest.approx(gaps.std(ddof=1) / np.sqrt(2))
+    assert not behind.holds
+    assert summary.lag(values["YALE"]).holds
+
+
+def test_the_page_sets_results_beside_the_published_values():
+    lines = tables.to_markdown(tables.page(made_rows())).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("| OptDigits, here"))
+    assert lines[place].startswith("| OptDigits, here | 0.8750 (0.1061) | - |")
+    assert lines[place + 1].startswith("| OptDigits, published | 0.9968 (0.0036) |")
+    assert lines[place + 2].startswith("| difference | -0.1218 | - |")
+    assert "| Jaffe, absent |  |  |  |  |  |  |" in lines
+    assert any(line.startswith("| Jaffe | research use by agreement") for line in lines)
+    assert "| RR | paper | 0.5500 (0.0707) | **0.8750 (0.1061)** | 1.50 |" in lines
+    assert "| OptDigits | RR | 0.8750 | 0.8450 | -0.0300 | 0.0200 | **behind** |" in lines
+    assert "| YALE | RR | 0.5500 | 0.8000 | +0.2500 | 0.1500 | ahead |" in lines
+    assert any(line.startswith("| RR | 7 | 2.0 |") for line in lines)
+
+
+def test_ablations_take_part_in_no_rank_and_are_no_rival():
+    best = [
+        r | {"method": "PCSDA-1, ridge 0.01", "value": 1.0}
+        for r in made_rows()
+        if r["method"] == "RR"
+    ]
+    lines = tables.to_markdown(tables.page(made_rows() + best)).splitlines()
+    assert "| RR | paper | 0.5500 (0.0707) | **0.8750 (0.1061)** | 1.50 |" in lines
+    assert any(line.startswith("| PCSDA-1, ridge 0.01 | ablation | 1.0000") for line in lines)
+
+
+def test_extra_sets_have_a_table_of_their_own():
+    blocks = tables.page([row("ORL", "s1", 0, "RR", "ranking", 0.5)])
+    titles = [block for block in blocks if isinstance(block, str)]
+    assert "### Sets that the paper does not have" in titles
+    assert "### All methods" not in titles
+    assert "Nothing was measured." in tables.page([])
+
+
+def test_html_is_escaped_and_bold_is_strong():
+    table = tables.Table(["<a>"], [["**1 & 2**"], ["x < y"]])
+    text = tables.to_html(["## A & B", "plain", table])
+    assert "<h2>A &amp; B</h2>" in text
+    assert '<th scope="col">&lt;a&gt;</th>' in text
+    assert "<td><strong>1 &amp; 2</strong></td>" in text
+    assert "<td>x &lt; y</td>" in text
+
+
+# Published values
+
+
+def test_the_csv_files_equal_the_tables_of_the_paper():
+    source = published.find_source()
+    if source is None:
+        pytest.skip("the source of the paper is not here")
+    parsed = published.parse(source.read_text(encoding="utf-8"))
+    assert {name: published.read(name) for name in published.LABELS} == parsed
+    assert [len(lines) for lines in parsed.values()] == [8, 48, 48]
+
+
+SOURCE = r"""
+\caption{Datasets.}\label{tbl:DataInfo}
+\resizebox{0.8\linewidth}{!}{
+\begin{tabular}{|l|c|c|c|} \cline{1-4}
+Dataset & $D$ & $\#$Samples & $\#$Classes \\ \hline
+Jaffe \cite{Lyons1998coding} & 1200 & 210 & 7 \\ \hline
+\end{tabular}}
+\caption{Ranking.}\label{tbl:Ranking}
+\begin{tabular}{|l|c|c||c|} \cline{2-3}
+\multicolumn{1}{c|}{ } & RR & PCA \\ \hline
+ Jaffe & 0.9024 (0.0935) & 0.3010 (0.1383) \\ \hline
+\end{tabular}
+\caption{Classification.}\label{tbl:Classification}
+\begin{tabular}{|l|c|c||c|} \cline{2-3}
+\multicolumn{1}{c|}{ } & RR & PCA+SVM \\ \hline
+ 15 scenes & 0.1 (0.2) & %s \\ \hline
+\end{tabular}
+"""
+
+
+def test_tables_are_parsed_from_latex():
+    assert published.parse(SOURCE % "0.3 (0.4)") == {
+        "datasets": [("Jaffe", "1200", "210", "7")],
+        "ranking": [("Jaffe", "RR", "0.9024", "0.0935"), ("Jaffe", "PCA", "0.3010", "0.1383")],
+        "classification": [
+            ("15 scenes", "RR", "0.1", "0.2"),
+            ("15 scenes", "PCA+SVM", "0.3", "0.4"),
+        ],
+    }
+    with pytest.raises(ValueError, match=r"15 scenes, PCA\+SVM: '0.3' is not 'mean \(deviation\)'"):
+        published.parse(SOURCE % "0.3")
+
+
+def test_the_check_finds_a_wrong_entry(tmp_path, monkeypatch, capsys):
+    (tmp_path / "paper.tex").write_text(SOURCE % "0.3 (0.4)")
+    monkeypatch.setenv("PCSDA_PAPER", str(tmp_path))
+    monkeypatch.setattr(published, "FOLDER", tmp_path)
+    assert published.main(["--write"]) == 0
+    assert "all 11 numbers agree" in capsys.readouterr().out
+    path = tmp_path / "ranking.csv"
+    path.write_text(path.read_text().replace("0.9024", "0.9025"))
+    assert published.main([]) == 1
+    assert "differ: ranking" in capsys.readouterr().out
+    monkeypatch.setenv("PCSDA_PAPER", str(tmp_path / "nowhere"))
+    assert published.main([]) == 1
+    assert "name its folder in PCSDA_PAPER" in capsys.readouterr().out
+
+
+# Data sets
+
+
+def test_an_absent_set_is_reported_and_not_replaced(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PCSDA_DATA", str(tmp_path))
+    with pytest.raises(datasets.AbsentError, match=r"no jaffe_40x30.npz or the folder jaffe in"):
+        datasets.load("Jaffe")
+    monkeypatch.delenv("PCSDA_DATA")
+    with pytest.raises(datasets.AbsentError, match=r"PCSDA_DATA names, which is not set"):
+        datasets.load("OptDigits")
+    place = ["--rows", str(tmp_path / "rows.jsonl"), "--tables", str(tmp_path)]
+    assert command.main(["--datasets", "AR", *place]) == 0
+    assert "AR is absent" in capsys.readouterr().err
+    assert rows.read(tmp_path / "rows.jsonl") == []
+
+
+def test_a_set_is_read_from_an_archive(tmp_path, monkeypatch):
+    monkeypatch.setenv("PCSDA_DATA", str(tmp_path))
+    X, y = np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([1, 0, 1, 0], dtype=np.int16)
+    np.savez(tmp_path / "usps.npz", X=X, y=y, label_names=np.array(["p", "q"]))
+    found = datasets.load("USPS")
+    assert found.classes == ("p", "q")
+    assert found.X.dtype == np.float64
+    np.testing.assert_array_equal(found.X, X)
+    np.testing.assert_array_equal(found.y, y)
+
+
+def test_faces_are_read_from_folders_of_pictures(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("PCSDA_DATA", str(tmp_path))
+    grey = np.kron(np.arange(1200, dtype=np.uint8).reshape(40, 30) // 8, np.ones((3, 3), np.uint8))
+    for name in ("anna", "berta"):
+        (tmp_path / "jaffe" / name).mkdir(parents=True)
+        image.fromarray(grey).save(tmp_path / "jaffe" / name / "1.png")
+    (tmp_path / "jaffe" / "anna" / "notes.txt").write_text("no picture")
+    image.fromarray(np.stack([grey] * 3, axis=-1)).save(tmp_path / "jaffe" / "berta" / "2.png")
+    found = datasets.load("Jaffe")
+    assert found.classes == ("anna", "berta")
+    assert found.y.tolist() == [0, 1, 1]
+    np.testing.assert_allclose(found.X, np.tile(grey[::3, ::3].ravel(), (3, 1)), atol=1)
+    (tmp_path / "orl").mkdir()
+    with pytest.raises(datasets.AbsentError, match="has no pictures; put those of each class into"):
+        datasets.load("ORL")
+
+
+def test_openml_is_asked_only_on_request(monkeypatch):
+    asked = []
+
+    def fetch(name, **_):
+        asked.append(name)
+        return np.arange(6.0).reshape(3, 2), np.array(["5", "7", "5"], dtype=object)
+
+    monkeypatch.delenv("PCSDA_DATA", raising=False)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    with pytest.raises(datasets.AbsentError):
+        datasets.load("OptDigits")
+    found = datasets.load("OptDigits", openml=True)
+    assert asked == ["optdigits"]
+    assert found.classes == ("5", "7")
+    assert found.y.tolist() == [0, 1, 0]
+
+
+def test_every_set_of_the_paper_has_its_citation_and_its_row():
+    known = {line[0] for line in published.read("datasets")}
+    assert {source.published for source in datasets.PAPER} == known
+    for source in datasets.SOURCES.values():
+        assert source.citation
+        assert source.terms
+        assert source.obtain
+        assert source.published in known | {None}
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--datasets", "MNIST"], "argument --datasets: invalid choice: 'MNIST'"),
+        (["--methods", "magic"], "argument --methods: magic unknown; choose from paper"),
+        (["--splits", "0"], "argument --splits: invalid positive value: '0'"),
+        (["--rows", "rows.jsonl.gz"], "a compressed file cannot be added to; unpack it first"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit) as refused:
+        command.parse_arguments(arguments)
+    assert refused.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_class_that_is_not_there_is_named(tmp_path):
+    arguments = ["--quick", "--classes", "11", "--rows", str(tmp_path / "rows.jsonl")]
+    with pytest.raises(SystemExit, match="digits has no class 11; it has 0, 1, 2"):
+        command.main(arguments)
+
+
+def test_tables_of_no_rows_are_refused(tmp_path, capsys):
+    missing = tmp_path / "rows.jsonl"
+    assert command.main(["--tables-only", "--rows", str(missing)]) == 1
+    assert "is not there; run python -m benchmarks.paper first" in capsys.readouterr().err
+
+
+def test_groups_stand_for_their_methods():
+    assert command.chosen_methods(None) == DEFAULT
+    assert command.chosen_methods(["today", "RR"]) == ["RR", "SVC", "QDA", "Nystroem+LR"]
+    assert len(command.chosen_methods(["ablation"])) == 4
