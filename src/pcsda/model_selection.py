@@ -70,6 +70,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         among fewer than 200 positives; otherwise 5 folds that cluster and map anew.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         A callable takes labels (1 for the class of interest) and decision values; larger is better.
+        :func:`pcsda.metrics.make_detection_scorer` makes one of a metric.
     slack : float, default=0.5
         Settings whose score is within this many standard errors of the best, of the paired
         difference, count as equal, and the simplest of them is taken: smallest d, then smallest K,

@@ -215,6 +215,22 @@ def test_ratio_of_sets_with_mixture_negatives_lets_a_set_share_its_subclass():
         assert_allclose(found[s], inside - logsumexp(outside), rtol=1e-9)
 
 
+@pytest.mark.parametrize("rows_at_once", [1, 4])
+def test_sets_may_lie_across_blocks(monkeypatch, rows_at_once):
+    density = fit_density(make_moments(), negatives="mixture", shrinkage=0.7)
+    z = points(len(SETS), 3)
+    whole = density.log_ratio_of_sets(z, SETS, 5)
+    monkeypatch.setattr(densities.linalg, "BLOCK_BYTES", 8 * density.centres.size * rows_at_once)
+    assert_allclose(density.log_ratio_of_sets(z, SETS, 5), whole, rtol=1e-12)
+
+
+@NEGATIVES
+def test_the_subclass_means_are_kept_under_every_density(negatives):
+    moments = make_moments()
+    density = fit_density(moments, negatives=negatives, shrinkage=0.3)
+    assert_allclose(density.subclasses, moments.scatter.delta)
+
+
 @NEGATIVES
 @pytest.mark.parametrize("spread", [4.0, 0.05], ids=["regular", "clipped"])
 def test_sets_of_one_sample_equal_rows(negatives, spread):
