@@ -102,6 +102,12 @@ def test_an_estimator_draws_its_own_decision(toy, ax, priors, pos_label):
     assert legend_texts(display)[2].startswith("decision at ")
 
 
+def test_a_given_threshold_is_drawn_instead(toy, model, ax):
+    display = ScoreDisplay.from_estimator(model, toy.data, toy.target, threshold=2.5, ax=ax)
+    assert display.line_.get_xdata()[0] == 2.5
+    assert legend_texts(display)[2] == "threshold at 2.5"
+
+
 def test_other_classifiers_show_decision_values(toy, ax):
     other = LogisticRegression().fit(toy.data, toy.target)
     display = ScoreDisplay.from_estimator(other, toy.data, toy.target, bins=7, ax=ax)

@@ -369,3 +369,16 @@ def test_the_selection_surface_marks_the_choice_and_names_its_axes(search, ax):
     assert ax.get_xlabel() == "number of axes d"
     assert ax.get_ylabel() == "number of subclasses K"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_many_axes_of_a_surface_have_every_second_label(ax):
+    scores = np.random.default_rng(0).standard_normal((2, 20))
+    display = SelectionDisplay(
+        scores=scores,
+        n_subclasses=np.array([10, 20]),
+        n_components=np.arange(1, 21),
+        chosen=(10, 4),
+    ).plot(ax=ax)
+    shown = [label.get_text() for label in ax.get_xticklabels() if label.get_visible()]
+    assert shown == [str(d) for d in range(1, 21, 2)]
+    assert_allclose(display.chosen_.get_offsets(), [[3.5, 0.5]])
