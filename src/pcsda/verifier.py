@@ -22,7 +22,7 @@ from . import validation
 from .calibration import Calibration, fit_calibration
 from .core.density import Density
 from .core.explanation import Explanation, explain
-from .core.linalg import block_rows
+from .core.linalg import BLOCK_BYTES
 
 # Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
 FARTHEST = 1e100
@@ -165,7 +165,8 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
 
     def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
         ratio = np.empty(len(z))
-        step = block_rows(3 * z.shape[1] + 2 * len(self.density_.centres))
+        width = 3 * z.shape[1] + 2 * len(self.density_.centres)
+        step = max(BLOCK_BYTES // (8 * width), 64)
         for start in range(0, len(z), step):
             ratio[start : start + step] = self.density_.log_ratio(_bounded(z[start : start + step]))
         return ratio
