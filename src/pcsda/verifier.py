@@ -22,7 +22,7 @@ from . import validation
 from .calibration import Calibration, fit_calibration
 from .core.density import Density
 from .core.explanation import Explanation, explain
-from .core.linalg import BLOCK_BYTES
+from .core.linalg import cache_rows
 
 # Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
 FARTHEST = 1e100
@@ -165,8 +165,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
 
     def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
         ratio = np.empty(len(z))
-        width = 3 * z.shape[1] + 2 * len(self.density_.centres)
-        step = max(BLOCK_BYTES // (8 * width), 64)
+        step = cache_rows(3 * z.shape[1] + 2 * len(self.density_.centres))
         for start in range(0, len(z), step):
             ratio[start : start + step] = self.density_.log_ratio(_bounded(z[start : start + step]))
         return ratio

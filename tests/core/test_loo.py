@@ -242,6 +242,7 @@ def test_blocks_and_threads_do_not_matter_to_scores(monkeypatch, block, threads,
     density = fit_density(moments, negatives=negatives, shrinkage=1.0)
     expected = loo.scores(density, left, groups, scatter.counts, weights)
     monkeypatch.setattr(linalg, "block_rows", lambda width: block)
+    monkeypatch.setattr(linalg, "cache_rows", lambda width: block)
     with threadpool_limits(threads, user_api="blas"):
         scores = loo.scores(density, left, groups, scatter.counts, weights)
     assert_allclose(scores, expected, rtol=1e-12)

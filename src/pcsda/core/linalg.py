@@ -43,6 +43,11 @@ def block_rows(width: int) -> int:
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
 
+def cache_rows(width: int) -> int:
+    """Return how many rows stay in cache, where no D x D product has to be paid for."""
+    return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
+
+
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")

@@ -256,7 +256,7 @@ def scores(
     groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
     width = 4 * len(density.centres)
-    step = linalg.block_rows(width)
+    step = linalg.cache_rows(width)
 
     def score(start: int, stop: int) -> None:
         for first in range(start, stop, step):
