@@ -155,7 +155,8 @@ def absent(seen: set[str]) -> list[Block]:
     if not missing:
         return ["None."]
     lines = [[source.name, source.terms, source.obtain] for source in missing]
-    return [Table(["set", "terms", "how to obtain it"], lines)]
+    text = "No row is about these sets of the paper, and nothing takes their place."
+    return [text, Table(["set", "terms", "how to obtain it"], lines)]
 
 
 def about(rows: list[Row]) -> Table:
