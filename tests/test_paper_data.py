@@ -51,8 +51,8 @@ def test_faces_are_read_from_folders_of_pictures(tmp_path, monkeypatch):
 def test_openml_is_asked_only_on_request(monkeypatch):
     asked = []
 
-    def fetch(name, **_):
-        asked.append(name)
+    def fetch(*, data_id, **_):
+        asked.append(data_id)
         return np.arange(6.0).reshape(3, 2), np.array(["5", "7", "5"], dtype=object)
 
     monkeypatch.delenv("PCSDA_DATA", raising=False)
@@ -60,7 +60,7 @@ def test_openml_is_asked_only_on_request(monkeypatch):
     with pytest.raises(datasets.AbsentError):
         datasets.load("OptDigits")
     found = datasets.load("OptDigits", openml=True)
-    assert asked == ["optdigits"]
+    assert asked == [28]
     assert found.classes == ("5", "7")
     assert found.y.tolist() == [0, 1, 0]
 

@@ -21,8 +21,8 @@ PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".tif", ".tiff"}
 class Source:
     """A data set: its row in the paper's tables, its origin and its terms.
 
-    `archive` and `folder` are looked for in PCSDA_DATA; `published` is the row of the paper's
-    tables, None for sets that the paper does not have.
+    `archive` and `folder` are looked for in PCSDA_DATA, `openml` is a number there; `published` is
+    the row of the paper's tables, None for sets that the paper does not have.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Source:
     citation: str
     obtain: str
     folder: str | None = None
-    openml: str | None = None
+    openml: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ PAPER = (
         "CC BY 4.0",
         "E. Alpaydin and C. Kaynak, Optical recognition of handwritten digits, UCI 1998",
         "python -m benchmarks.paper --openml fetches it from OpenML",
-        openml="optdigits",
+        openml=28,
     ),
     Source(
         "Caltech101",
@@ -156,7 +156,7 @@ EXTRA = (
         "commonly shared, no formal licence",
         "J. J. Hull, A database for handwritten text recognition research, PAMI 1994",
         "python -m benchmarks.paper --openml fetches it from OpenML",
-        openml="USPS",
+        openml=41082,
     ),
     Source(
         "ISOLET",
@@ -198,9 +198,7 @@ def load(name: str, *, openml: bool = False) -> Dataset:
     if openml and source.openml:
         from sklearn.datasets import fetch_openml
 
-        return _dataset(
-            name, *fetch_openml(source.openml, version=1, return_X_y=True, as_frame=False)
-        )
+        return _dataset(name, *fetch_openml(data_id=source.openml, return_X_y=True, as_frame=False))
     wanted = source.archive + (f" or the folder {source.folder}" if source.folder else "")
     place = folder or "the folder that PCSDA_DATA names, which is not set"
     raise AbsentError(f"{name} is absent: no {wanted} in {place}. To obtain it: {source.obtain}")
