@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from benchmarks.speed import measure, rows, tables
-from benchmarks.speed.__main__ import parse_arguments
+from benchmarks.speed.__main__ import first_line, parse_arguments
 from benchmarks.speed.data import make_sample
 from benchmarks.speed.jobs import JOBS
-from benchmarks.speed.measure import Bound, Clock, Contestant, Job
+from benchmarks.speed.measure import Bound, Clock, Contestant, Effort, Job
 
 ROOT = Path(__file__).parents[1]
+THREE = Effort(repeats=3)
 CONTEXT = {
     "threads": 2,
     "cpu": "abacus",
@@ -56,13 +57,15 @@ def endless(value):
 def test_contestants_take_turns_in_rotating_order_after_a_warm_up():
     stage = Stage()
     job = job_of(*(stage.contestant(label, endless(1.0)) for label in "abc"))
-    measure.measure(job, 3, stage.clock)
+    measure.measure(job, THREE, stage.clock)
     assert "".join(stage.calls) == "abc" + "abc" + "bca" + "cab"
 
 
 def test_every_round_gives_one_value_and_the_warm_up_none():
     stage = Stage()
-    found = measure.measure(job_of(stage.contestant("a", [9.0, 1.0, 1.1, 1.05])), 3, stage.clock)
+    found = measure.measure(
+        job_of(stage.contestant("a", [9.0, 1.0, 1.1, 1.05])), THREE, stage.clock
+    )
     assert found.rounds["a"] == pytest.approx([1.0, 1.1, 1.05])
     assert found.variation == pytest.approx(1.1)
     assert found.discarded == 0
@@ -71,8 +74,8 @@ def test_every_round_gives_one_value_and_the_warm_up_none():
 
 def test_a_short_call_is_repeated_within_its_turn_and_the_best_counts():
     stage = Stage()
-    run = stage.contestant("a", [0.04, 0.03, 0.05, 99]).run
-    assert measure.best_call(run, stage.clock.now) == pytest.approx(0.03)
+    one = stage.contestant("a", [0.04, 0.03, 0.05, 99])
+    assert measure.best_call(one, stage.clock.now, 0.1) == pytest.approx(0.03)
     assert len(stage.calls) == 3
 
 
@@ -80,7 +83,7 @@ def test_a_run_in_which_the_yardstick_varied_is_discarded_and_repeated():
     stage = Stage()
     yardstick = stage.contestant("a", [1.0, *(1.0, 1.3), *(1.0, 1.1, 1.1)])
     other = stage.contestant("b", [1.0, *(7.0, 7.0), *(2.0, 3.0, 4.0)])
-    found = measure.measure(job_of(yardstick, other), 3, stage.clock)
+    found = measure.measure(job_of(yardstick, other), THREE, stage.clock)
     # The disturbed run ended in the round that showed it, and nothing of it is left.
     assert found.rounds["a"] == pytest.approx([1.0, 1.1, 1.1])
     assert found.rounds["b"] == pytest.approx([2.0, 3.0, 4.0])
@@ -91,31 +94,56 @@ def test_a_run_in_which_the_yardstick_varied_is_discarded_and_repeated():
 def test_only_the_yardstick_has_to_be_steady():
     stage = Stage()
     wild = stage.contestant("b", [1.0, 1.0, 5.0, 1.0])
-    found = measure.measure(job_of(stage.contestant("a", endless(1.0)), wild), 3, stage.clock)
+    found = measure.measure(job_of(stage.contestant("a", endless(1.0)), wild), THREE, stage.clock)
     assert found.discarded == 0
     assert not found.noisy
 
 
 def test_after_some_attempts_a_whole_run_is_kept_and_called_noisy():
     stage = Stage()
-    unsteady = [1.0] + [1.0, 2.0] * (measure.ATTEMPTS - 1) + [1.0, 2.0, 1.0]
-    found = measure.measure(job_of(stage.contestant("a", unsteady)), 3, stage.clock)
+    unsteady = [1.0] + [1.0, 2.0] * (THREE.attempts - 1) + [1.0, 2.0, 1.0]
+    found = measure.measure(job_of(stage.contestant("a", unsteady)), THREE, stage.clock)
     assert found.rounds["a"] == pytest.approx([1.0, 2.0, 1.0])
-    assert found.discarded == measure.ATTEMPTS - 1
+    assert found.discarded == THREE.attempts - 1
     assert found.noisy
 
 
 @pytest.mark.parametrize(("share", "noisy"), [(0.0, False), (0.05, False), (0.5, True)])
 def test_a_steady_load_by_others_is_noise_too(share, noisy):
     stage = Stage(share)
-    found = measure.measure(job_of(stage.contestant("a", endless(1.0))), 2, stage.clock)
+    found = measure.measure(job_of(stage.contestant("a", endless(1.0))), THREE, stage.clock)
     assert found.others == pytest.approx(share)
     assert found.noisy is noisy
 
 
+def test_a_contestant_that_reports_is_believed():
+    stage = Stage()
+    outside = stage.contestant("a", endless(1.0))
+    inside = Contestant("b", "peer", lambda: outside.run() or 0.25, reports=True)
+    found = measure.measure(job_of(outside, inside), THREE, stage.clock)
+    assert found.rounds == {"a": pytest.approx([1.0] * 3), "b": [0.25] * 3}
+
+
+def test_the_rounds_can_be_watched():
+    stage, seen = Stage(), []
+    job = job_of(stage.contestant("a", [1.0, 1.0, 1.3, 1.0, 1.0, 1.0]))
+    measure.measure(job, THREE, stage.clock, lambda number, attempt: seen.append((number, attempt)))
+    assert seen == [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others are seen on Linux only")
+def test_children_are_not_others(monkeypatch):
+    monkeypatch.setattr(measure.os, "times", lambda: (0.0, 0.0, 0.0, 0.0, 7.0))
+    everybody = measure.foreign_seconds()
+    monkeypatch.setattr(measure.os, "times", lambda: (100.0, 200.0, 300.0, 400.0, 7.0))
+    assert everybody - measure.foreign_seconds() == pytest.approx(1000, abs=10)
+
+
 def test_memory_is_what_the_contestants_return():
     given = Contestant("room", "limit", lambda: 100)
-    found = measure.measure(job_of(given, Contestant("fit", "pcsda", lambda: 80), unit="bytes"), 5)
+    found = measure.measure(
+        job_of(given, Contestant("fit", "pcsda", lambda: 80), unit="bytes"), THREE
+    )
     assert found.rounds == {"room": [100.0], "fit": [80.0]}
 
 
@@ -130,6 +158,15 @@ def test_memory_is_what_the_contestants_return():
 )
 def test_a_bound_is_kept_or_not(bound, ratio, holds):
     assert bound.holds(ratio) is holds
+
+
+def test_a_bound_may_be_an_amount():
+    one = Contestant("a", "pcsda", None, (Bound(None, at_most=60e-6),))
+    found = measure.Measurement({"a": [50e-6, 70e-6]})
+    (row,) = rows.make_rows(job_of(one), found, CONTEXT, judge=True)
+    assert row["bounds"][0]["ratio"] == 50e-6
+    assert row["bounds"][0]["holds"] is True
+    assert "| at most 0.06 ms, is 0.05 ms | yes |" in tables.markdown([row])
 
 
 def three_rows(*, judge=True, noisy=False):
@@ -198,7 +235,7 @@ def test_memory_has_a_table_of_its_own():
         Contestant("fit", "pcsda", lambda: 3e6, (Bound("room", at_most=1),)),
         unit="bytes",
     )
-    page = tables.markdown(rows.make_rows(job, measure.measure(job, 1), CONTEXT, judge=True))
+    page = tables.markdown(rows.make_rows(job, measure.measure(job, THREE), CONTEXT, judge=True))
     assert "|  |  | fit | 3 | 0.75 | at most 1 x room, is 0.75 x | yes |" in page
     assert " ms " not in page
 
@@ -238,7 +275,7 @@ def test_help_names_every_job(capsys):
     with pytest.raises(SystemExit):
         parse_arguments(["--help"])
     shown = capsys.readouterr().out
-    assert all(name in shown and job.__doc__ in shown for name, job in JOBS.items())
+    assert all(name in shown and first_line(job.__doc__) in shown for name, job in JOBS.items())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
@@ -247,10 +284,11 @@ def test_the_command_measures_time_and_memory(tmp_path):
     command += ["--threads", "1", "--jobs", "linear-predict", "kernel-memory"]
     subprocess.run([*command, "--output", tmp_path], cwd=ROOT, check=True, capture_output=True)
     found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [row["job"] for row in found] == ["linear-predict"] * 2 + ["kernel-memory"] * 3
-    assert all(row["seconds"] > 0 and len(row["rounds"]) == 2 for row in found[:2])
-    assert all(row["bytes"] > 0 for row in found[2:])
+    assert [row["job"] for row in found] == ["linear-predict"] * 7 + ["kernel-memory"] * 3
+    assert all(row["seconds"] > 0 and len(row["rounds"]) == 2 for row in found[:7])
+    assert all(row["bytes"] > 0 for row in found[7:])
     # A kernel fit cannot do without its N x N matrix, so less would be a wrong measurement.
-    assert all(row["bytes"] > 0.9 * 8 * row["case"]["N"] ** 2 for row in found[3:])
+    assert all(row["bytes"] > 0.9 * 8 * row["case"]["N"] ** 2 for row in found[8:])
     assert (tmp_path / "table.md").read_text() == tables.markdown(found)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.jsonl", "table.md"]
+    written = sorted(file.name for file in tmp_path.iterdir())
+    assert written == ["plot.svg", "rows.jsonl", "table.md"]

@@ -1,22 +1,26 @@
-"""Run the jobs and write rows and tables; ``python -m benchmarks.speed --help``."""
+"""Run the jobs and write rows, a table and a plot; ``python -m benchmarks.speed --help``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from . import memory, rows, tables
-from .jobs import JOBS, Setup
-from .measure import Job, measure
+from . import memory, plot, rows, tables
+from .jobs import JOBS
+from .measure import LOOK, Effort, Job, measure
+from .setup import Setup
 
 RESULTS = Path(__file__).parent / "results"
+STOPPED = 130
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    listed = "\n".join(f"  {name:15} {job.__doc__}" for name, job in JOBS.items())
+    listed = "\n".join(f"  {name:15} {first_line(job.__doc__)}" for name, job in JOBS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -26,27 +30,46 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "in which the limit varies by more than\n20 % are discarded and repeated.",
         epilog=f"jobs:\n{listed}\n\nexamples:\n"
         "  python -m benchmarks.speed --quick            see everything run, in a minute\n"
-        "  python -m benchmarks.speed --jobs kernel-fit  one job at full size",
+        "  python -m benchmarks.speed --jobs kernel-fit  one job at full size, others kept\n"
+        "  python -m benchmarks.speed --resume           go on where a run was stopped",
     )
     parser.add_argument("--quick", action="store_true", help="sizes by ten smaller, no judgement")
     parser.add_argument(
-        "--jobs", nargs="+", choices=JOBS, default=list(JOBS), metavar="NAME", help="default: all"
+        "--jobs",
+        nargs="+",
+        choices=JOBS,
+        default=list(JOBS),
+        metavar="NAME",
+        help="default: all; what an earlier run found for the others is kept if it was measured "
+        "with the same threads, machine and versions",
     )
     parser.add_argument(
-        "--repeats", type=positive, default=5, help="rounds of a run (default: %(default)s)"
+        "--resume", action="store_true", help="leave out cases that an earlier run has measured"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=positive,
+        help=f"rounds of a run (default: {Effort().repeats}, quick: {LOOK.repeats})",
     )
     parser.add_argument(
         "--threads", type=positive, default=2, help="of BLAS and OpenMP (default: %(default)s)"
     )
     parser.add_argument(
+        "--metric-learn",
+        metavar="PYTHON",
+        help="a Python that can import metric_learn, for the job metric-learn",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
-        default=RESULTS,
         metavar="DIR",
-        help="where rows.jsonl and table.md go, replacing those of an earlier run (default: "
-        "benchmarks/speed/results)",
+        help="where rows.jsonl, table.md and plot.svg go (default: benchmarks/speed/results, "
+        "quick: its folder quick)",
     )
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.output is None:
+        args.output = RESULTS / "quick" if args.quick else RESULTS
+    return args
 
 
 def positive(text: str) -> int:
@@ -56,27 +79,84 @@ def positive(text: str) -> int:
     return number
 
 
-def run(job: Job, args: argparse.Namespace) -> list[rows.Row]:
-    case = ", ".join(f"{name} = {size}" for name, size in job.case.items())
-    print(f"{job.name}, {case} ...", file=sys.stderr, flush=True)
+def first_line(text: str | None) -> str:
+    return (text or "").split("\n", 1)[0]
+
+
+class Ticker:
+    """Says what is going on: on a terminal in one line that changes, else one line a case."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.live = sys.stderr.isatty()
+
+    def show(self, place: str, title: str, round_number: int, attempt: int) -> None:
+        """Tell of a round."""
+        if self.live:
+            doing = f"round {round_number} of {self.rounds}" if round_number else "warming up"
+            again = f", run {attempt + 1}" if attempt else ""
+            print(f"\r\033[K[{place}] {title}: {doing}{again}", end="", file=sys.stderr, flush=True)
+        elif round_number == attempt == 0:
+            print(f"[{place}] {title}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Tell of anything else, on a line of its own."""
+        print(("\r\033[K" if self.live else "") + text, file=sys.stderr, flush=True)
+
+
+def cases(names: list[str], setup: Setup, ticker: Ticker) -> Iterator[tuple[str, Job]]:
+    """Go through the jobs, each with its place among them."""
+    for number, name in enumerate(names, start=1):
+        if name.endswith("-memory") and not memory.available():
+            ticker.say(f"{name}: left out, peak memory is read on Linux only")
+            continue
+        for job in JOBS[name](setup):
+            yield f"{number}/{len(names)}", job
+
+
+def save(output: Path, found: list[rows.Row]) -> None:
+    rows.write(output / "rows.jsonl", rows.to_json_lines(found))
+    rows.write(output / "table.md", tables.markdown(found))
+
+
+def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.Row]:
+    """Measure job after job; files are written after each, so that a stop loses only one."""
     context = rows.environment(args.threads) | {"quick": args.quick}
-    return rows.make_rows(job, measure(job, args.repeats), context, judge=not args.quick)
+    earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)
+    found = [row for row in earlier if args.resume or row["job"] not in args.jobs]
+    setup = Setup(args.quick, args.threads, args.metric_learn)
+    with threadpool_limits(args.threads):
+        for place, job in cases(args.jobs, setup, ticker):
+            if any(row["job"] == job.name and row["case"] == job.case for row in found):
+                continue
+
+            def watch(round_number: int, attempt: int, place=place, title=job.title) -> None:
+                ticker.show(place, title, round_number, attempt)
+
+            measured = measure(job, effort, watch=watch)
+            found += rows.make_rows(job, measured, context, judge=not args.quick)
+            found = rows.in_order(found, list(JOBS))
+            save(args.output, found)
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse_arguments(arguments)
-    setup = Setup(args.quick, args.threads)
-    found: list[rows.Row] = []
-    with threadpool_limits(args.threads):
-        for name in args.jobs:
-            if name.endswith("-memory") and not memory.available():
-                print(f"{name}: left out, peak memory is read on Linux only", file=sys.stderr)
-                continue
-            for job in JOBS[name](setup):
-                found += run(job, args)
-                # After every job, so that a run that is stopped leaves what it has.
-                rows.write(args.output / "rows.jsonl", rows.to_json_lines(found))
-                rows.write(args.output / "table.md", tables.markdown(found))
+    effort = LOOK if args.quick else Effort()
+    if args.repeats:
+        effort = replace(effort, repeats=args.repeats)
+    ticker = Ticker(effort.repeats)
+    try:
+        found = run(args, ticker, effort)
+    except KeyboardInterrupt:
+        ticker.say(f"stopped; {args.output} has what was measured, --resume goes on from there")
+        return STOPPED
+    ticker.say(f"writing {args.output}")
+    save(args.output, found)
+    try:
+        plot.draw(found, args.output / "plot.svg")
+    except ModuleNotFoundError as error:
+        ticker.say(f'plot.svg: left out, {error.name} is missing: pip install "pcsda[plot]"')
     print(tables.markdown(found))
     return 0
 

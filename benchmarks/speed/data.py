@@ -25,14 +25,14 @@ class Sample:
     groups: np.ndarray
 
 
-def make_sample(n_rows: int, width: int, seed: int = 0) -> Sample:
-    """Draw one positive group and `N_SUBCLASSES` negative ones, equally large, in random order.
+def make_sample(n_rows: int, width: int, seed: int = 0, n_subclasses: int = N_SUBCLASSES) -> Sample:
+    """Draw one positive group and `n_subclasses` negative ones, equally large, in random order.
 
     X is filled in place and blockwise, so that drawing it takes no memory beyond it.
     """
     rng = np.random.default_rng(seed)
-    groups = rng.permutation(np.arange(n_rows) % (N_SUBCLASSES + 1))
-    centres = rng.standard_normal((N_SUBCLASSES + 1, width))
+    groups = rng.permutation(np.arange(n_rows) % (n_subclasses + 1))
+    centres = rng.standard_normal((n_subclasses + 1, width))
     centres *= SEPARATION / np.linalg.norm(centres, axis=1, keepdims=True)
     X = np.empty((n_rows, width))
     rng.standard_normal(out=X)

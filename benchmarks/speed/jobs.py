@@ -7,48 +7,47 @@ function and enter it in JOBS; its docstring is what ``--help`` says about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
     QuadraticDiscriminantAnalysis,
 )
-from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import det_curve
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 from pcsda.metrics import cllr, equal_error_rate, min_cllr
 
-from . import memory
+from . import elsewhere, growth, memory, predictions, startup
 from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
 from .measure import Bound, Contestant, Job
+from .setup import (
+    BARE,
+    BARE_LABEL,
+    KERNEL_WIDTH,
+    PUBLISHED,
+    PositivesOnly,
+    Setup,
+    fit_grouped,
+    fitting,
+    gram_and_cholesky,
+    linear_peers,
+    nystroem_peers,
+    peer_fitting,
+    svc,
+)
 
 LINEAR_SHAPES = ((50000, 200), (20000, 512), (5000, 1200))
-KERNEL_WIDTH = 64
-# Without leave-one-out and calibration, which together cost more than the subspace itself.
-BARE = {"covariance": "resubstitution", "calibrate": False}
-BARE_LABEL = "resubstitution, no calibration"
 DOUBLE = 8
-# --quick divides sizes by this: enough to see every job run, too little to judge its speed.
-QUICK = 10
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How jobs are to be run."""
-
-    quick: bool = False
-    threads: int = 2
-
-    def size(self, full: int) -> int:
-        """A size as it is, or for a quick look."""
-        return full // QUICK if self.quick else full
 
 
 def linear_fit(setup: Setup) -> Iterator[Job]:
@@ -64,64 +63,39 @@ def linear_fit(setup: Setup) -> Iterator[Job]:
                 Contestant(limit, "limit", partial(gram_and_cholesky, sample.X)),
                 fitting(bare, PCSDA(**BARE), sample, Bound(limit, at_most=2)),
                 fitting(ours, PCSDA(), sample, Bound(limit, at_most=4)),
-                *slower_peers(sample, (bare, ours)),
+                # None of them leaves out or calibrates, and yet they have to take longer.
+                *peer_fitting(
+                    linear_peers(), sample, Bound(bare, at_least=1), Bound(ours, at_least=1)
+                ),
+                published_fitting(sample),
             ),
         )
 
 
-def gram_and_cholesky(X: np.ndarray) -> np.ndarray:
-    """What every fit from second moments has to do."""
-    gram = X.T @ X
-    gram.flat[:: len(gram) + 1] += 1
-    return np.linalg.cholesky(gram)
+def published_fitting(sample: Sample) -> Contestant:
+    """The paper's own way: the generalised eigenproblem, subclasses given."""
+    model = PCSDA.published(solver="eigen")
+    return Contestant(PUBLISHED, "peer", partial(fit_grouped, model, sample))
 
 
-def fit_grouped(estimator: PCSDA | KernelPCSDA, sample: Sample) -> object:
-    """Fit with the subclasses given."""
-    return estimator.fit(sample.X, sample.y, subclass_labels=sample.groups)
-
-
-def fitting(label: str, estimator: object, sample: Sample, *bounds: Bound) -> Contestant:
-    """One of our estimators, with the subclasses given."""
-    return Contestant(label, "pcsda", partial(fit_grouped, estimator, sample), bounds)
-
-
-def slower_peers(sample: Sample, ours: tuple[str, ...]) -> Iterator[Contestant]:
-    """Peers that have to take longer than `ours`; none of them leaves out or calibrates."""
-    peers = {
-        f"LDA({solver})": LinearDiscriminantAnalysis(solver=solver)
-        for solver in ("svd", "eigen", "lsqr")
-    } | {
-        f"QDA(eigen, shrinkage={strength})": QuadraticDiscriminantAnalysis(
-            solver="eigen", shrinkage=strength
-        )
-        for strength in (0.1, "auto")
-    }
-    bounds = tuple(Bound(label, at_least=1) for label in ours)
-    for label, peer in peers.items():
-        yield Contestant(label, "peer", partial(peer.fit, sample.X, sample.y), bounds)
-
-
-def linear_predict(setup: Setup) -> Iterator[Job]:
-    """Score 100000 rows, D = 512, d = K = 10, mixture; limit: X @ W."""
-    n_rows, width = setup.size(100000), setup.size(512)
-    model = fit_grouped(PCSDA(), make_sample(setup.size(10000), width))
-    X = make_sample(n_rows, width, seed=1).X
-    W = np.ascontiguousarray(model.components_.T)
-    limit = "X @ W"
-    yield Job(
-        "linear-predict",
-        {"N": n_rows, "D": width},
-        (
-            Contestant(limit, "limit", lambda: X @ W),
-            Contestant(
-                "decision_function",
-                "pcsda",
-                lambda: model.decision_function(X),
-                (Bound(limit, at_most=2),),
+def float32_fit(setup: Setup) -> Iterator[Job]:
+    """Fit PCSDA on float32 rows; yardstick: the same rows in float64."""
+    yardstick = "PCSDA(), float64"
+    for n_rows, width in LINEAR_SHAPES:
+        sample = make_sample(setup.size(n_rows), setup.size(width))
+        short = replace(sample, X=sample.X.astype(np.float32))
+        yield Job(
+            "float32-fit",
+            {"N": len(sample.X), "D": sample.X.shape[1]},
+            (
+                fitting(yardstick, PCSDA(), sample),
+                fitting("PCSDA(), float32", PCSDA(), short, Bound(yardstick, at_most=0.6)),
+                Contestant(
+                    "X'X + Cholesky, float64", "limit", partial(gram_and_cholesky, sample.X)
+                ),
+                Contestant("X'X + Cholesky, float32", "limit", partial(gram_and_cholesky, short.X)),
             ),
-        ),
-    )
+        )
 
 
 def linear_memory(setup: Setup) -> Iterator[Job]:
@@ -173,7 +147,10 @@ def memory_job(
 
 
 def kernel_fit(setup: Setup) -> Iterator[Job]:
-    """Fit KernelPCSDA, K = 10 given; yardsticks: KernelRidge, and the published route."""
+    """Fit KernelPCSDA, K = 10 given; yardsticks: KernelRidge, and the published route.
+
+    The machines with support vectors work more or less depending on how the classes overlap.
+    """
     gamma = rbf_gamma(KERNEL_WIDTH)
     label, bare = f"KernelPCSDA({BARE_LABEL})", KernelPCSDA(gamma=gamma, **BARE)
     sample = make_sample(setup.size(5000), KERNEL_WIDTH)
@@ -185,6 +162,11 @@ def kernel_fit(setup: Setup) -> Iterator[Job]:
             Contestant(peer, "peer", partial(ridge.fit, sample.X, sample.y)),
             fitting(label, bare, sample, Bound(peer, at_most=1.5)),
             fitting("KernelPCSDA()", KernelPCSDA(gamma=gamma), sample, Bound(peer, at_most=3)),
+            *peer_fitting(
+                {"SVC": svc(gamma), "OneClassSVM, positives only": PositivesOnly(gamma=gamma)},
+                sample,
+            ),
+            *peer_fitting(nystroem_peers(gamma, setup.size(1000)), sample),
         ),
     )
     sample = make_sample(setup.size(2500), KERNEL_WIDTH)
@@ -194,7 +176,7 @@ def kernel_fit(setup: Setup) -> Iterator[Job]:
         (
             fitting(label, bare, sample),
             Contestant(
-                "published route (eigendecomposition)",
+                PUBLISHED,
                 "peer",
                 partial(published_route, sample, gamma),
                 (Bound(label, at_least=8),),
@@ -216,9 +198,7 @@ def nystroem_fit(setup: Setup) -> Iterator[Job]:
     """Fit NystroemMap(1000) and PCSDA at N = 50000; yardstick: scikit-learn's Nystroem and LDA."""
     landmarks, gamma = setup.size(1000), rbf_gamma(KERNEL_WIDTH)
     sample = make_sample(setup.size(50000), KERNEL_WIDTH)
-    theirs = make_pipeline(
-        Nystroem(gamma=gamma, n_components=landmarks, random_state=0), LinearDiscriminantAnalysis()
-    )
+    theirs = nystroem_peers(gamma, landmarks)
     ours = make_pipeline(NystroemMap(landmarks, gamma=gamma, random_state=0), PCSDA(random_state=0))
     peer = "Nystroem + LDA"
     given = {"pcsda__subclass_labels": sample.groups}
@@ -226,7 +206,7 @@ def nystroem_fit(setup: Setup) -> Iterator[Job]:
         "nystroem-fit",
         {"N": len(sample.X), "D": KERNEL_WIDTH, "L": landmarks},
         (
-            Contestant(peer, "peer", lambda: theirs.fit(sample.X, sample.y)),
+            *peer_fitting(theirs, sample),
             Contestant(
                 "NystroemMap + PCSDA()",
                 "pcsda",
@@ -243,28 +223,6 @@ def nystroem_fit(setup: Setup) -> Iterator[Job]:
     )
 
 
-def kernel_predict(setup: Setup) -> Iterator[Job]:
-    """Score 10000 rows against N = 5000 training rows; limit: their kernel values alone."""
-    gamma = rbf_gamma(KERNEL_WIDTH)
-    sample = make_sample(setup.size(5000), KERNEL_WIDTH)
-    X = make_sample(setup.size(10000), KERNEL_WIDTH, seed=1).X
-    model = fit_grouped(KernelPCSDA(gamma=gamma), sample)
-    limit = "rbf_kernel"
-    yield Job(
-        "kernel-predict",
-        {"n": len(X), "N": len(sample.X), "D": KERNEL_WIDTH},
-        (
-            Contestant(limit, "limit", lambda: rbf_kernel(X, sample.X, gamma=gamma)),
-            Contestant(
-                "decision_function",
-                "pcsda",
-                lambda: model.decision_function(X),
-                (Bound(limit, at_most=1.3),),
-            ),
-        ),
-    )
-
-
 def bank_fit(setup: Setup) -> Iterator[Job]:
     """Fit a verifier for each of 100 labels, K = 10; yardstick: one fit of LDA(svd)."""
     n_labels, width = setup.size(100), setup.size(1200)
@@ -273,12 +231,8 @@ def bank_fit(setup: Setup) -> Iterator[Job]:
     clusters = np.random.default_rng(1).integers(0, 10, len(X))
     bank = VerifierBank(PCSDA(n_subclasses=10, random_state=0))
     lda, ours = "LDA(svd)", "VerifierBank(PCSDA(10))"
-    some = max(n_labels // 10, 2)
-
-    def one_versus_rest() -> None:
-        for label in range(some):
-            LinearDiscriminantAnalysis().fit(X, labels == label)
-
+    some, few = max(n_labels // 10, 2), max(n_labels // 50, 1)
+    quadratic = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1)
     yield Job(
         "bank-fit",
         {"N": len(X), "D": width, "C": n_labels},
@@ -291,15 +245,71 @@ def bank_fit(setup: Setup) -> Iterator[Job]:
                 lambda: bank.fit(X, labels, subclass_labels=clusters),
                 (Bound(lda, at_most=2),),
             ),
-            # All labels would take a tenfold of the tenth that is timed.
-            Contestant(
-                f"OneVsRest(LDA), {some} of {n_labels} labels",
-                "peer",
-                one_versus_rest,
-                (Bound(ours, at_least=40 * some / n_labels),),
+            one_versus_rest(
+                "LDA",
+                LinearDiscriminantAnalysis(),
+                X,
+                labels,
+                some,
+                Bound(ours, at_least=40 * some / n_labels),
             ),
+            one_versus_rest("QDA(eigen, shrinkage=0.1)", quadratic, X, labels, few),
         ),
     )
+
+
+def one_versus_rest(
+    name: str, peer: Any, X: np.ndarray, labels: np.ndarray, count: int, *bounds: Bound
+) -> Contestant:
+    """A peer on the first `count` labels in turn: all of them would take as much longer."""
+
+    def fit() -> None:
+        for label in range(count):
+            clone(peer).fit(X, (labels == label).astype(int))
+
+    title = f"OneVsRest({name}), {count} of {labels.max() + 1} labels"
+    return Contestant(title, "peer", fit, bounds)
+
+
+def kernel_bank_fit(setup: Setup) -> Iterator[Job]:
+    """Fit a kernel verifier for each of 50 labels; yardstick: KernelRidge on all labels at once."""
+    n_labels, gamma = setup.size(50), rbf_gamma(KERNEL_WIDTH)
+    labels = np.arange(setup.size(3000)) % n_labels
+    X = make_labelled(labels, KERNEL_WIDTH)
+    indicators = np.eye(n_labels)[labels]
+    ridge = KernelRidge(kernel="rbf", gamma=gamma)
+    bank = VerifierBank(KernelPCSDA(n_subclasses=10, gamma=gamma, random_state=0))
+    peers = {"SVC": svc(gamma), **nystroem_peers(gamma, setup.size(1000))}
+    some = max(n_labels // 10, 1)
+    yield Job(
+        "kernel-bank-fit",
+        {"N": len(X), "D": KERNEL_WIDTH, "C": n_labels},
+        (
+            Contestant("KernelRidge", "peer", lambda: ridge.fit(X, indicators)),
+            Contestant("VerifierBank(KernelPCSDA(10))", "pcsda", lambda: bank.fit(X, labels)),
+            *(one_versus_rest(name, peer, X, labels, some) for name, peer in peers.items()),
+        ),
+    )
+
+
+def metric_learn(setup: Setup) -> Iterator[Job]:
+    """Fit PCSDA against metric-learn, with --metric-learn only; subclasses or classes given."""
+    if setup.metric_learn is None:
+        return
+    n_rows, width = setup.size(5000), setup.size(100)
+    sample, ours = make_sample(n_rows, width), "PCSDA()"
+    where = (n_rows, width, setup.threads)
+    theirs = (
+        Contestant(
+            f"metric-learn {name}",
+            "peer",
+            partial(elsewhere.fit_seconds, setup.metric_learn, name, *where),
+            reports=True,
+        )
+        for name in elsewhere.ALGORITHMS
+    )
+    case = {"N": n_rows, "D": width}
+    yield Job("metric-learn", case, (fitting(ours, PCSDA(), sample), *theirs))
 
 
 def selection(setup: Setup) -> Iterator[Job]:
@@ -317,10 +327,13 @@ def selection(setup: Setup) -> Iterator[Job]:
         for ridge in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
         if d <= k
     ]
-    chosen = np.random.default_rng(0).permutation(len(grid))[: len(grid) // 10 - 2]
+    chosen = np.random.default_rng(0).permutation(len(grid))[: setup.size(len(grid) // 10 - 2)]
     # The smallest and the largest K are always among them.
-    tenth = [{name: [value] for name, value in grid[i].items()} for i in (0, -1, *chosen)]
-    search = GridSearchCV(template, tenth, cv=5, scoring="neg_log_loss", refit=False)
+    some = [{name: [value] for name, value in grid[i].items()} for i in (0, -1, *chosen)]
+    search = GridSearchCV(template, some, cv=5, scoring="neg_log_loss", refit=False)
+    scale = 1 / (X.shape[1] * X.var())
+    machines = {"C": [0.1, 1, 10, 100], "gamma": [scale / 3, scale, scale * 3]}
+    rival = GridSearchCV(SVC(), machines, cv=5, scoring="average_precision", refit=False)
     ours = "PCSDACV, all settings"
     yield Job(
         "selection",
@@ -328,11 +341,12 @@ def selection(setup: Setup) -> Iterator[Job]:
         (
             Contestant(ours, "pcsda", lambda: PCSDACV(template).fit(X, y)),
             Contestant(
-                "GridSearchCV(PCSDA), a tenth of the settings",
+                f"GridSearchCV(PCSDA), {len(some)} of {len(grid)} settings",
                 "peer",
                 lambda: search.fit(X, y),
                 (Bound(ours, at_least=5),),
             ),
+            Contestant("GridSearchCV(SVC), 12 settings", "peer", lambda: rival.fit(X, y)),
         ),
     )
 
@@ -366,13 +380,25 @@ def three_metrics(y: np.ndarray, llr: np.ndarray) -> tuple[float, float, float]:
 
 JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "linear-fit": linear_fit,
-    "linear-predict": linear_predict,
+    "float32-fit": float32_fit,
+    "linear-predict": predictions.linear_predict,
+    "requests": predictions.requests,
     "linear-memory": linear_memory,
     "kernel-fit": kernel_fit,
     "kernel-memory": kernel_memory,
     "nystroem-fit": nystroem_fit,
-    "kernel-predict": kernel_predict,
+    "kernel-predict": predictions.kernel_predict,
+    "kernel-requests": predictions.kernel_requests,
     "bank-fit": bank_fit,
+    "kernel-bank-fit": kernel_bank_fit,
+    "imports": startup.imports,
+    "metric-learn": metric_learn,
+    "growth-N": growth.growth_n,
+    "growth-D": growth.growth_d,
+    "growth-K": growth.growth_k,
+    "growth-kernel-N": growth.growth_kernel_n,
+    "growth-C": growth.growth_c,
+    "growth-L": growth.growth_l,
     "selection": selection,
     "metrics": metrics,
 }

@@ -9,31 +9,28 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 # A run in which the slowest round of the yardstick took this much longer than its fastest one says
 # more about the machine than about the contestants.
 TOLERANCE = 1.2
-# Runs that are tried before a disturbed one is kept, and marked as noisy.
-ATTEMPTS = 4
 # Share of the machine that others may take before a steady run is marked as noisy all the same: a
 # constant load slows every round of the yardstick alike, and threads that wait for each other most.
 OTHERS = 0.1
-# A contestant goes on for this long in its turn, so that short calls are not at the mercy of one
-# interruption; its time in the round is that of its best call.
-TURN_SECONDS = 0.1
-# Idle BLAS threads spin for about 30 ms before they sleep. NumPy and SciPy may each bring a BLAS of
-# their own, and whoever comes next would share the cores with the threads of the one before.
-PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What the ratio of a contestant to the contestant `against` has to keep to."""
+    """What the ratio of a contestant to the contestant `against` has to keep to.
 
-    against: str
+    Where `against` is None, the amount itself (seconds or bytes) has to.
+    """
+
+    against: str | None
     at_most: float | None = None
     at_least: float | None = None
 
@@ -42,6 +39,22 @@ class Bound:
         below = self.at_most is None or ratio <= self.at_most
         above = self.at_least is None or ratio >= self.at_least
         return below and above
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What theory says that a contestant takes, up to a factor.
+
+    Attributes
+    ----------
+    formula : str
+        Operations, in the letters of the case.
+    operations : callable
+        The same as a function of the case's sizes, by keyword.
+    """
+
+    formula: str
+    operations: Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -56,12 +69,18 @@ class Contestant:
     run : callable without arguments
         Does the job once. Where memory is measured, returns the bytes it took.
     bounds : tuple of Bound
+    reports : bool
+        Whether `run` returns the seconds that count, as work in another process does.
+    cost : Cost or None
+        For jobs that look at growth.
     """
 
     label: str
     role: str
-    run: Callable[[], object]
+    run: Callable[[], Any]
     bounds: tuple[Bound, ...] = ()
+    reports: bool = False
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -73,15 +92,24 @@ class Job:
     name : str
     case : dict
         Sizes, such as ``{"N": 5000, "D": 64}``: numbers, so that growth can be fitted to them.
+        No two cases of a job are the same.
     contestants : tuple of Contestant
         The first is the yardstick that ratios are taken to, and whose steadiness is watched.
     unit : {"seconds", "bytes"}
+    grows : str or None
+        The size that differs from case to case, in jobs that look at growth.
     """
 
     name: str
-    case: dict[str, int]
+    case: Mapping[str, float]
     contestants: tuple[Contestant, ...]
     unit: str = "seconds"
+    grows: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Name and sizes in words."""
+        return f"{self.name}, " + ", ".join(f"{name} = {size}" for name, size in self.case.items())
 
 
 @dataclass(frozen=True)
@@ -127,30 +155,75 @@ class Clock:
     foreign: Callable[[], float]
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much is done for a number.
+
+    Attributes
+    ----------
+    repeats : int
+        Rounds of a run.
+    attempts : int
+        Runs that are tried before a disturbed one is kept, and marked as noisy.
+    turn : float
+        A contestant goes on for this many seconds in its turn, so that short calls are not at the
+        mercy of one interruption; its time in the round is that of its best call.
+    pause : float
+        Seconds before each turn. Idle BLAS threads spin for about 30 ms before they sleep. NumPy
+        and SciPy may each bring a BLAS of their own, and whoever comes next would share the cores
+        with the threads of the one before.
+    """
+
+    repeats: int = 5
+    attempts: int = 4
+    turn: float = 0.1
+    pause: float = 0.05
+
+
+# For a look at whether everything runs: nothing is judged, so nothing has to be tried again.
+LOOK = Effort(repeats=2, attempts=1, turn=0.02, pause=0.0)
+
+
 def foreign_seconds() -> float:
-    """Processor seconds that all programs but this one have taken; zero where nobody tells."""
+    """Processor seconds that all programs but this one and its children have taken.
+
+    Zero where nobody tells.
+    """
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
     except OSError:
         return 0.0
     user, nice, system, _, _, *rest = map(int, first.split()[1:9])
     ticks = user + nice + system + sum(rest)
-    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+    return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 REAL = Clock(time.perf_counter, time.sleep, foreign_seconds)
 
 
-def measure(job: Job, repeats: int, clock: Clock = REAL) -> Measurement:
-    """Measure a job; memory is taken once, for it hardly varies."""
+def ignore(round_number: int, attempt: int) -> None:
+    """Watch nothing."""
+
+
+def measure(
+    job: Job,
+    effort: Effort,
+    clock: Clock = REAL,
+    watch: Callable[[int, int], None] = ignore,
+) -> Measurement:
+    """Measure a job; memory is taken once, for it hardly varies.
+
+    `watch` is told the round and the attempt before each of them; round 0 is the warm-up.
+    """
+    watch(0, 0)
     if job.unit == "bytes":
         return Measurement({one.label: [float(one.run())] for one in job.contestants})
     for one in job.contestants:  # first calls pay for late imports and for memory never touched
         one.run()
-    for attempt in range(ATTEMPTS):
-        last = attempt == ATTEMPTS - 1
+    for attempt in range(effort.attempts):
+        last = attempt == effort.attempts - 1
         began, foreign = clock.now(), clock.foreign()
-        rounds = take_turns(job, repeats, clock, give_up=not last)
+        rounds = take_turns(job, effort, clock, partial(watch, attempt=attempt), give_up=not last)
         elapsed = (clock.now() - began) * (os.cpu_count() or 1)
         others = (clock.foreign() - foreign) / elapsed
         steadiness = variation(rounds[job.contestants[0].label])
@@ -164,29 +237,32 @@ def variation(values: list[float]) -> float:
     return max(values) / min(values)
 
 
-def take_turns(job: Job, repeats: int, clock: Clock, *, give_up: bool) -> dict[str, list[float]]:
+def take_turns(
+    job: Job, effort: Effort, clock: Clock, watch: Callable[[int], None], *, give_up: bool
+) -> dict[str, list[float]]:
     """Run every contestant once a round, in an order that rotates from round to round.
 
     With `give_up` the run ends after the round in which the yardstick shows it to be disturbed.
     """
     rounds: dict[str, list[float]] = {one.label: [] for one in job.contestants}
     yardstick = job.contestants[0].label
-    for number in range(repeats):
+    for number in range(effort.repeats):
+        watch(number + 1)
         first = number % len(job.contestants)
         for one in job.contestants[first:] + job.contestants[:first]:
-            clock.sleep(PAUSE_SECONDS)
-            rounds[one.label].append(best_call(one.run, clock.now))
+            clock.sleep(effort.pause)
+            rounds[one.label].append(best_call(one, clock.now, effort.turn))
         if give_up and variation(rounds[yardstick]) > TOLERANCE:
             break
     return rounds
 
 
-def best_call(run: Callable[[], object], now: Callable[[], float]) -> float:
+def best_call(one: Contestant, now: Callable[[], float], turn: float) -> float:
     """Seconds of the fastest call within one turn."""
     best, spent = math.inf, 0.0
-    while spent < TURN_SECONDS:
+    while spent < turn:
         start = now()
-        run()
+        reported = one.run()
         took = now() - start
-        best, spent = min(best, took), spent + took
+        best, spent = min(best, float(reported) if one.reports else took), spent + took
     return best

@@ -29,7 +29,7 @@ def make_rows(job: Job, found: Measurement, context: dict[str, Any], *, judge: b
 def _row(job: Job, one: Contestant, found: Measurement, judge: bool) -> Row:
     own, yardstick = found.rounds[one.label], found.rounds[job.contestants[0].label]
     in_rounds = [value / other for value, other in zip(own, yardstick, strict=True)]
-    return {
+    row: Row = {
         "job": job.name,
         "case": job.case,
         "contestant": one.label,
@@ -44,10 +44,18 @@ def _row(job: Job, one: Contestant, found: Measurement, judge: bool) -> Row:
         "noisy": found.noisy,
         "bounds": [_judged(bound, own, found, judge) for bound in one.bounds],
     }
+    if job.grows:
+        row["grows"] = job.grows
+        if one.cost:
+            row["formula"] = one.cost.formula
+            row["operations"] = float(one.cost.operations(**job.case))
+    return row
 
 
 def _judged(bound: Bound, own: list[float], found: Measurement, judge: bool) -> Row:
-    ratio = min(own) / min(found.rounds[bound.against])
+    ratio = min(own)
+    if bound.against is not None:
+        ratio /= min(found.rounds[bound.against])
     return asdict(bound) | {"ratio": ratio, "holds": bound.holds(ratio) if judge else None}
 
 
@@ -75,6 +83,31 @@ def cpu_model() -> str:
         lines = []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
+
+
+def read(path: Path) -> list[Row]:
+    """Rows of an earlier run, none where there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as error:
+        message = f"{path} is not a file of rows ({error}); remove it or give --output"
+        raise SystemExit(message) from error
+
+
+def comparable(rows: list[Row], context: dict[str, Any]) -> list[Row]:
+    """Rows measured under the same circumstances: others must not stand in one table."""
+    same = json.loads(json.dumps(context))
+    return [row for row in rows if all(row.get(name) == value for name, value in same.items())]
+
+
+def in_order(rows: list[Row], jobs: list[str]) -> list[Row]:
+    """Rows in the order of the jobs; those of a job that is no more are left out."""
+    return sorted(
+        (row for row in rows if row["job"] in jobs), key=lambda row: jobs.index(row["job"])
+    )
 
 
 def to_json_lines(rows: list[Row]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from .growth import Growth, growths
 from .rows import Row
 
 LEGEND = """\
@@ -12,6 +13,11 @@ the peer that the bound names; behind it the smallest and the largest ratio with
 marks noise: the first contestant varied by more than 20 % in every run tried, or other programs
 took more than 10 % of the machine. What such a job says about a bound is followed by `?`.
 """
+GROWTH_LEGEND = """\
+Growth: the exponent is the slope of log time over log size, with its standard error. Beside it the
+same slope of the operations that theory counts, at the same sizes.
+"""
+GROWTH_COLUMNS = ("job", "contestant", "sizes", "ms", "exponent", "theory", "operations")
 COLUMNS = {
     "seconds": ("job", "case", "contestant", "ms", "ratio", "in rounds", "bound", "holds"),
     "bytes": ("job", "case", "contestant", "MB", "ratio", "bound", "holds"),
@@ -20,11 +26,14 @@ SCALE = {"seconds": 1e3, "bytes": 1e-6}
 
 
 def markdown(rows: list[Row]) -> str:
-    """Write the page: where it was measured, then a table of times and one of memory."""
+    """Write the page: where it was measured, then tables of times, of memory and of growth."""
     if not rows:
         return "# Speed\n\nNothing was measured.\n"
     parts = ["# Speed", heading(rows[0]), LEGEND.rstrip()]
-    parts += [table(part, unit) for unit in COLUMNS if (part := [r for r in rows if unit in r])]
+    single = [row for row in rows if "grows" not in row]
+    parts += [table(part, unit) for unit in COLUMNS if (part := [r for r in single if unit in r])]
+    if found := growths(rows):
+        parts += [GROWTH_LEGEND.rstrip(), growth_table(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -40,6 +49,31 @@ def heading(row: Row) -> str:
     return text
 
 
+def growth_table(found: list[Growth]) -> str:
+    """Lines of the table of growth; the job is named once."""
+    lines = [GROWTH_COLUMNS, tuple("---" for _ in GROWTH_COLUMNS)]
+    for name, contestants in groupby(found, key=lambda one: one.job):
+        for place, one in enumerate(contestants):
+            times = [number(1e3 * seconds) for seconds in (one.seconds[0], one.seconds[-1])]
+            lines.append(
+                (
+                    "" if place else name + (" ~" if one.noisy else ""),
+                    one.contestant,
+                    f"{one.size} = {', '.join(f'{size:g}' for size in one.sizes)}",
+                    " to ".join(times),
+                    f"{one.exponent:.2f} ± {one.error:.2f}",
+                    "" if one.theory is None else f"{one.theory:.2f}",
+                    one.formula,
+                )
+            )
+    return lay_out(lines)
+
+
+def lay_out(lines: list[tuple[str, ...]]) -> str:
+    """Cells to Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def table(rows: list[Row], unit: str) -> str:
     """Lines of one table; the job and its case are named once."""
     columns = COLUMNS[unit]
@@ -50,7 +84,7 @@ def table(rows: list[Row], unit: str) -> str:
             if number:
                 fields |= {"job": "", "case": ""}
             lines.append(tuple(fields[column] for column in columns))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return lay_out(lines)
 
 
 def cells(row: Row, unit: str) -> dict[str, str]:
@@ -65,7 +99,7 @@ def cells(row: Row, unit: str) -> dict[str, str]:
         "MB": amount,
         "ratio": f"{row['ratio']:.2f}",
         "in rounds": f"{low:.2f} to {high:.2f}",
-        "bound": "<br>".join(map(bound_text, row["bounds"])),
+        "bound": "<br>".join(bound_text(bound, unit) for bound in row["bounds"]),
         "holds": "<br>".join(verdict(bound, row["noisy"]) for bound in row["bounds"]),
     }
 
@@ -82,9 +116,13 @@ def verdict(bound: Row, noisy: bool) -> str:
     return ("yes" if bound["holds"] else "**no**") + ("?" if noisy else "")
 
 
-def bound_text(bound: Row) -> str:
-    """Put a bound into words, with the ratio found."""
+def bound_text(bound: Row, unit: str) -> str:
+    """Put a bound into words, with the ratio or the amount found."""
     word, factor = "at most", bound["at_most"]
     if factor is None:
         word, factor = "at least", bound["at_least"]
+    if bound["against"] is None:
+        name = COLUMNS[unit][3]
+        amounts = (number(value * SCALE[unit]) for value in (factor, bound["ratio"]))
+        return f"{word} {f' {name}, is '.join(amounts)} {name}"
     return f"{word} {factor:g} x {bound['against']}, is {bound['ratio']:.2f} x"

@@ -1,0 +1,115 @@
+"""What jobs share: how large they are to be, the settings of our models, and peers to meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, OneClassSVM
+
+from pcsda import PCSDA, KernelPCSDA
+
+from .data import Sample
+from .measure import Bound, Contestant
+
+KERNEL_WIDTH = 64
+# Without leave-one-out and calibration, which together cost more than the subspace itself.
+BARE = {"covariance": "resubstitution", "calibrate": False}
+BARE_LABEL = "resubstitution, no calibration"
+PUBLISHED = "published route (eigendecomposition)"
+# --quick divides sizes by this: enough to see every job run, too little to judge its speed.
+QUICK = 10
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How jobs are to be run.
+
+    Attributes
+    ----------
+    quick : bool
+    threads : int
+        Of BLAS and OpenMP.
+    metric_learn : str or None
+        A Python that has metric-learn, which has its own wishes about scikit-learn.
+    """
+
+    quick: bool = False
+    threads: int = 2
+    metric_learn: str | None = None
+
+    def size(self, full: int) -> int:
+        """A size as it is, or for a quick look."""
+        return full // QUICK if self.quick else full
+
+
+def gram_and_cholesky(X: np.ndarray) -> np.ndarray:
+    """What every fit from second moments has to do."""
+    gram = X.T @ X
+    gram.flat[:: len(gram) + 1] += 1
+    return np.linalg.cholesky(gram)
+
+
+def fit_grouped(estimator: PCSDA | KernelPCSDA, sample: Sample) -> Any:
+    """Fit with the subclasses given."""
+    return estimator.fit(sample.X, sample.y, subclass_labels=sample.groups)
+
+
+def fitting(label: str, estimator: Any, sample: Sample, *bounds: Bound) -> Contestant:
+    """One of our estimators, with the subclasses given."""
+    return Contestant(label, "pcsda", partial(fit_grouped, estimator, sample), bounds)
+
+
+def peer_fitting(peers: dict[str, Any], sample: Sample, *bounds: Bound) -> Iterator[Contestant]:
+    """Peers on the same rows."""
+    for label, peer in peers.items():
+        yield Contestant(label, "peer", partial(peer.fit, sample.X, sample.y), bounds)
+
+
+def linear_peers() -> dict[str, Any]:
+    """What a user might pick for the linear problem."""
+    return {
+        f"LDA({solver})": LinearDiscriminantAnalysis(solver=solver)
+        for solver in ("svd", "eigen", "lsqr")
+    } | {
+        f"QDA(eigen, shrinkage={strength})": QuadraticDiscriminantAnalysis(
+            solver="eigen", shrinkage=strength
+        )
+        for strength in (0.1, "auto")
+    }
+
+
+def nystroem_peers(gamma: float, landmarks: int) -> dict[str, Any]:
+    """What a user might pick when the kernel matrix is too large."""
+    return {
+        f"Nystroem + {name}": make_pipeline(
+            Nystroem(gamma=gamma, n_components=landmarks, random_state=0), last
+        )
+        for name, last in (
+            ("LDA", LinearDiscriminantAnalysis()),
+            ("LogisticRegression", LogisticRegression(max_iter=1000)),
+        )
+    }
+
+
+def svc(gamma: float) -> SVC:
+    """A support vector machine with room for its whole kernel matrix at these sizes."""
+    return SVC(gamma=gamma, cache_size=500)
+
+
+class PositivesOnly(OneClassSVM):
+    """OneClassSVM as a verification user would train it: on the class of interest alone."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> PositivesOnly:
+        """Fit on the rows whose label is one."""
+        return super().fit(X[y == 1])

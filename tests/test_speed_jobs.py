@@ -1,0 +1,310 @@
+"""The jobs of the speed benchmark run, their numbers become exponents and a picture, and the
+command goes on where it stopped.
+"""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from benchmarks.speed import __main__ as command
+from benchmarks.speed import elsewhere, growth, memory, plot, predictions, rows, startup, tables
+from benchmarks.speed.jobs import JOBS
+from benchmarks.speed.measure import Contestant, Cost, Effort, Job, measure
+from benchmarks.speed.setup import Setup
+from threadpoolctl import threadpool_limits
+
+GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0)
+# Those that start processes take seconds for each; their parts are tested on their own.
+IN_PROCESS = [
+    name for name in JOBS if name not in ("imports", "selection") and not name.endswith("-memory")
+]
+
+
+QUICK = Setup(quick=True, threads=1)
+
+
+def grown_rows(job="growth-N", exponent=2.0, sizes=(10, 20, 40), noisy=False):
+    """Rows of a contestant whose time is a power of N, and whose operations are N^3 + 100 N^2."""
+    cost = Cost("N^3 + 100 N^2", lambda N, **_: N**3 + 100 * N**2)
+    return [
+        {
+            "job": job,
+            "case": {"N": size, "D": 3},
+            "contestant": "ours",
+            "role": "pcsda",
+            "seconds": 1e-3 * size**exponent,
+            "grows": "N",
+            "formula": cost.formula,
+            "operations": cost.operations(N=size, D=3),
+            "noisy": noisy,
+        }
+        for size in sizes
+    ]
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_every_job_runs(name):
+    with threadpool_limits(1):
+        found = [(job, measure(job, GLANCE)) for job in JOBS[name](QUICK)]
+    assert bool(found) is (name != "metric-learn")  # which needs another Python
+    cases = [json.dumps(job.case) for job, _ in found]
+    assert len(set(cases)) == len(cases)
+    for job, measurement in found:
+        labels = [one.label for one in job.contestants]
+        assert job.name == name
+        assert "pcsda" in {one.role for one in job.contestants}
+        assert list(measurement.rounds) == labels
+        assert all(value > 0 for (value,) in measurement.rounds.values())
+        named = {bound.against for one in job.contestants for bound in one.bounds}
+        assert named <= {None, *labels}
+
+
+def test_growth_jobs_vary_one_size_and_say_what_theory_expects():
+    for name in (name for name in JOBS if name.startswith("growth-")):
+        jobs = list(JOBS[name](QUICK))
+        (varied,) = {job.grows for job in jobs}
+        assert len({job.case[varied] for job in jobs}) == len(jobs) > 2
+        rest = [{size: job.case[size] for size in job.case if size != varied} for job in jobs]
+        assert all(case == rest[0] for case in rest)
+        for job in jobs:
+            assert all(one.cost.operations(**job.case) > 0 for one in job.contestants)
+
+
+def test_the_bare_expression_must_give_the_same_numbers(monkeypatch):
+    monkeypatch.setattr(predictions, "bare_expression", lambda *_: lambda X: np.zeros(len(X)))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        next(predictions.requests(QUICK))
+
+
+def test_a_single_request_has_both_its_bounds():
+    first = next(predictions.requests(QUICK))
+    fast = {one.label: one for one in first.contestants}["fast_scorer"]
+    assert first.case["n"] == 1
+    assert [(bound.against, bound.at_most) for bound in fast.bounds] == [
+        ("bare NumPy", 15),
+        (None, 60e-6),
+    ]
+
+
+def test_imports_are_timed_in_fresh_processes(monkeypatch):
+    asked = []
+
+    def answer(code, *names):
+        asked.append(names)
+        return "sklearn.svm sklearn" if code is startup.LIST else "0.5"
+
+    monkeypatch.setattr(startup, "in_fresh_process", answer)
+    (job,) = startup.imports(Setup())
+    assert measure(job, GLANCE).rounds == {one.label: [0.5] for one in job.contestants}
+    assert job.case == {"submodules": 2}
+    assert asked[1:4] == [
+        ("sklearn", "sklearn.svm"),
+        ("pcsda",),
+        ("sklearn.discriminant_analysis",),
+    ]
+
+
+def test_an_import_takes_time_and_only_public_submodules_are_needed():
+    assert 0 < startup.import_seconds("json") < 10
+    needed = startup.in_fresh_process(startup.LIST).split()
+    assert {"sklearn", "sklearn.cluster", "sklearn.utils.validation"} <= set(needed)
+    assert not any("._" in name or name.startswith("pcsda") for name in needed)
+
+
+def test_metric_learn_is_asked_in_its_own_python(monkeypatch):
+    monkeypatch.setattr(elsewhere, "fit_seconds", lambda python, name, *_: len(python + name))
+    (job,) = JOBS["metric-learn"](Setup(quick=True, threads=1, metric_learn="py"))
+    found = measure(job, GLANCE).rounds
+    assert found["metric-learn LFDA"] == [6.0]
+    assert found["metric-learn RCA_Supervised"] == [16.0]
+
+
+def test_a_python_without_metric_learn_is_named():
+    with pytest.raises(RuntimeError, match=r"could not fit LFDA:\n(.|\n)*metric_learn"):
+        elsewhere.fit_seconds(sys.executable, "LFDA", 50, 3, 1)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.5])
+def test_a_power_is_found_whatever_its_factor(exponent):
+    sizes = [3, 10, 40, 100]
+    slope, error = growth.fit_exponent(sizes, [7.5 * size**exponent for size in sizes])
+    assert slope == pytest.approx(exponent, abs=1e-12)
+    assert error == pytest.approx(0, abs=1e-9)
+
+
+def test_the_error_of_an_exponent_is_that_of_least_squares():
+    sizes, values = [1, np.e, np.e**2], np.exp([0, 1.3, 2])
+    slope, error = growth.fit_exponent(sizes, values)
+    residuals = np.array([0, 1.3, 2]) - (0.1 + np.array([0, 1, 2]))
+    assert slope == pytest.approx(1)
+    assert error == pytest.approx(np.sqrt((residuals**2).sum() / (3 - 2) / 2))
+
+
+def test_theory_is_fitted_at_the_same_sizes():
+    (found,) = growth.growths(list(reversed(grown_rows())))
+    assert found.sizes == [10, 20, 40]
+    assert found.exponent == pytest.approx(2)
+    operations = [size**3 + 100 * size**2 for size in found.sizes]
+    assert found.theory == pytest.approx(np.polyfit(np.log(found.sizes), np.log(operations), 1)[0])
+    assert 2 < found.theory < 3
+
+
+def test_one_size_is_no_growth_and_other_rows_are_none():
+    plain = {"job": "a", "case": {"N": 1}, "contestant": "b", "seconds": 1.0}
+    assert growth.growths([plain, *grown_rows(sizes=(10,)), *grown_rows(sizes=(10,))]) == []
+
+
+def test_growth_has_a_table_of_its_own():
+    lines = tables.growth_table(growth.growths(grown_rows() + grown_rows("growth-D", noisy=True)))
+    assert lines.splitlines()[2:] == [
+        "| growth-N | ours | N = 10, 20, 40 | 100 to 1600 | 2.00 ± 0.00 | 2.17 | N^3 + 100 N^2 |",
+        "| growth-D ~ | ours | N = 10, 20, 40 | 100 to 1600 | 2.00 ± 0.00 | 2.17 | N^3 + 100 N^2 |",
+    ]
+
+
+def fake_job(name, case, seconds=0.5, grows=None):
+    contestants = (
+        Contestant("limit", "limit", lambda: seconds, reports=True),
+        Contestant("ours", "pcsda", lambda: 3 * seconds, reports=True),
+    )
+    return Job(name, case, contestants, grows=grows)
+
+
+@pytest.fixture
+def stage(monkeypatch, tmp_path):
+    """Two jobs that tell when they are asked for, and a command that runs them."""
+    asked = []
+
+    def job_named(name, cases, grows=None):
+        def job(setup):
+            """Do nothing."""
+            for case in cases:
+                asked.append((name, case["N"]))
+                yield fake_job(name, case, grows=grows)
+
+        return job
+
+    jobs = {
+        "one": job_named("one", [{"N": 1}, {"N": 2}]),
+        "two": job_named("two", [{"N": 1}, {"N": 2}], grows="N"),
+    }
+    monkeypatch.setattr(command, "JOBS", jobs)
+
+    def run(*arguments):
+        asked.clear()
+        code = command.main(["--quick", *arguments, "--output", str(tmp_path)])
+        return code, rows.read(tmp_path / "rows.jsonl")
+
+    run.asked, run.jobs, run.folder = asked, jobs, tmp_path
+    return run
+
+
+def test_one_job_leaves_the_rows_of_the_others(stage, capsys):
+    code, every = stage()
+    assert code == 0
+    assert [row["job"] for row in every] == ["one"] * 4 + ["two"] * 4
+    code, again = stage("--jobs", "one")
+    assert stage.asked == [("one", 1), ("one", 2)]
+    assert [(row["job"], row["case"]) for row in again] == [
+        (row["job"], row["case"]) for row in every
+    ]
+    shown = capsys.readouterr()
+    assert "[1/1] one, N = 2\n" in shown.err
+    assert "| limit | N = 1, 2 | 500 to 500 | 0.00 ± 0.00 |  |  |" in shown.out
+
+
+def test_rows_of_other_circumstances_are_not_mixed_in(stage):
+    stage()
+    _, found = stage("--jobs", "one", "--threads", "1")
+    assert {row["job"] for row in found} == {"one"}
+    assert {row["threads"] for row in found} == {1}
+
+
+def test_a_stopped_run_keeps_what_it_has_and_goes_on(stage, monkeypatch, capsys):
+    def interrupted(job, *_, **__):
+        if job.name == "two":
+            raise KeyboardInterrupt
+        return measure(job, GLANCE)
+
+    monkeypatch.setattr(command, "measure", interrupted)
+    code, found = stage()
+    assert code == 130
+    assert [row["job"] for row in found] == ["one"] * 4
+    assert "--resume goes on from there" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(command, "JOBS", stage.jobs)
+    code, found = stage("--resume")
+    assert code == 0
+    assert [row["job"] for row in found] == ["one"] * 4 + ["two"] * 4
+    assert "[1/2]" not in capsys.readouterr().err
+
+
+def test_a_file_that_holds_no_rows_is_refused(stage):
+    (stage.folder / "rows.jsonl").write_text("half a li")
+    with pytest.raises(SystemExit, match=r"is not a file of rows .*; remove it or give --output"):
+        stage()
+
+
+def test_a_missing_plotting_library_is_no_failure(stage, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, found = stage("--jobs", "one")
+    assert code == 0
+    assert len(found) == 4
+    assert 'plot.svg: left out, matplotlib is missing: pip install "pcsda[plot]"' in (
+        capsys.readouterr().err
+    )
+    assert not (stage.folder / "plot.svg").exists()
+
+
+def test_memory_is_left_out_where_nobody_tells_it(stage, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "available", lambda: False)
+    monkeypatch.setitem(command.JOBS, "more-memory", command.JOBS["one"])
+    stage("--jobs", "more-memory")
+    assert stage.asked == []
+    assert "more-memory: left out, peak memory is read on Linux only" in capsys.readouterr().err
+
+
+def test_a_terminal_sees_every_round_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    ticker = command.Ticker(5)
+    ticker.show("1/2", "fit", 0, 0)
+    ticker.show("1/2", "fit", 3, 1)
+    assert capsys.readouterr().err == (
+        "\r\033[K[1/2] fit: warming up\r\033[K[1/2] fit: round 3 of 5, run 2"
+    )
+
+
+def test_the_picture_shows_every_contestant_and_is_the_same_each_time(tmp_path):
+    context = {"quick": True}
+    found = []
+    for job in (fake_job("fits", {"N": 5}), fake_job("more", {"N": 6})):
+        found += rows.make_rows(job, measure(job, GLANCE), context, judge=False)
+    found += grown_rows()
+    page = plot.figure(found)
+    left, right, grown = (axes for part in page.subfigs for axes in part.axes)
+    assert [label.get_text() for label in left.get_yticklabels()] == [
+        "fits: N = 5",
+        "limit",
+        "ours",
+    ]
+    assert right.get_yticklabels()[0].get_text() == "more: N = 6"
+    dots = {tuple(line.get_xdata()) for line in left.get_lines() if line.get_marker() == "o"}
+    assert {(1.0,), (3.0,)} <= dots
+    (line,) = grown.get_lines()
+    assert line.get_label() == "ours: 2.00, theory 2.17"
+    assert list(line.get_xdata()) == [10, 20, 40]
+    for name in ("a.svg", "b.svg"):
+        plot.draw(found, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("found", [[], grown_rows()])
+def test_a_picture_of_little_is_drawn_too(found, tmp_path):
+    plot.draw(found, tmp_path / "plot.svg")
+    assert "</svg>" in (tmp_path / "plot.svg").read_text()
+
+
+def test_a_quick_look_does_not_touch_the_results():
+    assert command.parse_arguments(["--quick"]).output == command.RESULTS / "quick"
+    assert command.parse_arguments([]).output == command.RESULTS
