@@ -12,7 +12,7 @@ help:
 	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
-	@echo "make bench   measure speed against the limit and against scikit-learn"
+	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
 	@echo "make clean   remove .venv and all caches"
 	@echo "Another Python: make test PYTHON=python3.12"
@@ -34,7 +34,7 @@ types: $(STAMP)
 	$(PY) -m mypy
 
 bench: $(STAMP)
-	$(PY) -m benchmarks.speed
+	$(PY) -m benchmarks.speed $(ARGS)
 
 # To fill the rows: python -m benchmarks.paper, some hours for the whole study.
 tables: $(STAMP)
