@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmarks.speed import __main__ as command
 from benchmarks.speed import elsewhere, growth, memory, plot, predictions, rows, startup, tables
-from benchmarks.speed.jobs import JOBS
+from benchmarks.speed.jobs import JOBS, ON_REQUEST
 from benchmarks.speed.measure import Contestant, Cost, Effort, Job, measure
 from benchmarks.speed.setup import Setup
 from threadpoolctl import threadpool_limits
@@ -17,14 +17,24 @@ from threadpoolctl import threadpool_limits
 GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0)
 # Those that start processes take seconds for each; their parts are tested on their own.
 IN_PROCESS = [
-    name for name in JOBS if name not in ("imports", "selection") and not name.endswith("-memory")
+    name
+    for name in JOBS
+    if name not in ON_REQUEST | {"imports", "selection"} and not name.endswith("-memory")
 ]
 
 
 QUICK = Setup(quick=True, threads=1)
 
 
-def grown_rows(job="growth-N", exponent=2.0, sizes=(10, 20, 40), noisy=False):
+def grown_rows(
+    job="growth-N",
+    exponent=2.0,
+    sizes=(10, 20, 40),
+    unit="seconds",
+    steepest=None,
+    noisy=False,
+    quick=False,
+):
     """Rows of a contestant whose time is a power of N, and whose operations are N^3 + 100 N^2."""
     cost = Cost("N^3 + 100 N^2", lambda N, **_: N**3 + 100 * N**2)
     return [
@@ -33,11 +43,13 @@ def grown_rows(job="growth-N", exponent=2.0, sizes=(10, 20, 40), noisy=False):
             "case": {"N": size, "D": 3},
             "contestant": "ours",
             "role": "pcsda",
-            "seconds": 1e-3 * size**exponent,
+            unit: 1e-3 * size**exponent,
             "grows": "N",
             "formula": cost.formula,
             "operations": cost.operations(N=size, D=3),
+            "steepest": steepest,
             "noisy": noisy,
+            "quick": quick,
         }
         for size in sizes
     ]
@@ -47,7 +59,6 @@ def grown_rows(job="growth-N", exponent=2.0, sizes=(10, 20, 40), noisy=False):
 def test_every_job_runs(name):
     with threadpool_limits(1):
         found = [(job, measure(job, GLANCE)) for job in JOBS[name](QUICK)]
-    assert bool(found) is (name != "metric-learn")  # which needs another Python
     cases = [json.dumps(job.case) for job, _ in found]
     assert len(set(cases)) == len(cases)
     for job, measurement in found:
@@ -120,6 +131,13 @@ def test_metric_learn_is_asked_in_its_own_python(monkeypatch):
     assert found["metric-learn RCA_Supervised"] == [16.0]
 
 
+def test_metric_learn_runs_only_when_a_python_is_named(capsys):
+    assert "metric-learn" not in command.parse_arguments([]).jobs
+    assert "metric-learn" in command.parse_arguments(["--metric-learn", "py"]).jobs
+    with pytest.raises(SystemExit, match="the job metric-learn needs --metric-learn PYTHON"):
+        next(JOBS["metric-learn"](Setup()))
+
+
 def test_a_python_without_metric_learn_is_named():
     with pytest.raises(RuntimeError, match=r"could not fit LFDA:\n(.|\n)*metric_learn"):
         elsewhere.fit_seconds(sys.executable, "LFDA", 50, 3, 1)
@@ -155,12 +173,30 @@ def test_one_size_is_no_growth_and_other_rows_are_none():
     assert growth.growths([plain, *grown_rows(sizes=(10,)), *grown_rows(sizes=(10,))]) == []
 
 
+def growth_line(**settings):
+    """Cells of the table after those that say what was measured."""
+    line = tables.growth_table(growth.growths(grown_rows(**settings))).splitlines()[2]
+    return [cell.strip() for cell in line.split("|")[4:-1]]
+
+
 def test_growth_has_a_table_of_its_own():
     lines = tables.growth_table(growth.growths(grown_rows() + grown_rows("growth-D", noisy=True)))
-    assert lines.splitlines()[2:] == [
-        "| growth-N | ours | N = 10, 20, 40 | 100 to 1600 | 2.00 ± 0.00 | 2.17 | N^3 + 100 N^2 |",
-        "| growth-D ~ | ours | N = 10, 20, 40 | 100 to 1600 | 2.00 ± 0.00 | 2.17 | N^3 + 100 N^2 |",
-    ]
+    rest = "| ours | N = 10, 20, 40 | 100 to 1600 ms | 2.00 ± 0.00 | 2.17 | N^3 + 100 N^2 |  |  |"
+    assert lines.splitlines()[2:] == [f"| growth-N {rest}", f"| growth-D ~ {rest}"]
+    assert growth_line(unit="bytes", exponent=8.0)[0] == "0.1 to 6554 MB"
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"),
+    [
+        ({"steepest": 2.01}, "yes"),
+        ({"steepest": 1.99}, "**no**"),
+        ({"steepest": 1.99, "noisy": True}, "**no**?"),
+        ({"steepest": 1.99, "quick": True}, "-"),
+    ],
+)
+def test_an_exponent_may_have_a_bound(settings, verdict):
+    assert growth_line(**settings)[-2:] == [f"at most {settings['steepest']}", verdict]
 
 
 def fake_job(name, case, seconds=0.5, grows=None):
@@ -211,7 +247,17 @@ def test_one_job_leaves_the_rows_of_the_others(stage, capsys):
     ]
     shown = capsys.readouterr()
     assert "[1/1] one, N = 2\n" in shown.err
-    assert "| limit | N = 1, 2 | 500 to 500 | 0.00 ± 0.00 |  |  |" in shown.out
+    assert "| limit | N = 1, 2 | 500 to 500 ms | 0.00 ± 0.00 |  |  |  |  |" in shown.out
+
+
+def test_cases_of_another_name_belong_to_the_job_that_gave_them(stage, monkeypatch):
+    monkeypatch.setitem(command.JOBS, "one", lambda setup: iter([fake_job("one-memory", {"N": 1})]))
+    stage()
+    _, found = stage("--jobs", "two")
+    assert [row["job"] for row in found] == ["one-memory"] * 2 + ["two"] * 4
+    _, found = stage("--jobs", "one")
+    assert len(found) == 6
+    assert stage.asked == []
 
 
 def test_rows_of_other_circumstances_are_not_mixed_in(stage):

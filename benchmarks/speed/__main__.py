@@ -11,7 +11,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from . import memory, plot, rows, tables
-from .jobs import JOBS
+from .jobs import JOBS, ON_REQUEST
 from .measure import LOOK, Effort, Job, measure
 from .setup import Setup
 
@@ -38,10 +38,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--jobs",
         nargs="+",
         choices=JOBS,
-        default=list(JOBS),
         metavar="NAME",
-        help="default: all; what an earlier run found for the others is kept if it was measured "
-        "with the same threads, machine and versions",
+        help=f"default: all but {', '.join(sorted(ON_REQUEST))}; what an earlier run found for the "
+        "others is kept if it was measured with the same threads, machine and versions",
     )
     parser.add_argument(
         "--resume", action="store_true", help="leave out cases that an earlier run has measured"
@@ -57,7 +56,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--metric-learn",
         metavar="PYTHON",
-        help="a Python that can import metric_learn, for the job metric-learn",
+        help="run the job metric-learn too, with this Python, which can import metric_learn",
     )
     parser.add_argument(
         "--output",
@@ -67,6 +66,10 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "quick: its folder quick)",
     )
     args = parser.parse_args(arguments)
+    if args.jobs is None:
+        args.jobs = [name for name in JOBS if name not in ON_REQUEST]
+    if args.metric_learn and "metric-learn" not in args.jobs:
+        args.jobs.append("metric-learn")
     if args.output is None:
         args.output = RESULTS / "quick" if args.quick else RESULTS
     return args
@@ -104,14 +107,14 @@ class Ticker:
         print(("\r\033[K" if self.live else "") + text, file=sys.stderr, flush=True)
 
 
-def cases(names: list[str], setup: Setup, ticker: Ticker) -> Iterator[tuple[str, Job]]:
-    """Go through the jobs, each with its place among them."""
+def cases(names: list[str], setup: Setup, ticker: Ticker) -> Iterator[tuple[str, str, Job]]:
+    """Go through the jobs: the place of each among them, the name it was asked by, and a case."""
     for number, name in enumerate(names, start=1):
         if name.endswith("-memory") and not memory.available():
             ticker.say(f"{name}: left out, peak memory is read on Linux only")
             continue
         for job in JOBS[name](setup):
-            yield f"{number}/{len(names)}", job
+            yield f"{number}/{len(names)}", name, job
 
 
 def save(output: Path, found: list[rows.Row]) -> None:
@@ -123,10 +126,10 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
     """Measure job after job; files are written after each, so that a stop loses only one."""
     context = rows.environment(args.threads) | {"quick": args.quick}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)
-    found = [row for row in earlier if args.resume or row["job"] not in args.jobs]
+    found = [row for row in earlier if args.resume or row["asked"] not in args.jobs]
     setup = Setup(args.quick, args.threads, args.metric_learn)
     with threadpool_limits(args.threads):
-        for place, job in cases(args.jobs, setup, ticker):
+        for place, name, job in cases(args.jobs, setup, ticker):
             if any(row["job"] == job.name and row["case"] == job.case for row in found):
                 continue
 
@@ -134,7 +137,8 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
                 ticker.show(place, title, round_number, attempt)
 
             measured = measure(job, effort, watch=watch)
-            found += rows.make_rows(job, measured, context, judge=not args.quick)
+            about = context | {"asked": name}
+            found += rows.make_rows(job, measured, about, judge=not args.quick)
             found = rows.in_order(found, list(JOBS))
             save(args.output, found)
     return found

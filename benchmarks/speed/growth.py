@@ -157,32 +157,37 @@ def landmark_work(X: np.ndarray, landmarks: int, gamma: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Growth:
-    """Times of one contestant over the sizes, and the exponents fitted to them.
+    """Times (or bytes) of one contestant over the sizes, and the exponents fitted to them.
 
     Attributes
     ----------
-    job, contestant, role, size, formula : str
+    job, contestant, role, size, unit, formula : str
         `size` is the letter of what grows.
-    sizes, seconds : list
+    sizes, amounts : list
     exponent, error : float
-        Slope of log time over log size, with its standard error.
+        Slope of log amount over log size, with its standard error.
     theory : float or None
         The slope of the operations at the same sizes.
-    noisy : bool
-        Whether any of the times is.
+    steepest : float or None
+        Bound on the exponent.
+    noisy, quick : bool
+        Whether any of the amounts is.
     """
 
     job: str
     contestant: str
     role: str
     size: str
+    unit: str
     formula: str
     sizes: list[float]
-    seconds: list[float]
+    amounts: list[float]
     exponent: float
     error: float
     theory: float | None
+    steepest: float | None
     noisy: bool
+    quick: bool
 
 
 def growths(rows: list[dict[str, Any]]) -> list[Growth]:
@@ -198,8 +203,9 @@ def growth(rows: list[dict[str, Any]]) -> Growth:
     """Fit one contestant."""
     rows = sorted(rows, key=_size)
     first, sizes = rows[0], [_size(row) for row in rows]
-    seconds = [row["seconds"] for row in rows]
-    exponent, error = fit_exponent(sizes, seconds)
+    unit = "seconds" if "seconds" in first else "bytes"
+    amounts = [row[unit] for row in rows]
+    exponent, error = fit_exponent(sizes, amounts)
     theory = None
     if "operations" in first:
         theory = fit_exponent(sizes, [row["operations"] for row in rows])[0]
@@ -208,13 +214,16 @@ def growth(rows: list[dict[str, Any]]) -> Growth:
         first["contestant"],
         first["role"],
         first["grows"],
+        unit,
         first.get("formula", ""),
         sizes,
-        seconds,
+        amounts,
         exponent,
         error,
         theory,
+        first.get("steepest"),
         any(row["noisy"] for row in rows),
+        any(row["quick"] for row in rows),
     )
 
 

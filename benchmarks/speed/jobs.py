@@ -293,9 +293,9 @@ def kernel_bank_fit(setup: Setup) -> Iterator[Job]:
 
 
 def metric_learn(setup: Setup) -> Iterator[Job]:
-    """Fit PCSDA against metric-learn, with --metric-learn only; subclasses or classes given."""
+    """Fit PCSDA and metric-learn, classes given; only with --metric-learn."""
     if setup.metric_learn is None:
-        return
+        raise SystemExit("the job metric-learn needs --metric-learn PYTHON")
     n_rows, width = setup.size(5000), setup.size(100)
     sample, ours = make_sample(n_rows, width), "PCSDA()"
     where = (n_rows, width, setup.threads)
@@ -402,3 +402,5 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "selection": selection,
     "metrics": metrics,
 }
+# Jobs that run only when they are asked for.
+ON_REQUEST = {"metric-learn"}

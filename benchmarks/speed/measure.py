@@ -51,10 +51,13 @@ class Cost:
         Operations, in the letters of the case.
     operations : callable
         The same as a function of the case's sizes, by keyword.
+    steepest : float or None
+        What the exponent of growth may be at most, where the library has set itself a bound.
     """
 
     formula: str
     operations: Callable[..., float]
+    steepest: float | None = None
 
 
 @dataclass(frozen=True)

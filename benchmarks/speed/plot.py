@@ -109,11 +109,11 @@ def draw_growth(axes: Any, part: list[Growth]) -> None:
         theory = "" if one.theory is None else f", theory {one.theory:.2f}"
         label = f"{one.contestant}: {one.exponent:.2f}{theory}"
         style = {"color": COLOURS[one.role], "alpha": 0.4 if one.noisy else 1.0}
-        axes.loglog(one.sizes, one.seconds, "o-", markersize=4, label=label, **style)
+        axes.loglog(one.sizes, one.amounts, "o-", markersize=4, label=label, **style)
     axes.set_title(part[0].job, loc="left", fontsize=9)
     axes.set_xlabel(part[0].size, fontsize=8)
     axes.set_xticks(part[0].sizes, [f"{size:g}" for size in part[0].sizes], fontsize=7)
     axes.set_xticks([], minor=True)
-    axes.set_ylabel("seconds", fontsize=8)
+    axes.set_ylabel(part[0].unit, fontsize=8)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

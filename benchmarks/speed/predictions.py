@@ -91,11 +91,14 @@ def request_job(
         bounds = (Bound(BARE_NUMPY, at_most=REQUEST_RATIO),)
         if gamma is None:  # the kernel values of thousands of rows alone may take longer
             bounds += (Bound(None, at_most=REQUEST_SECONDS),)
+    W = np.ascontiguousarray(model.components_.T) if gamma is None else None
+    product = () if single or W is None else (Contestant("X @ W", "limit", lambda: X @ W),)
     return Job(
         name,
         case,
         (
             Contestant(BARE_NUMPY, "limit", partial(expression, X)),
+            *product,
             scoring("fast_scorer", fast, rows, *bounds),
             scoring("decision_function", model.decision_function, X),
             *peers_scoring(peers, sample, X),

@@ -49,6 +49,7 @@ def _row(job: Job, one: Contestant, found: Measurement, judge: bool) -> Row:
         if one.cost:
             row["formula"] = one.cost.formula
             row["operations"] = float(one.cost.operations(**job.case))
+            row["steepest"] = one.cost.steepest
     return row
 
 
@@ -104,10 +105,9 @@ def comparable(rows: list[Row], context: dict[str, Any]) -> list[Row]:
 
 
 def in_order(rows: list[Row], jobs: list[str]) -> list[Row]:
-    """Rows in the order of the jobs; those of a job that is no more are left out."""
-    return sorted(
-        (row for row in rows if row["job"] in jobs), key=lambda row: jobs.index(row["job"])
-    )
+    """Rows in the order of the jobs they were asked by; those of a job that is no more go."""
+    known = (row for row in rows if row["asked"] in jobs)
+    return sorted(known, key=lambda row: jobs.index(row["asked"]))
 
 
 def to_json_lines(rows: list[Row]) -> str:

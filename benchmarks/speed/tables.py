@@ -14,10 +14,13 @@ marks noise: the first contestant varied by more than 20 % in every run tried, o
 took more than 10 % of the machine. What such a job says about a bound is followed by `?`.
 """
 GROWTH_LEGEND = """\
-Growth: the exponent is the slope of log time over log size, with its standard error. Beside it the
-same slope of the operations that theory counts, at the same sizes.
+Growth: the exponent is the slope of log time (or memory) over log size, with its standard error.
+Beside it the same slope of the operations that theory counts, at the same sizes.
 """
-GROWTH_COLUMNS = ("job", "contestant", "sizes", "ms", "exponent", "theory", "operations")
+GROWTH_COLUMNS = (
+    *("job", "contestant", "sizes", "time or memory"),
+    *("exponent", "theory", "operations", "bound", "holds"),
+)
 COLUMNS = {
     "seconds": ("job", "case", "contestant", "ms", "ratio", "in rounds", "bound", "holds"),
     "bytes": ("job", "case", "contestant", "MB", "ratio", "bound", "holds"),
@@ -54,16 +57,19 @@ def growth_table(found: list[Growth]) -> str:
     lines = [GROWTH_COLUMNS, tuple("---" for _ in GROWTH_COLUMNS)]
     for name, contestants in groupby(found, key=lambda one: one.job):
         for place, one in enumerate(contestants):
-            times = [number(1e3 * seconds) for seconds in (one.seconds[0], one.seconds[-1])]
+            ends = [number(SCALE[one.unit] * one.amounts[end]) for end in (0, -1)]
+            holds = None if one.quick or one.steepest is None else one.exponent <= one.steepest
             lines.append(
                 (
                     "" if place else name + (" ~" if one.noisy else ""),
                     one.contestant,
                     f"{one.size} = {', '.join(f'{size:g}' for size in one.sizes)}",
-                    " to ".join(times),
+                    f"{' to '.join(ends)} {COLUMNS[one.unit][3]}",
                     f"{one.exponent:.2f} ± {one.error:.2f}",
                     "" if one.theory is None else f"{one.theory:.2f}",
                     one.formula,
+                    "" if one.steepest is None else f"at most {one.steepest:g}",
+                    "" if one.steepest is None else verdict(holds, one.noisy),
                 )
             )
     return lay_out(lines)
@@ -97,10 +103,10 @@ def cells(row: Row, unit: str) -> dict[str, str]:
         "contestant": row["contestant"],
         "ms": amount,
         "MB": amount,
-        "ratio": f"{row['ratio']:.2f}",
-        "in rounds": f"{low:.2f} to {high:.2f}",
+        "ratio": factor(row["ratio"]),
+        "in rounds": f"{factor(low)} to {factor(high)}",
         "bound": "<br>".join(bound_text(bound, unit) for bound in row["bounds"]),
-        "holds": "<br>".join(verdict(bound, row["noisy"]) for bound in row["bounds"]),
+        "holds": "<br>".join(verdict(bound["holds"], row["noisy"]) for bound in row["bounds"]),
     }
 
 
@@ -109,11 +115,16 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def verdict(bound: Row, noisy: bool) -> str:
+def factor(ratio: float) -> str:
+    """Two decimals, or two digits where these would be zeros."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
+def verdict(holds: bool | None, noisy: bool) -> str:
     """Say whether a bound holds; a noisy run only suggests it."""
-    if bound["holds"] is None:
+    if holds is None:
         return "-"
-    return ("yes" if bound["holds"] else "**no**") + ("?" if noisy else "")
+    return ("yes" if holds else "**no**") + ("?" if noisy else "")
 
 
 def bound_text(bound: Row, unit: str) -> str:
