@@ -104,7 +104,7 @@ def test_more_subclasses_than_different_negatives_are_refused():
 class Half:
     """A k-means that leaves every other cluster empty."""
 
-    def __init__(self, n_clusters, init, n_init, random_state):
+    def __init__(self, n_clusters, **_):
         self.n_clusters = n_clusters
 
     def fit(self, rows, sample_weight=None):
@@ -252,10 +252,46 @@ def test_inputs_are_not_written_to():
         assert_array_equal(now, then)
 
 
+def watch_kmeans(monkeypatch):
+    """List how many rows k-means gets from now on."""
+    sizes = []
+
+    class Watched(KMeans):
+        def fit(self, X, y=None, sample_weight=None):
+            sizes.append(len(X))
+            return super().fit(X, sample_weight=sample_weight)
+
+    monkeypatch.setattr(partition, "KMeans", Watched)
+    return sizes
+
+
 def test_many_rows_are_started_from_a_sample_and_end_in_the_same_clusters(monkeypatch):
     X, positive, truth = clouds()
     whole, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
-    monkeypatch.setattr(partition, "SAMPLE", int((~positive).sum()) // 2)
+    half, sizes = int((~positive).sum()) // 2, watch_kmeans(monkeypatch)
+    monkeypatch.setattr(partition, "SAMPLE", half)
+    monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", half // 3)
     sampled, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
+    assert sizes == [half, (~positive).sum()]
     assert adjusted_rand_score(whole[~positive], sampled[~positive]) == 1
     assert adjusted_rand_score(truth[~positive], sampled[~positive]) == 1
+
+
+def test_many_clusters_are_started_from_a_larger_sample(monkeypatch):
+    X = np.random.default_rng(0).standard_normal((400, 2))
+    sizes = watch_kmeans(monkeypatch)
+    monkeypatch.setattr(partition, "SAMPLE", 50)
+    monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 20)
+    for count in (2, 5, 30):
+        partition.run_kmeans(X, count, None, 0)
+    assert sizes == [50, 400, 100, 400, 400]
+
+
+def test_only_rows_that_may_be_overwritten_are():
+    X = 1e3 + np.random.default_rng(0).standard_normal((300, 4))
+    kept = X.copy()
+    labels = partition.run_kmeans(X, 4, None, 0)
+    assert_array_equal(X, kept)
+    X.flags.writeable = False
+    assert_array_equal(partition.run_kmeans(X, 4, None, 0), labels)
+    assert_array_equal(partition.run_kmeans(kept, 4, None, 0, overwrite=True), labels)

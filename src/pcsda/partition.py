@@ -15,9 +15,11 @@ from sklearn.utils import check_random_state
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 50
 MOST_AUTO = 10
-# Restarts of k-means; the best of them is kept. More rows than SAMPLE are sampled for them.
+# Restarts of k-means; the best of them is kept. They are tried out on a sample of this many rows
+# for each cluster, and no fewer than SAMPLE: more rows cost time and hardly change the outcome.
 RESTARTS = 3
-SAMPLE = 10000
+SAMPLE = 3000
+SAMPLE_PER_CLUSTER = 150
 
 
 def make_groups(
@@ -126,7 +128,7 @@ def _cluster(
     wanted = settle_count(negatives, n_subclasses)
     if wanted == 1:
         return np.zeros(negatives.shape[0], dtype=np.intp)
-    labels = run_kmeans(_of_safe_size(negatives), wanted, weights, random_state)
+    labels = run_kmeans(_of_safe_size(negatives), wanted, weights, random_state, overwrite=True)
     found = len(np.unique(labels))
     if found < wanted:
         warnings.warn(
@@ -136,21 +138,26 @@ def _cluster(
     return labels
 
 
-def run_kmeans(rows: Any, count: int, weights: Any, random_state: Any) -> NDArray[np.intp]:
+def run_kmeans(
+    rows: Any, count: int, weights: Any, random_state: Any, *, overwrite: bool = False
+) -> NDArray[np.intp]:
     """Cluster rows by scikit-learn's k-means, the best of several starts.
 
-    Beyond SAMPLE rows the starts are tried out on a seeded sample, and the best of them goes on
-    with all rows.
+    Where there are many rows the starts are tried out on a seeded sample, and the best of them
+    goes on with all rows. With `overwrite` the rows may be written to, which saves a copy.
     """
     start: Any = "k-means++"
     restarts = RESTARTS
-    if rows.shape[0] > SAMPLE:
+    enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
+    if rows.shape[0] > enough:
         rng = check_random_state(random_state)
-        chosen = np.sort(rng.choice(rows.shape[0], SAMPLE, replace=False))
-        tried = KMeans(count, n_init=RESTARTS, random_state=rng)
+        chosen = np.sort(rng.choice(rows.shape[0], enough, replace=False))
+        tried = KMeans(count, n_init=RESTARTS, random_state=rng, copy_x=False)
         part = None if weights is None else weights[chosen]
         start, restarts = tried.fit(rows[chosen], sample_weight=part).cluster_centers_, 1
-    means = KMeans(count, init=start, n_init=restarts, random_state=random_state)
+    means = KMeans(
+        count, init=start, n_init=restarts, random_state=random_state, copy_x=not overwrite
+    )
     labels: NDArray[np.intp] = means.fit(rows, sample_weight=weights).labels_
     return labels
 
