@@ -1,10 +1,13 @@
 """Who may import whom: lower rooms never look up, and scikit-learn's private parts stay private."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import pcsda
 
 ROOT = Path(__file__).parents[1]
 TOOLS = {"partition", "kernels", "calibration", "metrics", "normalization", "datasets"}
@@ -145,3 +148,36 @@ def test_what_is_allowed_passes(module, package, source):
 def test_examples_may_not_reach_into_the_core():
     assert list(public_faults("from pcsda import PCSDA, metrics")) == []
     assert len(list(public_faults("from pcsda.core import solvers"))) == 1
+
+
+OPTIONAL = {
+    *("dask", "distributed", "matplotlib", "onnx", "onnxruntime", "pandas", "plotly", "pyarrow"),
+    *("rich", "skl2onnx", "skops"),
+}
+
+
+def modules_after(statement):
+    """Top-level names and full names of all modules that a fresh process has loaded."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(done.stdout.split())
+    return {name.split(".")[0] for name in names}, names
+
+
+def test_the_import_is_light_and_late_rooms_open_when_asked():
+    tops, names = modules_after("import pcsda")
+    # scikit-learn itself may import some of them where they are installed.
+    assert tops & OPTIONAL <= modules_after("import sklearn.cluster")[0]
+    late = {f"pcsda.{room}" for room in pcsda._LATE.values()}
+    assert not names & late
+    _, names = modules_after("from pcsda import fit_blocks, plots")
+    assert names & late == {"pcsda.blocks", "pcsda.plots"}
+
+
+def test_every_public_name_is_there_and_no_other():
+    assert set(pcsda.__all__) <= set(dir(pcsda))
+    assert set(pcsda._LATE) <= set(pcsda.__all__)
+    for name in pcsda.__all__:
+        assert getattr(pcsda, name).__name__ in (name, f"pcsda.{name}")
+    with pytest.raises(AttributeError, match=r"^module 'pcsda' has no attribute 'fit_everything'$"):
+        pcsda.fit_everything  # noqa: B018

@@ -1,14 +1,20 @@
 """Tell one class from the rest of the world: class-specific discriminant analysis."""
 
-from . import datasets, distributed, metrics, normalization, plots
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import datasets, metrics
 from .bank import VerifierBank
-from .blocks import fit_blocks, predict_blocks
 from .estimators import CSDA, PCSDA
 from .kernel_estimators import KernelCSDA, KernelPCSDA
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
-from .onnx_export import export_onnx, register_onnx
-from .persistence import load, save
+
+if TYPE_CHECKING:
+    from . import distributed, normalization, plots
+    from .blocks import fit_blocks, predict_blocks
+    from .onnx_export import export_onnx, register_onnx
+    from .persistence import load, save
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,3 +39,28 @@ __all__ = [
     "register_onnx",
     "save",
 ]
+# Rooms that many programs never enter are opened when something in them is first asked for.
+_LATE = {
+    "distributed": "distributed",
+    "export_onnx": "onnx_export",
+    "fit_blocks": "blocks",
+    "load": "persistence",
+    "normalization": "normalization",
+    "plots": "plots",
+    "predict_blocks": "blocks",
+    "register_onnx": "onnx_export",
+    "save": "persistence",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = import_module(f".{_LATE[name]}", __name__)
+    value = room if _LATE[name] == name else getattr(room, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
