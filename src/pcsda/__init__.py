@@ -11,7 +11,7 @@ from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
 
 if TYPE_CHECKING:
-    from . import distributed, normalization, plots
+    from . import distributed, normalization, plots, report
     from .blocks import fit_blocks, predict_blocks
     from .onnx_export import export_onnx, register_onnx
     from .persistence import load, save
@@ -37,6 +37,7 @@ __all__ = [
     "plots",
     "predict_blocks",
     "register_onnx",
+    "report",
     "save",
 ]
 # Rooms that many programs never enter are opened when something in them is first asked for.
@@ -49,6 +50,7 @@ _LATE = {
     "plots": "plots",
     "predict_blocks": "blocks",
     "register_onnx": "onnx_export",
+    "report": "report",
     "save": "persistence",
 }
 

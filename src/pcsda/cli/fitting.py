@@ -1,0 +1,242 @@
+"""The command `fit`: from options to an estimator, from a table to a model file."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from argparse import Namespace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from .. import metrics
+from ..bank import VerifierBank
+from ..estimators import CSDA, PCSDA
+from ..kernel_estimators import KernelCSDA, KernelPCSDA
+from ..maps import FourierMap, NystroemMap
+from ..model_selection import PCSDACV
+from ..persistence import describe, save
+from ..scoring import Scorer
+from . import tables
+from .printing import show_json
+from .problems import Problem, Usage, check_target
+
+ALL = "all"
+# Options of the estimators, by the names of their parameters.
+PARAMETERS = (
+    "n_subclasses",
+    "n_components",
+    "subclasses",
+    "balance",
+    "solver",
+    "regularization",
+    "negatives",
+    "covariance",
+    "shrinkage",
+    "calibrate",
+    "priors",
+    "kernel",
+    "gamma",
+    "degree",
+    "coef0",
+)
+SEARCHED = ("n_subclasses", "n_components", "regularization", "gamma")
+OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
+
+
+def fit(arguments: Namespace) -> None:
+    """Fit on a table and save the model."""
+    estimator = make_estimator(arguments)
+    check_target(arguments.output, arguments.data)
+    a = arguments
+    sides = {"--weight": a.weight, "--subclass": a.subclass, "--group": a.group}
+    table = tables.read(a.data, text=[n for n in (a.label, a.subclass, a.group) if n])
+    labels = tables.labels(table, a.label)
+    used = [a.label, *sides.values()]
+    X = tables.numbers(table, tables.chosen(table, used, a.features, a.ignore))
+    y = labels if a.positive == ALL else one_against_rest(labels, a.positive, table.source)
+    keep_priors_in_order(estimator, y, a.priors)
+    given: dict[str, Any] = {}
+    if a.weight:
+        given["sample_weight"] = _weights(table, a.weight)
+    if a.subclass:
+        given["subclass_labels"] = tables.labels(table, a.subclass, "--subclass")
+    if a.group:
+        given["groups"] = tables.labels(table, a.group, "--group")
+    # Stages that --verbose prints must not mix with results.
+    with contextlib.redirect_stdout(sys.stderr):
+        estimator.fit(X, y, **_to_last_step(estimator, given))
+    figures = left_out_figures(estimator)
+    save(estimator, a.output, metrics=figures)
+    facts = describe(a.output)
+    if a.json:
+        show_json({"file": a.output, **facts})
+    else:
+        print(f"{a.output}: {sentence(facts)}")
+        if figures:
+            print(
+                f"Left-out scores of the training rows: equal error rate {figures['eer']:.2%}, "
+                f"Cllr {figures['cllr']:.3f} bits."
+            )
+
+
+def one_against_rest(labels: NDArray[np.str_], positive: str, source: str) -> NDArray[np.str_]:
+    """Labels of the class of interest and "not" it, of all that is not."""
+    of_interest = labels == positive
+    if not of_interest.any():
+        raise Problem(
+            f"--positive {positive}: no row of {source} has this label; the labels are "
+            f"{tables.listed(np.unique(labels).tolist())}"
+        )
+    if of_interest.all():
+        raise Problem(
+            f"--positive {positive}: all {len(labels)} rows of {source} have this label; rows of "
+            "the rest are needed as well"
+        )
+    return np.where(of_interest, positive, f"not {positive}")
+
+
+def make_estimator(arguments: Namespace) -> Any:
+    """Estimator from the options; refuses those that do not go together."""
+    a = arguments
+    bank = a.positive == ALL
+    mapped = a.approx is not None
+    given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}
+    for name in SEARCHED:
+        if isinstance(given.get(name), list) and not a.auto:
+            raise Usage(f"{option(name)} takes several values only with --auto")
+    searched = {}
+    if a.auto:
+        fixed = {"n_subclasses": "auto"}  # means the grid of the search
+        searched = {n: given.pop(n) for n in SEARCHED if n in given and not (mapped and bank)}
+        searched = {n: v for n, v in searched.items() if v != fixed.get(n)}
+        if a.gamma is None or (not mapped and a.kernel is None):
+            given.update({n: searched.pop(n) for n in ("gamma",) if n in searched})
+        searched |= {n: getattr(a, n) for n in ("scoring", "cv") if getattr(a, n) is not None}
+    elif a.scoring or a.cv or a.group:
+        raise Usage("--scoring, --cv and --group are for --auto")
+    on_map = {name: given.pop(name) for name in OF_KERNELS if mapped and name in given}
+    if isinstance(on_map.get("gamma"), list):
+        raise Usage("--gamma takes one value for a bank with --approx")
+    estimator = _verifier(a, given)
+    before = _map(a, on_map) if mapped else None
+    if a.auto:
+        inner = estimator if bank or before is None else make_pipeline(before, estimator)
+        estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)
+        before = before if bank else None
+    if bank:
+        if a.weight or a.group:
+            raise Usage("--weight and --group are not for a bank (--positive all)")
+        estimator = VerifierBank(estimator, n_jobs=a.jobs, verbose=True)
+    elif a.jobs is not None and not a.auto:
+        raise Usage("--jobs is for a bank (--positive all) and for --auto")
+    return estimator if before is None else make_pipeline(before, estimator)
+
+
+def _verifier(a: Namespace, given: dict[str, Any]) -> Any:
+    exact_kernel = a.kernel is not None and a.approx is None
+    kind: Any = {
+        ("pcsda", False): PCSDA,
+        ("csda", False): CSDA,
+        ("pcsda", True): KernelPCSDA,
+        ("csda", True): KernelCSDA,
+    }[a.method, exact_kernel]
+    if a.subclass and a.method == "csda":
+        raise Usage("--subclass is not for csda, which has no subclasses")
+    if a.method == "csda" and a.auto:
+        raise Usage("--auto is for pcsda; csda has nothing to choose but -d")
+    known = signature(kind.__init__).parameters
+    for name in given:
+        if name not in known:
+            why = "needs --kernel or --approx" if name in OF_KERNELS else f"is not for {a.method}"
+            raise Usage(f"{option(name)} {why}")
+    fixed = {"random_state": a.seed, "verbose": a.verbose}
+    if a.positive != ALL:
+        fixed["pos_label"] = a.positive
+    given = {name: value for name, value in given.items() if name != "priors"}
+    make = kind.published if a.published else kind
+    return make(**given, **fixed)
+
+
+def _map(a: Namespace, given: dict[str, Any]) -> Any:
+    if a.map_components is not None:
+        given["n_components"] = a.map_components
+    if a.landmarks is not None:
+        given["landmarks"] = a.landmarks
+    kind: Any = NystroemMap if a.approx == "nystroem" else FourierMap
+    for name in given:
+        if name not in signature(kind.__init__).parameters:
+            raise Usage(f"{option(name)} is not for --approx {a.approx}")
+    label = None if a.positive == ALL else a.positive
+    return kind(**given, pos_label=label, random_state=a.seed, verbose=a.verbose)
+
+
+def option(name: str) -> str:
+    """Name of a parameter as an option."""
+    return "--" + name.replace("_", "-")
+
+
+def keep_priors_in_order(estimator: Any, y: Any, priors: Any) -> None:
+    """Set the priors; a number is the probability of the class of interest."""
+    if priors is None:
+        return
+    final = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    bank = isinstance(final, VerifierBank)
+    while not hasattr(final, "priors"):
+        final = final.estimator[-1] if isinstance(final.estimator, Pipeline) else final.estimator
+    if not isinstance(priors, str):
+        if not 0 < priors < 1:
+            raise Problem(f"--priors {priors} must be empirical, equal or between 0 and 1")
+        pair = (1 - priors, priors)
+        # In the order of the classes, which are sorted.
+        first = not bank and np.unique(y)[0] == final.pos_label
+        priors = pair[::-1] if first else pair
+    final.set_params(priors=priors)
+
+
+def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
+    import pandas as pd
+
+    column = table.column(name, "--weight")
+    if not pd.api.types.is_numeric_dtype(column.dtype) or column.hasnans:
+        raise Problem(
+            f"--weight {name}: this column of {table.source} must have a number in each row"
+        )
+    return column.to_numpy(dtype=np.float64)
+
+
+def _to_last_step(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(estimator, Pipeline):
+        return given
+    return {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
+
+
+def left_out_figures(estimator: Any) -> dict[str, float] | None:
+    """Error rate and cost of the left-out scores, where a single model has them."""
+    scorer = Scorer(estimator)
+    if scorer.is_bank:
+        return None
+    model = scorer.verifier()
+    if not hasattr(model, "loo_scores_"):
+        return None
+    counted = model.groups_ >= 0
+    positive, scores = model.groups_[counted] == 0, model.loo_scores_[counted]
+    return {
+        "eer": metrics.equal_error_rate(positive, scores)[0],
+        "cllr": metrics.cllr(positive, scores),
+    }
+
+
+def sentence(facts: dict[str, Any]) -> str:
+    """What a model file holds, in one sentence."""
+    kind = facts["model"]
+    size = f"{facts['n_samples']} rows and {facts['n_features']} columns"
+    if facts["pos_label"] is None:
+        return f"{kind}, verifies {len(facts['classes'])} labels; fitted on {size}."
+    return (
+        f"{kind}, verifies {facts['pos_label']}; fitted on {size}, {facts['n_positive']} rows of "
+        f"the class; {facts['n_subclasses']} subclasses, {facts['n_components']} dimensions."
+    )
