@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from .parser import build
-from .problems import Problem, Usage, note
+from .problems import Problem, Usage, note, said
 
 # The data, the model, a file or a missing package is at fault; anything else is ours.
 FAULTS = (Problem, ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -31,9 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = build(_version())
     arguments = parser.parse_args(argv)
+    said.clear()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            # What concerns programmers is no note for people.
+            for category in (DeprecationWarning, FutureWarning, ResourceWarning):
+                warnings.simplefilter("ignore", category)
             warnings.showwarning = _as_note
             _run(arguments)
             sys.stdout.flush()

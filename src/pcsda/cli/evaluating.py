@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report import Evaluation, write_page
-from ..report import evaluate as measure
+from ..report import Evaluation, evaluate_scores, write_page
 from ..report.words import summary, value_of
 from ..scoring import Scorer
 from . import tables
 from .models import label_of, open_model
 from .printing import show_json, show_table
 from .problems import Problem, Usage, check_target, needs
-from .using import read_for
+from .using import new_rows, settle_threshold
 
 
 def evaluate(arguments: Namespace) -> None:
@@ -28,22 +27,41 @@ def evaluate(arguments: Namespace) -> None:
     if a.report:
         needs("plotly", "report", "to write a report")
     check_target(a.report, a.model, a.data)
+    settle_threshold(a, 0.5)  # refuses what does not go together, before any work
     scorer = open_model(a.model)
-    table, X = read_for(scorer, a, [a.label, a.id, a.trial, a.group])
-    labels = tables.labels(table, a.label)
-    y, pos_label = known_labels(scorer, labels, a)
-    optional = {"trials": a.trial, "groups": a.group, "ids": a.id}
-    options = {"trials": "--trial", "groups": "--group", "ids": "--id"}
-    sides: dict[str, Any] = {
-        name: tables.labels(table, column, options[name])
-        for name, column in optional.items()
-        if column
-    }
-    costs = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
-    found = measure(
+    sides = {"ids": ("--id", a.id), "trials": ("--trial", a.trial), "groups": ("--group", a.group)}
+    given: dict[str, list[Any]] = {name: [] for name, (_, column) in sides.items() if column}
+    labels, ratios, sizes = [], [], []
+    used = [a.label, *(column for _, column in sides.values())]
+    X = None
+    for table, X in new_rows(scorer, a, used):
+        labels.append(tables.labels(table, a.label))
+        for name, parts in given.items():
+            option, column = sides[name]
+            parts.append(tables.labels(table, column, option))
+        trials = given["trials"][0] if a.trial else None
+        ratios.append(scorer.log_likelihood_ratios(X, trials))
+        sizes.append(len(table))
+
+    def take(chosen: NDArray[np.intp]) -> Any:
+        """Rows by their numbers, from a second reading where the first was in pieces."""
+        if len(sizes) == 1:
+            return rows_of(X, chosen)
+        parts, start = [], 0
+        for _, piece in new_rows(scorer, a, used):
+            inside = (chosen >= start) & (chosen < start + len(piece))
+            parts.append(rows_of(piece, chosen[inside] - start))
+            start += len(piece)
+        return stacked(parts)
+
+    columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in given.items()}
+    y, pos_label = known_labels(scorer, np.concatenate(labels), a)
+    costs: dict[str, Any] = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
+    found = evaluate_scores(
         scorer.model,
-        X,
+        np.concatenate(ratios),
         y,
+        take,
         pos_label=pos_label,
         prior=a.prior,
         threshold=a.threshold,
@@ -51,7 +69,7 @@ def evaluate(arguments: Namespace) -> None:
         n_resamples=a.resamples,
         random_state=a.seed,
         verbose=True,
-        **sides,
+        **columns,
         **{name: cost for name, cost in costs.items() if cost is not None},
     )
     if a.report:
@@ -62,6 +80,20 @@ def evaluate(arguments: Namespace) -> None:
         show(found)
         if a.report:
             print(f"\nReport: {a.report}")
+
+
+def rows_of(X: Any, chosen: NDArray[np.intp]) -> Any:
+    """Rows of a DataFrame or of an array."""
+    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+
+
+def stacked(parts: list[Any]) -> Any:
+    """Pieces of a table as one."""
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts)
+    return np.concatenate(parts)
 
 
 def known_labels(

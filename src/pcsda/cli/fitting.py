@@ -23,6 +23,7 @@ from ..scoring import Scorer
 from . import tables
 from .printing import show_json
 from .problems import Problem, Usage, check_target
+from .reading import STDIN, is_large, pieces, read
 
 ALL = "all"
 # Options of the estimators, by the names of their parameters.
@@ -49,42 +50,88 @@ OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
 
 def fit(arguments: Namespace) -> None:
     """Fit on a table and save the model."""
-    estimator = make_estimator(arguments)
-    check_target(arguments.output, arguments.data)
     a = arguments
-    sides = {"--weight": a.weight, "--subclass": a.subclass, "--group": a.group}
-    table = tables.read(a.data, text=[n for n in (a.label, a.subclass, a.group) if n])
-    labels = tables.labels(table, a.label)
-    used = [a.label, *sides.values()]
-    X = tables.numbers(table, tables.chosen(table, used, a.features, a.ignore))
-    y = labels if a.positive == ALL else one_against_rest(labels, a.positive, table.source)
-    keep_priors_in_order(estimator, y, a.priors)
-    given: dict[str, Any] = {}
-    if a.weight:
-        given["sample_weight"] = _weights(table, a.weight)
-    if a.subclass:
-        given["subclass_labels"] = tables.labels(table, a.subclass, "--subclass")
-    if a.group:
-        given["groups"] = tables.labels(table, a.group, "--group")
+    estimator = make_estimator(a)
+    check_target(a.output, a.data)
+    in_blocks = a.block_rows is not None or is_large(a.data)
     # Stages that --verbose prints must not mix with results.
     with contextlib.redirect_stdout(sys.stderr):
-        estimator.fit(X, y, **_to_last_step(estimator, given))
+        (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a)
     figures = left_out_figures(estimator)
     save(estimator, a.output, metrics=figures)
     facts = describe(a.output)
     if a.json:
         show_json({"file": a.output, **facts})
-    else:
-        print(f"{a.output}: {sentence(facts)}")
-        if figures:
-            print(
-                f"Left-out scores of the training rows: equal error rate {figures['eer']:.2%}, "
-                f"Cllr {figures['cllr']:.3f} bits."
-            )
+        return
+    print(f"{a.output}: {sentence(facts)}")
+    if figures:
+        print(
+            f"Left-out scores of the training rows: equal error rate {figures['eer']:.2%}, Cllr "
+            f"{figures['cllr']:.3f} bits."
+        )
 
 
-def one_against_rest(labels: NDArray[np.str_], positive: str, source: str) -> NDArray[np.str_]:
-    """Labels of the class of interest and "not" it, of all that is not."""
+def _fit_whole(estimator: Any, a: Namespace) -> None:
+    table = read(a.data, _text(a))
+    labels = tables.labels(table, a.label)
+    if a.positive != ALL:
+        _refuse_one_class(labels, a.positive, table.source)
+    X, y, given = _parts(table, a, labels)
+    keep_priors_in_order(estimator, a)
+    if a.group:
+        given["groups"] = tables.labels(table, a.group, "--group")
+    estimator.fit(X, y, **_to_last_step(estimator, given))
+
+
+def _fit_in_blocks(estimator: Any, a: Namespace) -> None:
+    from ..blocks import fit_blocks
+
+    if a.data == STDIN:
+        raise Problem("a fit reads blocks several times, standard input only once; use a file")
+    if a.auto or a.positive == ALL or (a.kernel and not a.approx):
+        raise Problem(
+            f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
+            "fit one class, take --approx nystroem for a kernel, or fit on a part of the rows"
+        )
+
+    def blocks() -> Any:
+        for table in pieces(a.data, _text(a), a.block_rows):
+            X, y, given = _parts(table, a, tables.labels(table, a.label))
+            yield X, y, given.get("subclass_labels"), given.get("sample_weight")
+
+    keep_priors_in_order(estimator, a)
+    classes = [a.positive, rest_of(a.positive)]
+    fit_blocks(estimator, blocks, classes=classes)
+
+
+def _text(a: Namespace) -> list[str]:
+    """Columns that are labels, not numbers."""
+    return [name for name in (a.label, a.subclass, a.group) if name]
+
+
+def _parts(
+    table: tables.Table, a: Namespace, labels: NDArray[np.str_]
+) -> tuple[Any, NDArray[np.str_], dict[str, Any]]:
+    """Features, labels and what else belongs to the rows."""
+    used = [a.label, a.weight, a.subclass, a.group]
+    X = tables.numbers(table, tables.chosen(table, used, a.features, a.ignore))
+    y = labels
+    if a.positive != ALL:
+        y = np.where(labels == a.positive, a.positive, rest_of(a.positive))
+    given: dict[str, Any] = {}
+    if a.weight:
+        given["sample_weight"] = _weights(table, a.weight)
+    if a.subclass:
+        given["subclass_labels"] = tables.labels(table, a.subclass, "--subclass")
+    return X, y, given
+
+
+def rest_of(positive: str) -> str:
+    """Name of all that is not the class of interest."""
+    return f"not {positive}"
+
+
+def _refuse_one_class(labels: NDArray[np.str_], positive: str, source: str) -> None:
     of_interest = labels == positive
     if not of_interest.any():
         raise Problem(
@@ -96,44 +143,47 @@ def one_against_rest(labels: NDArray[np.str_], positive: str, source: str) -> ND
             f"--positive {positive}: all {len(labels)} rows of {source} have this label; rows of "
             "the rest are needed as well"
         )
-    return np.where(of_interest, positive, f"not {positive}")
 
 
 def make_estimator(arguments: Namespace) -> Any:
     """Estimator from the options; refuses those that do not go together."""
     a = arguments
     bank = a.positive == ALL
-    mapped = a.approx is not None
-    given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}
-    for name in SEARCHED:
-        if isinstance(given.get(name), list) and not a.auto:
-            raise Usage(f"{option(name)} takes several values only with --auto")
-    searched = {}
-    if a.auto:
-        fixed = {"n_subclasses": "auto"}  # means the grid of the search
-        searched = {n: given.pop(n) for n in SEARCHED if n in given and not (mapped and bank)}
-        searched = {n: v for n, v in searched.items() if v != fixed.get(n)}
-        if a.gamma is None or (not mapped and a.kernel is None):
-            given.update({n: searched.pop(n) for n in ("gamma",) if n in searched})
-        searched |= {n: getattr(a, n) for n in ("scoring", "cv") if getattr(a, n) is not None}
-    elif a.scoring or a.cv or a.group:
+    if bank and (a.weight or a.group):
+        raise Usage("--weight and --group are not for a bank (--positive all)")
+    if not a.auto and (a.scoring or a.cv or a.group):
         raise Usage("--scoring, --cv and --group are for --auto")
-    on_map = {name: given.pop(name) for name in OF_KERNELS if mapped and name in given}
-    if isinstance(on_map.get("gamma"), list):
-        raise Usage("--gamma takes one value for a bank with --approx")
-    estimator = _verifier(a, given)
-    before = _map(a, on_map) if mapped else None
-    if a.auto:
-        inner = estimator if bank or before is None else make_pipeline(before, estimator)
-        estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)
-        before = before if bank else None
-    if bank:
-        if a.weight or a.group:
-            raise Usage("--weight and --group are not for a bank (--positive all)")
-        estimator = VerifierBank(estimator, n_jobs=a.jobs, verbose=True)
-    elif a.jobs is not None and not a.auto:
+    if a.jobs is not None and not (bank or a.auto):
         raise Usage("--jobs is for a bank (--positive all) and for --auto")
+    given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}
+    searched = _searched(a, given) if a.auto else {}
+    for name, value in given.items():
+        if isinstance(value, list):
+            raise Usage(f"{option(name)} takes several values only where --auto chooses it")
+    before = None
+    if a.approx is not None:
+        before = _map(a, {name: given.pop(name) for name in OF_KERNELS if name in given})
+    estimator = _verifier(a, given)
+    if a.auto:
+        # The map before a bank is common to its models; that of a single model is searched too.
+        inner = estimator if bank or before is None else make_pipeline(before, estimator)
+        before = before if bank else None
+        estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)
+    if bank:
+        estimator = VerifierBank(estimator, n_jobs=a.jobs, verbose=True)
     return estimator if before is None else make_pipeline(before, estimator)
+
+
+def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """Take what a search chooses out of the parameters."""
+    if a.gamma is not None and a.kernel is None and a.approx is None:
+        raise Usage("--gamma needs --kernel or --approx")
+    common_map = a.positive == ALL and a.approx is not None
+    names = [name for name in SEARCHED if not (common_map and name == "gamma")]
+    found = {name: given.pop(name) for name in names if name in given}
+    if found.get("n_subclasses") == "auto":  # the grid of the search
+        del found["n_subclasses"]
+    return found | {n: getattr(a, n) for n in ("scoring", "cv") if getattr(a, n) is not None}
 
 
 def _verifier(a: Namespace, given: dict[str, Any]) -> Any:
@@ -179,21 +229,21 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def keep_priors_in_order(estimator: Any, y: Any, priors: Any) -> None:
+def keep_priors_in_order(estimator: Any, a: Namespace) -> None:
     """Set the priors; a number is the probability of the class of interest."""
+    priors = a.priors
     if priors is None:
         return
     final = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    bank = isinstance(final, VerifierBank)
     while not hasattr(final, "priors"):
         final = final.estimator[-1] if isinstance(final.estimator, Pipeline) else final.estimator
     if not isinstance(priors, str):
         if not 0 < priors < 1:
-            raise Problem(f"--priors {priors} must be empirical, equal or between 0 and 1")
-        pair = (1 - priors, priors)
-        # In the order of the classes, which are sorted.
-        first = not bank and np.unique(y)[0] == final.pos_label
-        priors = pair[::-1] if first else pair
+            raise Usage(f"--priors {priors} must be empirical, equal or between 0 and 1")
+        priors = (1 - priors, priors)
+        # In the order of the classes, which are sorted; those of a bank's models are truth values.
+        if a.positive != ALL and a.positive < rest_of(a.positive):
+            priors = priors[::-1]
     final.set_params(priors=priors)
 
 

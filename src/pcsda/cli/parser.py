@@ -150,6 +150,17 @@ def share(text: str) -> float:
     return value
 
 
+def finite(text: str) -> float:
+    """Read a number that is not infinite."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number")
+    return value
+
+
 def above_zero(text: str) -> float:
     """Read a number above zero."""
     try:
@@ -233,10 +244,12 @@ def _columns(parser: Any) -> None:
         metavar="A,B",
         help="columns to leave out, as names or patterns",
     )
-    group.add_argument(
-        "--in-memory",
-        action="store_true",
-        help="read the table whole, also where it is larger than half of the free memory",
+    parser.add_argument(
+        "--block-rows",
+        type=count,
+        metavar="N",
+        help="read N rows at a time; without it, tables larger than half of the free memory are "
+        "read in blocks",
     )
 
 
@@ -251,7 +264,7 @@ def _output(parser: Any, help: str) -> None:
 def _costs(parser: Any) -> None:
     group = parser.add_argument_group("threshold")
     group.add_argument(
-        "--threshold", type=float, metavar="LLR", help="accept at this log-likelihood ratio"
+        "--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio"
     )
     group.add_argument(
         "--prior",
@@ -307,10 +320,10 @@ def _fit(parser: Any) -> None:
     )
     model.add_argument("--regularization", type=values_or(), metavar="R", help="relative ridge")
     model.add_argument("--subclasses", help="kmeans, samples; input (kernels)")
-    model.add_argument("--balance", help="pooled or resampled")
+    model.add_argument("--balance", choices=("pooled", "resampled"))
     model.add_argument("--solver", help="see the library's documentation")
-    model.add_argument("--negatives", help="density of the rest: mixture or marginal")
-    model.add_argument("--covariance", help="leave-one-out or resubstitution")
+    model.add_argument("--negatives", choices=("mixture", "marginal"), help="density of the rest")
+    model.add_argument("--covariance", choices=("leave-one-out", "resubstitution"))
     model.add_argument("--shrinkage", type=number_or("auto"), metavar="S", help="number, or auto")
     model.add_argument(
         "--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores"
@@ -340,7 +353,7 @@ def _fit(parser: Any) -> None:
         help="a map to kernel features instead of the exact kernel, for many rows",
     )
     kernel.add_argument("--map-components", type=count, metavar="M", help="size of the map (1000)")
-    kernel.add_argument("--landmarks", help="of nystroem: random, kmeans or pivoted")
+    kernel.add_argument("--landmarks", choices=("random", "kmeans", "pivoted"), help="of nystroem")
     search = parser.add_argument_group("search")
     search.add_argument(
         "--auto",
@@ -348,7 +361,7 @@ def _fit(parser: Any) -> None:
         help="choose -K, -d, --regularization and --gamma by left-out scores; each may be a list "
         "of values such as 1,5,10",
     )
-    search.add_argument("--scoring", help="neg_log_loss, average_precision, f1 or eer")
+    search.add_argument("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"))
     search.add_argument(
         "--cv", type=number_or("auto", "leave-one-out"), help="or a number of folds"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -72,23 +73,55 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def write_columns(columns: Mapping[str, Any], path: str | None) -> None:
-    """Write columns to a CSV or Parquet file by its extension, or as CSV to standard output."""
+def check_format(path: str | None) -> None:
+    """Refuse a file of results whose extension names no format."""
+    if path is not None and not path.lower().endswith((".csv", ".tsv", ".parquet", ".pq")):
+        raise Problem(f"{path}: results are written as .csv, .tsv or .parquet; use one of these")
+    if path is not None and path.lower().endswith((".parquet", ".pq")):
+        needs("pyarrow", "parquet", "to write Parquet files")
+
+
+@contextmanager
+def column_writer(path: str | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes columns, piece after piece.
+
+    They go to a CSV or Parquet file by its extension, or as CSV to standard output.
+    """
     import pandas as pd
 
-    frame = pd.DataFrame(dict(columns))
     if path is None:
-        frame.to_csv(sys.stdout, index=False, lineterminator="\n")
-        return
-    if path.lower().endswith((".parquet", ".pq")):
-        needs("pyarrow", "parquet", "to write Parquet files")
-        with whole_file(path) as file:
-            frame.to_parquet(file, engine="pyarrow", index=False)
+        yield _csv_writer(sys.stdout, ",")
     elif path.lower().endswith((".csv", ".tsv")):
         with whole_file(path) as file:
-            frame.to_csv(file, index=False, sep="\t" if path.lower().endswith(".tsv") else ",")
+            yield _csv_writer(file, "\t" if path.lower().endswith(".tsv") else ",")
     else:
-        raise Problem(f"{path}: results are written as .csv, .tsv or .parquet; use one of these")
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        with whole_file(path) as file, ExitStack() as stack:
+            opened: list[Any] = []
+
+            def write(columns: Mapping[str, Any]) -> None:
+                table = pa.Table.from_pandas(pd.DataFrame(dict(columns)), preserve_index=False)
+                if not opened:
+                    opened.append(stack.enter_context(ParquetWriter(file, table.schema)))
+                opened[0].write_table(table)
+
+            yield write
+
+
+def _csv_writer(file: Any, separator: str) -> Callable[[Mapping[str, Any]], None]:
+    import pandas as pd
+
+    headed = False
+
+    def write(columns: Mapping[str, Any]) -> None:
+        nonlocal headed
+        frame = pd.DataFrame(dict(columns))
+        frame.to_csv(file, index=False, sep=separator, header=not headed, lineterminator="\n")
+        headed = True
+
+    return write
 
 
 def as_records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

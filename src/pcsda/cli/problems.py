@@ -16,8 +16,14 @@ class Usage(Exception):
     """Options that do not go together."""
 
 
+said: set[str] = set()
+
+
 def note(text: str) -> None:
-    """Say something on standard error, out of the way of results."""
+    """Say something on standard error, out of the way of results, and only once."""
+    if text in said:
+        return
+    said.add(text)
     print(f"pcsda: note: {text}", file=sys.stderr)
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from ..calibration import bayes_threshold
+from ..metrics import bayes_threshold
 from ..scoring import Scorer
 from . import tables
 from .models import label_of, open_model
-from .printing import as_records, show_json, show_table, write_columns
+from .printing import as_records, check_format, column_writer, show_json, show_table
 from .problems import Problem, Usage, check_target
+from .reading import is_large, pieces, read
 
 
 def score(arguments: Namespace) -> None:
@@ -25,47 +27,70 @@ def score(arguments: Namespace) -> None:
     if a.id and a.trial:
         raise Usage("--id names rows and --trial gives one result for several; take one of them")
     check_target(a.output, a.model, a.data)
+    check_format(a.output)
     scorer = open_model(a.model)
     _refuse_bank_options(scorer, a)
-    table, X = read_for(scorer, a, [a.id, a.trial, a.claimed])
+    label = None
+    if not scorer.is_bank or a.positive:
+        label = label_of(scorer, a.positive) if a.positive else scorer.labels[0]
+    prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior())
+    records: list[dict[str, Any]] = []
+    found = (
+        _scored(scorer, table, X, a, label, prior, threshold)
+        for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed])
+    )
+    if a.json and not a.output:
+        for columns in found:
+            records += as_records(columns)
+    else:
+        with column_writer(a.output) as write:
+            for columns in found:
+                write(columns)
+                if a.json:
+                    records += as_records(columns)
+    if a.json:
+        show_json({"model": a.model, "threshold": threshold, "prior": prior, "rows": records})
+
+
+def _scored(
+    scorer: Scorer,
+    table: tables.Table,
+    X: Any,
+    a: Namespace,
+    label: Any,
+    prior: float,
+    threshold: float,
+) -> dict[str, Any]:
+    """Columns of results; without a label, those of a bank for the best or the claimed one."""
     columns, trials, order = _keys(table, a)
     ratios = scorer.log_likelihood_ratios(X, trials)
-    claims = _claims(table, a, scorer, trials) if a.claimed else None
-    if scorer.is_bank and claims is None and not a.positive:
-        prior, threshold = settle_threshold(a, 0.5)
+    names = np.array([tables.as_text(one) for one in scorer.labels])
+    if label is None and not a.claimed:
         best = ratios.argmax(axis=1)
-        names = np.array([tables.as_text(label) for label in scorer.labels])
         llr = ratios[np.arange(len(best)), best]
         columns["label"] = np.where(llr >= threshold, names[best], a.unknown)
         columns |= {"best": names[best], "llr": llr}
         if a.all:
-            columns |= {f"llr:{name}": ratios[:, i] for i, name in enumerate(names)}
+            columns |= {f"llr:{name}": ratios[:, place] for place, name in enumerate(names)}
     else:
-        chosen: Any = 0 if claims is None else claims
-        if a.positive and scorer.is_bank:
-            chosen = scorer.labels.index(label_of(scorer, a.positive))
-        label = scorer.labels[chosen] if np.ndim(chosen) == 0 else None
-        llr = ratios[np.arange(len(ratios)), chosen]
-        prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(label))
-        columns |= {
-            "llr": llr,
-            "probability": expit(llr + logit(prior)),
-            "accepted": llr >= threshold,
-        }
-    if order is not None:
-        columns = {name: np.asarray(values)[order] for name, values in columns.items()}
-    if a.json:
-        show_json(
-            {"model": a.model, "threshold": threshold, "prior": prior, "rows": as_records(columns)}
-        )
-    if a.output or not a.json:
-        write_columns(columns, a.output)
+        if a.claimed:
+            places = _claims(table, a, names.tolist(), trials)
+            columns["claimed"] = names[places]
+        else:
+            places = np.full(len(ratios), scorer.labels.index(label))
+        llr = ratios[np.arange(len(ratios)), places]
+        chance = expit(llr + logit(prior))
+        columns |= {"llr": llr, "probability": chance, "accepted": llr >= threshold}
+    if order is None:
+        return columns
+    return {name: values[order] for name, values in columns.items()}
 
 
 def rank(arguments: Namespace) -> None:
     """List the best rows."""
     a = arguments
     check_target(a.output, a.model, a.data)
+    check_format(a.output)
     scorer = open_model(a.model)
     if scorer.is_bank and not a.positive:
         raise Usage(
@@ -73,29 +98,42 @@ def rank(arguments: Namespace) -> None:
             f"{tables.listed([tables.as_text(label) for label in scorer.labels])}"
         )
     label = label_of(scorer, a.positive) if a.positive else scorer.labels[0]
-    table, X = read_for(scorer, a, [a.id])
-    distance = -scorer.closeness(X, label)
-    ratio = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
-    order = np.argsort(distance if a.by == "distance" else -ratio, kind="stable")[: a.top]
-    columns: dict[str, Any] = {"rank": np.arange(1, len(order) + 1), "row": order}
-    if a.id:
-        columns["id"] = tables.labels(table, a.id, "--id")[order]
-    columns |= {"distance": distance[order], "llr": ratio[order]}
+    found: dict[str, list[Any]] = {"row": [], "id": [], "distance": [], "llr": []}
+    for table, X in new_rows(scorer, a, [a.id]):
+        found["row"].append(table.start + np.arange(len(table)))
+        found["id"].append(tables.labels(table, a.id, "--id") if a.id else [])
+        found["distance"].append(-scorer.closeness(X, label))
+        ratios = scorer.log_likelihood_ratios(X)
+        found["llr"].append(ratios[:, scorer.labels.index(label)])
+    whole = {name: np.concatenate(parts) for name, parts in found.items() if name != "id" or a.id}
+    by = whole["distance"] if a.by == "distance" else -whole["llr"]
+    order = np.argsort(by, kind="stable")[: a.top]
+    columns = {"rank": np.arange(1, len(order) + 1)}
+    columns |= {name: values[order] for name, values in whole.items()}
     if a.json:
         show_json({"model": a.model, "label": label, "by": a.by, "rows": as_records(columns)})
     elif not a.output:
         show_table(list(zip(*columns.values(), strict=True)), list(columns))
     if a.output:
-        write_columns(columns, a.output)
+        with column_writer(a.output) as write:
+            write(columns)
 
 
-def read_for(
-    scorer: Scorer, arguments: Namespace, used: list[str | None]
-) -> tuple[tables.Table, Any]:
-    """Table of new rows, and its feature columns as the model knows them."""
-    table = tables.read(arguments.data, text=[name for name in used if name])
-    names = tables.chosen(table, used, arguments.features, arguments.ignore)
-    return table, tables.matched(table, names, scorer.feature_names, scorer.n_features)
+def new_rows(
+    scorer: Scorer, arguments: Namespace, used: Sequence[str | None]
+) -> Iterator[tuple[tables.Table, Any]]:
+    """Yield tables with their feature columns as the model knows them: one, or piece by piece."""
+    a = arguments
+    text = [name for name in used if name]
+    in_pieces = a.block_rows is not None or is_large(a.data)
+    if in_pieces and getattr(a, "trial", None):
+        raise Problem(
+            f"--trial {a.trial}: rows of one trial must be in memory together, and {a.data} is "
+            "read in blocks; leave out --block-rows, or cut the table between trials"
+        )
+    for table in pieces(a.data, text, a.block_rows) if in_pieces else [read(a.data, text)]:
+        names = tables.chosen(table, used, a.features, a.ignore)
+        yield table, tables.matched(table, names, scorer.feature_names, scorer.n_features)
 
 
 def settle_threshold(arguments: Namespace, fitted_prior: float) -> tuple[float, float]:
@@ -107,8 +145,6 @@ def settle_threshold(arguments: Namespace, fitted_prior: float) -> tuple[float, 
         raise Usage("--threshold decides by itself; leave out the costs")
     prior = fitted_prior if a.prior is None else a.prior
     if a.threshold is not None:
-        if np.isnan(a.threshold):
-            raise Usage("--threshold nan is not a number")
         return prior, a.threshold
     return prior, bayes_threshold(prior, **given)
 
@@ -127,7 +163,7 @@ def _keys(table: tables.Table, a: Namespace) -> tuple[dict[str, Any], Any, Any]:
     Trials are listed in the order in which the table has them, not in that of their names.
     """
     if not a.trial:
-        columns: dict[str, Any] = {"row": np.arange(len(table))}
+        columns: dict[str, Any] = {"row": table.start + np.arange(len(table))}
         if a.id:
             columns["id"] = tables.labels(table, a.id, "--id")
         return columns, None, None
@@ -136,10 +172,9 @@ def _keys(table: tables.Table, a: Namespace) -> tuple[dict[str, Any], Any, Any]:
     return {"trial": names, "rows": counts}, trials, np.argsort(first)
 
 
-def _claims(table: tables.Table, a: Namespace, scorer: Scorer, trials: Any) -> NDArray[np.intp]:
-    """Index of the label that each row or trial claims."""
+def _claims(table: tables.Table, a: Namespace, known: list[str], trials: Any) -> NDArray[np.intp]:
+    """Place of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
-    known = [tables.as_text(label) for label in scorer.labels]
     names, codes = np.unique(claimed, return_inverse=True)
     strangers = [name for name in names.tolist() if name not in known]
     if strangers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +66,41 @@ class Evaluation:
 
 
 def evaluate(
+    model: Any, X: Any, y: ArrayLike, *, trials: ArrayLike | None = None, **options: Any
+) -> Evaluation:
+    """Measure a fitted model on labelled rows that took no part in fitting.
+
+    Parameters
+    ----------
+    model : fitted estimator, PCSDACV, VerifierBank, or Pipeline that ends in one of these
+    X : array-like of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+        Labels. All but the class of interest count as the rest; a bank is asked about every row
+        for every one of its labels.
+    trials : array-like of shape (n_samples,), default=None
+        Rows of one value are of one origin, and give one score together.
+    **options
+        Class of interest, costs, threshold and intervals, as in :func:`evaluate_scores`.
+
+    Returns
+    -------
+    Evaluation
+    """
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    check_consistent_length(rows, y, trials)
+    ratios = Scorer(model).log_likelihood_ratios(rows, trials)
+
+    def take(chosen: NDArray[np.intp]) -> Any:
+        return rows.iloc[chosen] if hasattr(rows, "iloc") else rows[chosen]
+
+    return evaluate_scores(model, ratios, y, take, trials=trials, **options)
+
+
+def evaluate_scores(
     model: Any,
-    X: Any,
+    ratios: FloatArray,
     y: ArrayLike,
+    take: Callable[[NDArray[np.intp]], Any],
     *,
     pos_label: Any = None,
     trials: ArrayLike | None = None,
@@ -82,20 +115,21 @@ def evaluate(
     random_state: Any = 0,
     verbose: bool = False,
 ) -> Evaluation:
-    """Measure a fitted model on labelled rows that took no part in fitting.
+    """Measure a model on rows whose scores are known, for rows that do not fit in memory.
 
     Parameters
     ----------
-    model : fitted estimator, PCSDACV, VerifierBank, or Pipeline that ends in one of these
-    X : array-like of shape (n_samples, n_features)
+    model
+        As in :func:`evaluate`.
+    ratios : array of shape (n_samples, n_labels) or (n_trials, n_labels)
+        What :meth:`pcsda.scoring.Scorer.log_likelihood_ratios` gives.
     y : array-like of shape (n_samples,)
-        Labels. All but the class of interest count as the rest; a bank is asked about every row
-        for every one of its labels.
+    take : callable
+        Returns the rows of X with the numbers it is given, a few thousand in rising order.
     pos_label : label, default=None
         The class of interest in y; None stands for that of the model. For a bank, the one label to
         look at; None looks at all.
     trials : array-like of shape (n_samples,), default=None
-        Rows of one value are of one origin, and give one score together.
     groups : array-like of shape (n_samples,), default=None
         Identities, which the intervals resample as a whole. None resamples rows or trials.
     ids : array-like of shape (n_samples,), default=None
@@ -120,45 +154,37 @@ def evaluate(
     """
     scorer = Scorer(model)
     labels = column_or_1d(y)
-    check_consistent_length(X, labels, trials, groups, ids)
+    ids = np.arange(len(labels)) if ids is None else column_or_1d(ids)
+    check_consistent_length(labels, ids, trials, groups)
     if prior is None:
         prior = 0.5 if scorer.is_bank else scorer.prior()
     at_costs = metrics.bayes_threshold(
         prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
     )
+    threshold = at_costs if threshold is None else float(threshold)
+    if not np.isfinite(threshold):
+        raise ValueError(f"threshold={threshold} must be a finite number")
+    seed = check_random_state(random_state).randint(2**31 - 1)
     settings = Settings(
-        prior,
-        cost_miss,
-        cost_false_alarm,
-        at_costs if threshold is None else float(threshold),
-        level,
-        n_resamples,
-        check_random_state(random_state).randint(2**31 - 1),
-        verbose,
+        prior, cost_miss, cost_false_alarm, threshold, level, n_resamples, seed, verbose
     )
-    ids = np.arange(len(labels)) if ids is None else column_or_1d(ids)
-    rows = _Rows(X, labels, ids)
     units = _gathered(labels, ids, groups, trials)
-    ratios = scorer.log_likelihood_ratios(X, trials)
-    if scorer.is_bank and pos_label is None:
-        parts = _of_bank(scorer, rows, units, ratios, settings)
-    else:
-        parts = _of_one(scorer, rows, units, ratios, settings, pos_label)
+    if len(ratios) != len(units.labels):
+        raise ValueError(
+            f"ratios has {len(ratios)} rows but y has {len(units.labels)} to decide on"
+        )
+    of = _of_bank if scorer.is_bank and pos_label is None else _of_one
+    parts = of(scorer, units, ratios, settings, pos_label)
+    drawn = parts.pop("drawn")
     return Evaluation(
         **parts,
+        subspaces=_subspaces(scorer, labels, ids, drawn, take, seed),
         truth=units.labels.astype(str),
         ids=units.ids.astype(str),
         settings=settings,
         unit="row" if trials is None else "trial",
         facts=_facts(scorer, labels, len(units.labels), trials is not None),
     )
-
-
-@dataclass(frozen=True)
-class _Rows:
-    X: Any
-    labels: NDArray[Any]
-    ids: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -188,9 +214,9 @@ def _gathered(labels: Any, ids: Any, groups: Any, trials: Any) -> _Units:
 
 
 def _of_one(
-    scorer: Scorer, rows: _Rows, units: _Units, ratios: FloatArray, s: Settings, pos_label: Any
+    scorer: Scorer, units: _Units, ratios: FloatArray, s: Settings, pos_label: Any
 ) -> dict[str, Any]:
-    """Parts of the evaluation of one label."""
+    """Parts of the evaluation of one label; `drawn` are the views whose subspace is shown."""
     label = scorer.labels[0]
     interest = label if pos_label is None else pos_label
     if scorer.is_bank:
@@ -211,14 +237,14 @@ def _of_one(
         "names": [name],
         "figures": figures(positive, llr, units.groups, s),
         "views": [make_view(name, positive, llr, s)],
-        "subspaces": [_subspace(scorer, rows, label, np.asarray(rows.labels == interest), s)],
+        "drawn": [(label, interest, 1)],
         "by_label": [],
         "strangers": [],
     }
 
 
 def _of_bank(
-    scorer: Scorer, rows: _Rows, units: _Units, ratios: FloatArray, s: Settings
+    scorer: Scorer, units: _Units, ratios: FloatArray, s: Settings, _: None
 ) -> dict[str, Any]:
     """Parts of the evaluation of a bank: all labels together, then one by one."""
     truth = np.column_stack([units.labels == label for label in scorer.labels])
@@ -246,16 +272,12 @@ def _of_bank(
         shown = sorted(worst)
     views = [make_view("all labels", positive, llr, s)]
     views += [make_view(by_label[i]["label"], truth[:, i], ratios[:, i], s, PART) for i in shown]
-    subspaces: list[Any] = [None]
-    for i in shown:
-        label = scorer.labels[i]
-        inside = np.asarray(rows.labels == label)
-        subspaces.append(_subspace(scorer, rows, label, inside, s, PART))
     return {
         "names": [str(label) for label in scorer.labels],
         "figures": found,
         "views": views,
-        "subspaces": subspaces,
+        # All labels together have no subspace.
+        "drawn": [None, *((scorer.labels[i], scorer.labels[i], PART) for i in shown)],
         "by_label": by_label,
         "strangers": np.unique(units.labels[~known].astype(str)).tolist(),
     }
@@ -273,26 +295,45 @@ def _label_figures(name: str, positive: BoolArray, llr: FloatArray, s: Settings)
     return row
 
 
-def _subspace(
-    scorer: Scorer, rows: _Rows, label: Any, positive: BoolArray, s: Settings, share: int = 1
-) -> dict[str, Any]:
-    """First two axes of the subspace of a label, for some of the rows."""
-    chosen = subspace_sample(positive, s.seed, share)
-    X = rows.X.iloc[chosen] if hasattr(rows.X, "iloc") else rows.X[chosen]
+def _subspaces(
+    scorer: Scorer, labels: Any, ids: Any, drawn: list[Any], take: Callable[..., Any], seed: int
+) -> list[dict[str, Any] | None]:
+    """First two axes of the subspaces of some labels, for some of the rows."""
+    inside = [None if one is None else np.asarray(labels == one[1]) for one in drawn]
+    chosen = [
+        None if positive is None else subspace_sample(positive, seed, one[2])
+        for positive, one in zip(inside, drawn, strict=True)
+    ]
+    wanted = np.unique(np.concatenate([rows for rows in chosen if rows is not None]))
+    X = take(wanted)
+    found: list[dict[str, Any] | None] = []
+    for one, positive, rows in zip(drawn, inside, chosen, strict=True):
+        if positive is None or rows is None:
+            found.append(None)
+            continue
+        places = np.searchsorted(wanted, rows)
+        points = X.iloc[places] if hasattr(X, "iloc") else X[places]
+        x, y, axes = _two_axes(scorer, points, one[0])
+        found.append(
+            {
+                "x": x,
+                "y": y,
+                "axes": axes,
+                "truth": labels[rows].astype(str),
+                "id": ids[rows].astype(str),
+                "positive": positive[rows],
+            }
+        )
+    return found
+
+
+def _two_axes(scorer: Scorer, X: Any, label: Any) -> tuple[FloatArray, FloatArray, list[str]]:
     z = scorer.coordinates(X, label)
-    axes = ["axis 1", "axis 2"]
-    if z.shape[1] == 1:
-        # One axis leaves room for the score beside it.
-        ratio = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
-        z, axes = np.column_stack([z, ratio]), ["axis 1", "log-likelihood ratio"]
-    return {
-        "x": z[:, 0],
-        "y": z[:, 1],
-        "truth": rows.labels[chosen].astype(str),
-        "id": rows.ids[chosen].astype(str),
-        "positive": positive[chosen],
-        "axes": axes,
-    }
+    if z.shape[1] > 1:
+        return z[:, 0], z[:, 1], ["axis 1", "axis 2"]
+    # One axis leaves room for the score beside it.
+    ratio = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
+    return z[:, 0], ratio, ["axis 1", "log-likelihood ratio"]
 
 
 def _facts(scorer: Scorer, labels: Any, n_units: int, in_trials: bool) -> dict[str, str]:
