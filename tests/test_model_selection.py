@@ -706,3 +706,18 @@ def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
         assert_allclose(losses[search.best_index_], own.mean(), rtol=1e-7)
         ratios.append(losses[search.best_index_] / losses.min())
     assert np.sum(np.array(ratios) <= 1.1) >= 9, ratios
+
+
+@pytest.mark.parametrize("estimator", [LINEAR, make_pipeline(StandardScaler(), LINEAR)])
+def test_names_of_columns_reach_the_chosen_model(estimator):
+    pd = pytest.importorskip("pandas")
+    X, groups, _ = make_rows([30, 40, 50], 4)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    search = PCSDACV(estimator, n_subclasses=2, n_components=1).fit(frame, groups == 0)
+    assert list(search.best_estimator_.feature_names_in_) == list("abcd")
+    bare = PCSDACV(estimator, n_subclasses=2, n_components=1).fit(X, groups == 0)
+    # Warnings are errors: names are neither missed nor unexpected.
+    assert_allclose(search.decision_function(frame), bare.decision_function(X))
+    assert_allclose(search.log_likelihood_ratio(frame), bare.log_likelihood_ratio(X))
+    with pytest.raises(ValueError, match="in the same order as they were in fit"):
+        search.predict(frame[list("badc")])

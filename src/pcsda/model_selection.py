@@ -153,6 +153,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         """
         final = self._check(self._template)
         validation.refuse_dask(X, y)
+        as_given = X
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, index, positive = validation.check_labels(y, final.pos_label)
         weights = validation.check_weights(sample_weight, positive)
@@ -163,7 +164,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         best = with_setting(self._template, chosen)
         last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
         given = {last + name: value for name, value in given.items() if value is not None}
-        self.best_estimator_ = best.fit(X, y, **given)
+        # Fitted on the rows as given, the model knows the names of their columns.
+        self.best_estimator_ = best.fit(as_given, y, **given)
         return self
 
     @property
