@@ -263,12 +263,10 @@ def _read_numpy(path: str) -> Table:
     import pandas as pd
 
     try:
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            arrays = {"": loaded}
-        else:
-            with loaded:
-                arrays = {name: loaded[name] for name in loaded.files}
+        if path.lower().endswith(".npz"):
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as loaded:
+                return _from_arrays(path, {name: loaded[name] for name in loaded.files})
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except UNREADABLE as error:
         if "allow_pickle" in str(error):
             raise Problem(
@@ -276,9 +274,6 @@ def _read_numpy(path: str) -> Table:
                 "code; save labels as text instead: y.astype(str)"
             ) from error
         raise Problem(f"{path} could not be read as NPY or NPZ: {first_line(error)}") from error
-    if list(arrays) != [""]:
-        return _from_arrays(path, arrays)
-    array = arrays[""]
     if array.dtype.names:
         return Table(path, pd.DataFrame(np.asarray(array)))
     if array.ndim != 2:

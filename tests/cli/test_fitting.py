@@ -1,0 +1,271 @@
+"""`pcsda fit` is the library's fit: every option reaches the estimator, and the file holds it."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+import pcsda
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
+
+FEATURES = ["width", "depth", "hue", "grain", "rim"]
+FIT = ("fit", "{shop}/train.csv", "--label", "kind", "--ignore", "part", "-o", "m.pcsda")
+WELD = (*FIT, "--positive", "weld")
+
+
+def binary(shop):
+    return np.where(shop.train.kind == "weld", "weld", "not weld")
+
+
+def test_a_verifier_is_that_of_the_library(command, shop):
+    said = command(*WELD)
+    model = pcsda.load("m.pcsda")
+    expected = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_array_equal(model.log_likelihood_ratio(shop.test[FEATURES]), expected)
+    assert model.pos_label == "weld"
+    assert list(model.feature_names_in_) == FEATURES
+    n = int((shop.train.kind == "weld").sum())
+    assert f"PCSDA, verifies weld; fitted on 240 rows and 5 columns, {n} rows of" in said.out
+    assert "Left-out scores of the training rows: equal error rate " in said.out
+
+
+def test_a_bank_is_that_of_the_library(command, shop):
+    said = command(*FIT, "--positive", "all")
+    bank = pcsda.load("m.pcsda")
+    expected = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_array_equal(bank.log_likelihood_ratio(shop.test[FEATURES]), expected)
+    assert "VerifierBank(PCSDA), verifies 3 labels; fitted on 240 rows and 5 columns" in said.out
+
+
+def test_facts_as_json(command):
+    facts = command(*WELD, "--json").json()
+    assert facts["file"] == "m.pcsda"
+    assert facts["feature_names"] == FEATURES
+    assert facts["pos_label"] == "weld"
+    assert 0 < facts["metrics"]["eer"] < 0.5
+
+
+def test_data_on_standard_input(command, shop):
+    words = [word.replace("{shop}/train.csv", "-") for word in WELD]
+    command(*words, stdin=(shop.folder / "train.csv").read_bytes())
+    expected = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    model = pcsda.load("m.pcsda")
+    np.testing.assert_array_equal(model.log_likelihood_ratio(shop.test[FEATURES]), expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "params"),
+    [
+        ("-K 3 -d 2", PCSDA, {"n_subclasses": 3, "n_components": 2}),
+        ("-K auto --solver eigen", PCSDA, {"n_subclasses": "auto", "solver": "eigen"}),
+        ("--regularization 0.1 --shrinkage 2", PCSDA, {"regularization": 0.1, "shrinkage": 2}),
+        ("--negatives marginal --covariance resubstitution --no-calibrate", PCSDA,
+         {"negatives": "marginal", "covariance": "resubstitution", "calibrate": False}),
+        ("--balance resampled --subclasses samples --seed 7", PCSDA,
+         {"balance": "resampled", "subclasses": "samples", "random_state": 7}),
+        ("--published", PCSDA, {"calibrate": False, "shrinkage": 0, "negatives": "marginal"}),
+        ("--priors equal", PCSDA, {"priors": "equal"}),
+        ("--priors 0.2", PCSDA, {"priors": (0.8, 0.2)}),
+        ("--method csda --solver lowrank", CSDA, {"solver": "lowrank"}),
+        ("--kernel rbf --gamma 0.3", KernelPCSDA, {"kernel": "rbf", "gamma": 0.3}),
+        ("--kernel polynomial --degree 2 --coef0 0.5", KernelPCSDA, {"degree": 2, "coef0": 0.5}),
+    ],
+)  # fmt: skip
+def test_options_are_parameters(command, words, kind, params):
+    command(*WELD, *words.split())
+    model = pcsda.load("m.pcsda")
+    assert type(model) is kind
+    found = model.get_params()
+    assert {name: found[name] for name in params} == params
+
+
+def test_priors_follow_the_order_of_the_classes(command):
+    # "crack" sorts before "not crack", so its prior comes first.
+    command(*FIT, "--positive", "crack", "--priors", "0.1")
+    model = pcsda.load("m.pcsda")
+    assert model.classes_.tolist() == ["crack", "not crack"]
+    np.testing.assert_allclose(model.class_prior_, [0.1, 0.9])
+
+
+def test_maps_come_before_the_model(command, shop):
+    command(*WELD, "--approx", "nystroem", "--map-components", "20", "--landmarks", "kmeans",
+            "--gamma", "scale", "-K", "2")  # fmt: skip
+    model = pcsda.load("m.pcsda")
+    assert isinstance(model, Pipeline)
+    assert isinstance(model[0], NystroemMap)
+    assert (model[0].n_components, model[0].landmarks, model[0].gamma) == (20, "kmeans", "scale")
+    again = clone(model).fit(shop.train[FEATURES], binary(shop))
+    X = shop.test[FEATURES]
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+
+
+def test_a_bank_behind_a_map(command):
+    command(*FIT, "--positive", "all", "--approx", "fourier", "--map-components", "30")
+    model = pcsda.load("m.pcsda")
+    assert isinstance(model[-1], VerifierBank)
+    assert model[0].n_components == 30
+
+
+def test_auto_searches(command, shop):
+    command(*WELD, "--auto", "-K", "1,2", "-d", "1", "--regularization", "0.01,1", "--cv", "3")
+    model = pcsda.load("m.pcsda")
+    assert isinstance(model, PCSDACV)
+    search = PCSDACV(
+        PCSDA(random_state=0, pos_label="weld"),
+        n_subclasses=[1, 2], n_components=[1], regularization=[0.01, 1], cv=3,
+    ).fit(shop.train[FEATURES], binary(shop))  # fmt: skip
+    assert model.best_params_ == search.best_params_
+    X = shop.test[FEATURES]
+    np.testing.assert_array_equal(model.decision_function(X), search.decision_function(X))
+
+
+def test_auto_with_groups_and_scoring(command):
+    command(*[word for word in WELD if word not in ("--ignore", "part")], "--auto", "-K", "1",
+            "-d", "1", "--scoring", "eer", "--group", "part")  # fmt: skip
+    model = pcsda.load("m.pcsda")
+    assert (model.cv_method_, model.scoring) == ("k-fold", "eer")
+    assert list(model.feature_names_in_) == FEATURES
+
+
+def test_a_bank_of_searches(command):
+    command(*FIT, "--positive", "all", "--auto", "-K", "1,2", "-d", "1", "--jobs", "1")
+    bank = pcsda.load("m.pcsda")
+    assert isinstance(bank.estimator, PCSDACV)
+    assert bank.estimator.n_subclasses == [1, 2]
+
+
+def test_auto_searches_the_bandwidth_of_a_map(command):
+    command(*WELD, "--auto", "--approx", "nystroem", "--map-components", "10", "-K", "1", "-d", "1",
+            "--gamma", "0.1,0.5", "--regularization", "0.01", "--cv", "2")  # fmt: skip
+    assert pcsda.load("m.pcsda").gamma == [0.1, 0.5]
+
+
+def test_weights_and_subclasses_are_columns(command, shop, tmp_path):
+    data = shop.train.assign(weight=np.arange(240) % 3 + 0.5)
+    data.to_parquet("w.parquet")
+    command("fit", "w.parquet", "--label", "kind", "--positive", "weld", "--weight", "weight",
+            "--subclass", "kind", "--ignore", "part", "-o", "m.pcsda")  # fmt: skip
+    expected = PCSDA(random_state=0, pos_label="weld").fit(
+        shop.train[FEATURES], binary(shop), subclass_labels=shop.train.kind,
+        sample_weight=data.weight,
+    )  # fmt: skip
+    X = shop.test[FEATURES]
+    model = pcsda.load("m.pcsda")
+    np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
+
+
+def test_labels_are_text_in_every_format(command, shop):
+    numbers = shop.train.assign(kind=shop.train.kind.map({"weld": 1, "crack": 2, "pore": 3}))
+    numbers.to_csv("n.csv", index=False)
+    numbers.assign(kind=numbers.kind.astype(float)).to_parquet("n.parquet")
+    scores = []
+    for name in ("n.csv", "n.parquet"):
+        command(
+            "fit", name, "--label", "kind", "--positive", "1", "--ignore", "part", "-o", "m.pcsda"
+        )
+        assert pcsda.load("m.pcsda").classes_.tolist() == ["1", "not 1"]
+        scores.append(pcsda.load("m.pcsda").decision_function(shop.test[FEATURES]))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_what_verbose_says_does_not_mix_with_results(command):
+    said = command(*WELD, "--verbose", "--json")
+    assert said.json()["model"] == "PCSDA"
+    assert "[PCSDA] learning from 240 rows" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-K 1,2", "--n-subclasses takes several values only where --auto chooses it"),
+        ("--gamma 2", "--gamma needs --kernel or --approx"),
+        ("--auto --gamma 2", "--gamma needs --kernel or --approx"),
+        ("--cv 3", "--scoring, --cv and --group are for --auto"),
+        ("--jobs 2", "--jobs is for a bank (--positive all) and for --auto"),
+        ("--method csda -K 2", "--n-subclasses is not for csda"),
+        ("--method csda --auto", "--auto is for pcsda; csda has nothing to choose but -d"),
+        ("--method csda --subclass kind", "--subclass is not for csda, which has no subclasses"),
+        ("--approx fourier --landmarks kmeans", "--landmarks is not for --approx fourier"),
+        ("--approx fourier --degree 2", "--degree is not for --approx fourier"),
+        ("--priors 2", "--priors 2 must be empirical, equal or between 0 and 1"),
+        ("--positive all --weight hue", "--weight and --group are not for a bank"),
+        (
+            "--positive all --auto --approx nystroem --gamma 1,2",
+            "--gamma takes several values only",
+        ),
+        ("--seed -1", "'-1' must be a whole number from 0 to 4294967295"),
+        ("--balance some", "invalid choice: 'some'"),
+        ("--shrinkage much", "'much' must be a number, auto"),
+        ("--map-components 0", "'0' must be a whole number of at least 1"),
+        ("--ignore ,", "names no column"),
+        ("--no-such-option", "unrecognized arguments: --no-such-option"),
+    ],
+)
+def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
+    assert message in command(*WELD, *words.split(), code=2).err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--positive wled", "--positive wled: no row of {shop}/train.csv has this label; the labels "
+         "are crack, pore, weld"),
+        ("--label sort", "--label sort: {shop}/train.csv has no such column; it has width, depth"),
+        ("--label part", "no row of {shop}/train.csv has this label; the labels are crack-0"),
+        ("--weight kind", "--weight kind: this column of {shop}/train.csv must have a number"),
+        ("-d 9", "n_components=9 must be at most "),
+        ("-K 999", "n_subclasses=999"),
+        ("--solver magic", "solver='magic' must be one of 'auto', 'cholesky'"),
+        ("--kernel magic", "kernel='magic' must be one of "),
+        ("--regularization -1", "regularization=-1 must be a number of at least 0"),
+        ("-o none/m.pcsda", "none/m.pcsda: there is no folder "),
+        ("-o .", ". is a folder; give the name of a file"),
+        ("-o {shop}/train.csv", "{shop}/train.csv would overwrite {shop}/train.csv; give another"),
+    ],
+)  # fmt: skip
+def test_faults_of_the_data_leave_with_1(command, shop, words, message, tmp_path):
+    said = command(*WELD, *words.split(), code=1).err
+    assert message.replace("{shop}", str(shop.folder)) in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_that_are_no_numbers_are_named(command):
+    words = [word for word in WELD if word not in ("--ignore", "part")]
+    said = command(*words, code=1).err
+    assert "train.csv has columns that are not numeric: part ('" in said
+    assert "' in row 0); leave them out with --ignore" in said
+
+
+def test_all_rows_of_one_class(command, shop):
+    shop.train[shop.train.kind == "weld"].to_csv("one.csv", index=False)
+    said = command("fit", "one.csv", "--label", "kind", "--positive", "weld", "--ignore", "part",
+                   "-o", "m.pcsda", code=1).err  # fmt: skip
+    assert "rows of one.csv have this label; rows of the rest are needed as well" in said
+
+
+def test_duplicate_rows_are_told_as_one_message(command):
+    rows = "x,y,kind\n" + "1,2,a\n" * 5 + "1,2,b\n" * 5
+    said = command("fit", "-", "--label", "kind", "--positive", "a", "-o", "m.pcsda",
+                   stdin=rows.encode(), code=1).err  # fmt: skip
+    assert "rows" in said
+
+
+def test_an_interruption_leaves_no_file(command, monkeypatch, tmp_path):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", stop)
+    assert command(*WELD, code=130).err == "pcsda: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_keeps_the_old_file(command, monkeypatch, tmp_path):
+    (tmp_path / "m.pcsda").write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert "No space left on device" in command(*WELD, code=1).err
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]

@@ -1,0 +1,229 @@
+"""`pcsda score` and `pcsda rank` say what the library says."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, logit
+
+from pcsda.metrics import bayes_threshold
+
+FEATURES = ["width", "depth", "hue", "grain", "rim"]
+TABLES = ["test.csv", "test.tsv", "test.csv.gz", "test.parquet", "test.npz", "records.npy"]
+SCORE = ("score", "{shop}/weld.pcsda")
+BANK = ("score", "{shop}/bank.pcsda", "{shop}/test.csv")
+
+
+@pytest.mark.parametrize("rows", [None, 13])
+@pytest.mark.parametrize("name", TABLES)
+def test_scores_of_every_format_are_those_of_the_library(command, shop, name, rows):
+    in_blocks = () if rows is None else ("--block-rows", rows)
+    found = command(*SCORE, f"{{shop}}/{name}", *in_blocks).table()
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(found.llr, llr, rtol=1e-9)
+    np.testing.assert_array_equal(found.row, np.arange(90))
+    chances = shop.model.predict_proba(shop.test[FEATURES])[:, 1]
+    np.testing.assert_allclose(found.probability, chances, rtol=1e-9)
+    decided = shop.model.predict(shop.test[FEATURES]) == "weld"
+    np.testing.assert_array_equal(found.accepted, decided)
+
+
+def test_standard_input_and_identities(command, shop):
+    found = command(*SCORE, "-", "--id", "part", stdin=(shop.folder / "test.csv").read_bytes())
+    assert list(found.table().columns) == ["row", "id", "llr", "probability", "accepted"]
+    np.testing.assert_array_equal(found.table().id, shop.test.part)
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.tsv", "scores.parquet"])
+@pytest.mark.parametrize("rows", [None, 40])
+def test_results_in_files(command, shop, name, rows):
+    in_blocks = () if rows is None else ("--block-rows", rows)
+    assert command(*SCORE, "{shop}/test.parquet", "-o", name, *in_blocks).out == ""
+    reader = {"csv": pd.read_csv, "tsv": pd.read_table, "parquet": pd.read_parquet}
+    found = reader[name.split(".")[1]](name)
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(found.llr, llr, rtol=1e-12)
+
+
+def test_threshold_from_prior_and_costs(command, shop):
+    found = command(*SCORE, "{shop}/test.csv", "--prior", "0.05", "--cost-miss", "4",
+                    "--cost-false-alarm", "3", "--json").json()  # fmt: skip
+    threshold = bayes_threshold(0.05, cost_miss=4, cost_false_alarm=3)
+    assert found["threshold"] == pytest.approx(threshold)
+    assert found["prior"] == 0.05
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    rows = pd.DataFrame(found["rows"])
+    np.testing.assert_array_equal(rows.accepted, llr >= threshold)
+    np.testing.assert_allclose(rows.probability, expit(llr + logit(0.05)))
+
+
+def test_a_given_threshold_decides(command, shop):
+    found = command(*SCORE, "{shop}/test.csv", "--threshold", "-1.5").table()
+    np.testing.assert_array_equal(found.accepted, found.llr >= -1.5)
+
+
+def test_rows_of_a_trial_score_together(command, shop):
+    found = command(*SCORE, "{shop}/test.csv", "--trial", "part").table()
+    names = shop.test.part.drop_duplicates().tolist()
+    assert found.trial.tolist() == names  # in the order of the table
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES], trials=shop.test.part)
+    expected = dict(zip(np.unique(shop.test.part), llr, strict=True))
+    np.testing.assert_allclose(found.llr, [expected[name] for name in names])
+    assert found.rows.tolist() == shop.test.part.value_counts()[names].tolist()
+
+
+def test_a_bank_identifies(command, shop):
+    found = command(*BANK, "--threshold", "1").table()
+    X = shop.test[FEATURES]
+    expected = shop.bank.identify(X, threshold=1.0, unknown="unknown")
+    np.testing.assert_array_equal(found.label, expected)
+    assert (found.label == "unknown").any()
+    ratios = shop.bank.log_likelihood_ratio(X)
+    np.testing.assert_allclose(found.llr, ratios.max(axis=1))
+    wide = command(*BANK, "--all", "--unknown", "nobody").table()
+    names = [f"llr:{label}" for label in shop.bank.classes_]
+    np.testing.assert_allclose(wide[names], ratios)
+
+
+def test_a_bank_verifies_claims(command, shop):
+    found = command(*BANK, "--claimed", "kind").table()
+    np.testing.assert_allclose(found.llr, shop.bank.verify(shop.test[FEATURES], shop.test.kind))
+    np.testing.assert_array_equal(found.claimed, shop.test.kind)
+    trials = command(*BANK, "--claimed", "kind", "--trial", "part").table()
+    ratios = shop.bank.log_likelihood_ratio(shop.test[FEATURES], trials=shop.test.part)
+    ratios = pd.DataFrame(ratios, index=np.unique(shop.test.part), columns=shop.bank.classes_)
+    expected = [ratios.loc[row.trial, row.claimed] for row in trials.itertuples()]
+    np.testing.assert_allclose(trials.llr, expected)
+
+
+def test_one_label_of_a_bank(command, shop):
+    found = command(*BANK, "--positive", "pore").table()
+    ratios = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(found.llr, ratios[:, shop.bank.classes_.tolist().index("pore")])
+
+
+@pytest.mark.parametrize("by", ["distance", "likelihood"])
+@pytest.mark.parametrize("rows", [None, 17])
+def test_the_best_rows_come_first(command, shop, by, rows):
+    in_blocks = () if rows is None else ("--block-rows", rows)
+    found = command("rank", "{shop}/weld.pcsda", "{shop}/test.csv", "--top", "7", "--by", by,
+                    "--id", "part", "--json", *in_blocks).json()  # fmt: skip
+    order = shop.model.rank(shop.test[FEATURES], by=by)[:7]
+    listed = pd.DataFrame(found["rows"])
+    assert listed.row.tolist() == order.tolist()
+    assert listed["rank"].tolist() == list(range(1, 8))
+    assert listed.id.tolist() == shop.test.part[order].tolist()
+    distance = -shop.model.score_samples(shop.test[FEATURES])[order]
+    np.testing.assert_allclose(listed.distance, distance)
+
+
+def test_ranks_of_a_bank_in_a_table(command, shop):
+    words = ("rank", "{shop}/bank.pcsda", "{shop}/test.parquet", "--positive", "crack")
+    lines = command(*words, "--top", "3").out.splitlines()
+    assert lines[0].split() == ["rank", "row", "distance", "llr"]
+    order = shop.bank.rank(shop.test[FEATURES], "crack")[:3]
+    assert [int(line.split()[1]) for line in lines[1:]] == order.tolist()
+    assert command(*words, "--top", "3", "-o", "r.csv").out == ""
+    assert pd.read_csv("r.csv").row.tolist() == order.tolist()
+    said = command("rank", "{shop}/bank.pcsda", "{shop}/test.csv", code=2).err
+    assert "a bank has several labels; say which with --positive: crack, pore, weld" in said
+
+
+def test_columns_are_matched_by_name(command, shop):
+    shop.test[["part", *FEATURES[::-1]]].to_csv("turned.csv", index=False)
+    said = command(*SCORE, "turned.csv")
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(said.table().llr, llr)
+    assert "note: columns that the model does not know are left out: part\n" in said.err
+    assert (
+        "note: columns are in another order than at the fit; they are matched by name" in said.err
+    )
+
+
+def test_missing_columns_are_listed_with_those_not_known(command, shop):
+    shop.test.rename(columns={"hue": "colour"}).drop(columns="rim").to_csv("lacks.csv", index=False)
+    said = command(*SCORE, "lacks.csv", code=1).err
+    assert "lacks.csv lacks 2 of the model's 5 columns: hue, rim; columns that the model does not " \
+        "know: colour, kind, part" in said  # fmt: skip
+
+
+def test_numbers_without_names_are_taken_in_order(command, shop):
+    said = command(*SCORE, "{shop}/matrix.npy")
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(said.table().llr, llr)
+    assert "matrix.npy has no column names; its columns are taken in the model's order" in said.err
+
+
+def test_a_model_without_names_counts_columns(command, shop):
+    words = ("score", "{shop}/unnamed.pcsda")
+    llr = shop.unnamed.log_likelihood_ratio(shop.test[FEATURES].to_numpy())
+    np.testing.assert_allclose(command(*words, "{shop}/matrix.npy").table().llr, llr)
+    found = command(*words, "{shop}/test.csv", "--ignore", "kind,part").table()
+    np.testing.assert_allclose(found.llr, llr)
+    said = command(*words, "{shop}/test.csv", "--features", "width,depth", code=1).err
+    assert "has 2 feature columns but the model was fitted on 5; leave columns out with" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*SCORE, "{shop}/test.csv", "--all"), "--all is for a bank; "),
+        ((*SCORE, "{shop}/test.csv", "--claimed", "kind"), "--claimed is for a bank; "),
+        ((*BANK, "--all", "--claimed", "kind"), "take one of --positive, --claimed and --all"),
+        ((*BANK, "--id", "part", "--trial", "part"), "--id names rows and --trial gives one"),
+        ((*BANK, "--threshold", "1", "--cost-miss", "2"), "--threshold decides by itself"),
+        ((*BANK, "--threshold", "nan"), "'nan' must be a number"),
+        ((*BANK, "--prior", "1"), "'1' must be a number between 0 and 1"),
+        ((*BANK, "--cost-miss", "0"), "'0' must be a number above 0"),
+        ((*BANK, "--block-rows", "none"), "'none' must be a whole number of at least 1"),
+    ],
+)
+def test_wrong_usage(command, words, message):
+    assert message in command(*words, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            (*BANK, "--positive", "paint"),
+            "--positive paint: the model has no such label; it has cr",
+        ),
+        ((*BANK, "--claimed", "part"), "--claimed part: the bank does not know crack-"),
+        ((*BANK, "--claimed", "who"), "--claimed who: {shop}/test.csv has no such column"),
+        ((*BANK, "--trial", "part", "--block-rows", "5"), "must be in memory together"),
+        ((*BANK, "--trial", "kind", "--claimed", "part"), "the bank does not know"),
+        ((*BANK, "-o", "x.xls"), "x.xls: results are written as .csv, .tsv or .parquet"),
+        (
+            (*BANK, "-o", "{shop}/bank.pcsda"),
+            "would overwrite {shop}/bank.pcsda; give another name",
+        ),
+        (("score", "{shop}/none.pcsda", "x.csv"), "none.pcsda is not a file; give a model file"),
+        (("score", "{shop}/test.csv", "x.csv"), "is not a pcsda model file"),
+        ((*SCORE, "x.csv"), "x.csv does not exist"),
+    ],
+)
+def test_faults(command, shop, words, message):
+    assert message.replace("{shop}", str(shop.folder)) in command(*words, code=1).err
+
+
+def test_rows_of_a_trial_must_claim_one_label(command, shop):
+    shop.test.assign(room="same").to_csv("t.csv", index=False)
+    said = command("score", "{shop}/bank.pcsda", "t.csv", "--trial", "room", "--claimed", "kind",
+                   code=1).err  # fmt: skip
+    assert "rows of one trial claim different labels, in trial same" in said
+
+
+def test_a_fault_in_a_later_block_leaves_no_file(command, shop, tmp_path):
+    bad = shop.test.copy()
+    bad.loc[80, "hue"] = np.nan
+    bad.to_csv("bad.csv", index=False)
+    said = command(*SCORE, "bad.csv", "-o", "s.csv", "--block-rows", "30", code=1).err
+    assert "1 missing or infinite values, in columns hue (1), first in row 80" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_cut_model_file(command, shop):
+    whole = (shop.folder / "weld.pcsda").read_bytes()
+    with open("cut.pcsda", "wb") as file:
+        file.write(whole[: len(whole) // 2])
+    assert "cut.pcsda is damaged" in command("score", "cut.pcsda", "{shop}/test.csv", code=1).err
