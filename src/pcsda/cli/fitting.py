@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from .. import metrics
 from ..bank import VerifierBank
+from ..blocks import fit_blocks
 from ..estimators import CSDA, PCSDA
 from ..kernel_estimators import KernelCSDA, KernelPCSDA
 from ..maps import FourierMap, NystroemMap
@@ -84,8 +85,6 @@ def _fit_whole(estimator: Any, a: Namespace) -> None:
 
 
 def _fit_in_blocks(estimator: Any, a: Namespace) -> None:
-    from ..blocks import fit_blocks
-
     if a.data == STDIN:
         raise Problem("a fit reads blocks several times, standard input only once; use a file")
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):

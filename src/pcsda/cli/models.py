@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from ..onnx_export import export_onnx
 from ..persistence import describe, load
 from ..scoring import Scorer
 from . import tables
@@ -78,10 +79,9 @@ def _details(scorer: Scorer, label: Any) -> dict[str, Any]:
 def export(arguments: Namespace) -> None:
     """Write a model as ONNX."""
     check_target(arguments.onnx, arguments.model)
-    scorer = open_model(arguments.model)
-    from ..persistence import export_onnx
-
-    export_onnx(scorer.model, arguments.onnx)
+    for package in ("onnx", "skl2onnx"):
+        needs(package, "onnx", "to export models")
+    export_onnx(open_model(arguments.model).model, arguments.onnx, dtype=arguments.dtype)
     size = Path(arguments.onnx).stat().st_size
     if arguments.json:
         show_json({"file": arguments.onnx, "bytes": size})
