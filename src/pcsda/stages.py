@@ -332,8 +332,10 @@ class _Fit:
         model.classes_ = self.intake.classes
         model.n_features_in_ = learned.means.shape[1]
         model.__dict__.pop("feature_names_in_", None)
-        if found.head.columns is not None and not self.intake.chain:
-            model.feature_names_in_ = np.array(found.head.columns, dtype=object)
+        # A pipeline has the names that its first step knows.
+        first = self.intake.chain[0] if self.intake.chain else model
+        if found.head.columns is not None:
+            first.feature_names_in_ = np.array(found.head.columns, dtype=object)
         model._keep(learned, calibration, np.float32 if found.head.single else np.float64)
         return estimator
 

@@ -168,6 +168,47 @@ def test_labels_are_text_in_every_format(command, shop):
     np.testing.assert_array_equal(*scores)
 
 
+@pytest.mark.parametrize("approx", [(), ("--approx", "nystroem", "--map-components", "9")])
+def test_a_fit_in_blocks_is_that_of_the_library(command, shop, approx):
+    command(*WELD, *approx, "--block-rows", "50", "--subclass", "part")
+    model = pcsda.load("m.pcsda")
+    assert list(model.feature_names_in_) == FEATURES
+    again = clone(model)
+    X, y = shop.train[FEATURES], binary(shop)
+    parts = [slice(start, start + 50) for start in range(0, 240, 50)]
+    pcsda.fit_blocks(again, [(X[rows], y[rows], shop.train.part[rows]) for rows in parts])
+    X = shop.test[FEATURES]
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--positive all", "a bank, a search or an exact kernel needs it whole; fit one class"),
+        ("--auto", "is read in blocks, and a bank, a search or an exact kernel needs it whole"),
+        ("--kernel rbf", "take --approx nystroem for a kernel, or fit on a part of the rows"),
+        ("--positive wled", "wled"),
+    ],
+)
+def test_what_blocks_cannot_do(command, words, message, tmp_path):
+    assert message in command(*WELD, *words.split(), "--block-rows", "50", code=1).err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_are_read_several_times(command):
+    words = [word.replace("{shop}/train.csv", "-") for word in WELD]
+    said = command(*words, "--block-rows", "50", stdin=b"x,kind\n1,weld\n", code=1).err
+    assert "a fit reads blocks several times, standard input only once; use a file" in said
+
+
+def test_a_large_table_goes_through_blocks(command, monkeypatch):
+    seen = []
+    monkeypatch.setattr("pcsda.cli.reading.available_memory", lambda: 1000)
+    monkeypatch.setattr("pcsda.cli.fitting.fit_blocks", lambda *args, **_: seen.append(args))
+    command(*WELD, code=1)  # the estimator is left unfitted
+    assert len(seen) == 1
+
+
 def test_what_verbose_says_does_not_mix_with_results(command):
     said = command(*WELD, "--verbose", "--json")
     assert said.json()["model"] == "PCSDA"
@@ -209,8 +250,7 @@ def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--positive wled", "--positive wled: no row of {shop}/train.csv has this label; the labels "
-         "are crack, pore, weld"),
+        ("--positive wled", "no row of {shop}/train.csv has this label; the labels are crack, po"),
         ("--label sort", "--label sort: {shop}/train.csv has no such column; it has width, depth"),
         ("--label part", "no row of {shop}/train.csv has this label; the labels are crack-0"),
         ("--weight kind", "--weight kind: this column of {shop}/train.csv must have a number"),

@@ -142,8 +142,8 @@ def test_columns_are_matched_by_name(command, shop):
 def test_missing_columns_are_listed_with_those_not_known(command, shop):
     shop.test.rename(columns={"hue": "colour"}).drop(columns="rim").to_csv("lacks.csv", index=False)
     said = command(*SCORE, "lacks.csv", code=1).err
-    assert "lacks.csv lacks 2 of the model's 5 columns: hue, rim; columns that the model does not " \
-        "know: colour, kind, part" in said  # fmt: skip
+    assert "lacks.csv lacks 2 of the model's 5 columns: hue, rim; columns that the model" in said
+    assert "does not know: colour, kind, part" in said
 
 
 def test_numbers_without_names_are_taken_in_order(command, shop):

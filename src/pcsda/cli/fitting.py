@@ -282,10 +282,14 @@ def left_out_figures(estimator: Any) -> dict[str, float] | None:
 def sentence(facts: dict[str, Any]) -> str:
     """What a model file holds, in one sentence."""
     kind = facts["model"]
-    size = f"{facts['n_samples']} rows and {facts['n_features']} columns"
+    size = f"{facts['n_features']} columns"
+    if facts["n_samples"] is not None:
+        size = f"{facts['n_samples']} rows and {size}"
     if facts["pos_label"] is None:
         return f"{kind}, verifies {len(facts['classes'])} labels; fitted on {size}."
+    if facts["n_positive"] is not None:
+        size += f", {facts['n_positive']} rows of the class"
     return (
-        f"{kind}, verifies {facts['pos_label']}; fitted on {size}, {facts['n_positive']} rows of "
-        f"the class; {facts['n_subclasses']} subclasses, {facts['n_components']} dimensions."
+        f"{kind}, verifies {facts['pos_label']}; fitted on {size}; {facts['n_subclasses']} "
+        f"subclasses, {facts['n_components']} dimensions."
     )

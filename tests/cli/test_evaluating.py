@@ -1,0 +1,182 @@
+"""`pcsda evaluate`, `inspect`, `export` and `demo`."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.metrics import average_precision_score
+
+import pcsda
+from pcsda import metrics
+
+FEATURES = ["width", "depth", "hue", "grain", "rim"]
+WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
+BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
+
+
+def test_figures_are_those_of_the_metrics(command, shop):
+    found = command(*WELD, "--json").json()
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    positive = (shop.test.kind == "weld").to_numpy()
+    values = {key: figure["value"] for key, figure in found["figures"].items()}
+    assert values["eer"] == pytest.approx(metrics.equal_error_rate(positive, llr)[0])
+    assert values["cllr"] == pytest.approx(metrics.cllr(positive, llr))
+    assert values["min_cllr"] == pytest.approx(metrics.min_cllr(positive, llr))
+    assert values["average_precision"] == pytest.approx(average_precision_score(positive, llr))
+    prior = shop.model.class_prior_[1]
+    assert found["prior"] == pytest.approx(prior)
+    assert values["cost"] == pytest.approx(metrics.detection_cost(positive, llr, prior=prior))
+    least = metrics.min_detection_cost(positive, llr, prior=prior)[0]
+    assert values["min_cost"] == pytest.approx(least)
+    threshold = metrics.bayes_threshold(prior)
+    assert found["threshold"] == pytest.approx(threshold)
+    assert found["misses"] == (llr[positive] < threshold).sum()
+    assert found["false_alarms"] == (llr[~positive] >= threshold).sum()
+    assert values["misses"] == pytest.approx(found["misses"] / positive.sum())
+    for figure in found["figures"].values():
+        assert figure["low"] <= figure["value"] + 1e-9
+        assert figure["value"] <= figure["high"] + 1e-9
+
+
+def test_words_and_a_table_for_people(command, shop):
+    out = command(*WELD, "--prior", "0.5").out
+    assert out.startswith("The model tells “weld” from the rest with an equal error rate of ")
+    assert "At the threshold 0.00 it misses " in out
+    assert "Equal error rate " in out
+    assert "95% interval" in out
+
+
+def test_a_bank_has_figures_for_every_label(command, shop):
+    found = command(*BANK, "--json").json()
+    ratios = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
+    best = shop.bank.classes_[ratios.argmax(axis=1)]
+    rank_1 = found["figures"]["rank_1"]["value"]
+    assert rank_1 == pytest.approx((best == shop.test.kind).mean())
+    assert [row["label"] for row in found["by_label"]] == ["crack", "pore", "weld"]
+    for column, row in enumerate(found["by_label"]):
+        positive = (shop.test.kind == row["label"]).to_numpy()
+        assert row["positives"] == positive.sum()
+        eer = metrics.equal_error_rate(positive, ratios[:, column])[0]
+        assert row["eer"] == pytest.approx(eer)
+    assert found["positives"] == 90
+    assert found["negatives"] == 180
+    one = command(*BANK, "--positive", "pore", "--json").json()
+    assert one["figures"]["eer"]["value"] == pytest.approx(found["by_label"][1]["eer"])
+    assert command(*BANK).out.count("\n") > 15
+
+
+def test_labels_that_a_bank_does_not_know_are_negatives(command, shop):
+    shop.test.replace({"kind": {"pore": "paint"}}).to_csv("t.csv", index=False)
+    words = [word.replace("{shop}/test.csv", "t.csv") for word in BANK]
+    found = command(*words, "--json").json()
+    assert found["unknown_labels"] == ["paint"]
+    assert found["positives"] == (shop.test.kind != "pore").sum()
+    assert found["positives"] + found["negatives"] == 270
+    pore = next(row for row in found["by_label"] if row["label"] == "pore")
+    assert (pore["positives"], pore["eer"]) == (0, None)
+    assert "1 label of the test is unknown to the bank" in command(*words).out
+
+
+def test_trials_groups_and_names(command, shop):
+    found = command(*WELD, "--trial", "part", "--json").json()
+    llr = shop.model.log_likelihood_ratio(shop.test[FEATURES], trials=shop.test.part)
+    positive = np.array([name.startswith("weld") for name in np.unique(shop.test.part)])
+    assert found["positives"] == positive.sum()
+    eer = metrics.equal_error_rate(positive, llr)[0]
+    assert found["figures"]["eer"]["value"] == pytest.approx(eer)
+    alone = command(*WELD, "--json").json()["figures"]["eer"]
+    grouped = command(*WELD, "--group", "part", "--json").json()["figures"]["eer"]
+    assert grouped["value"] == alone["value"]
+    assert (grouped["low"], grouped["high"]) != (alone["low"], alone["high"])
+
+
+@pytest.mark.parametrize("words", [WELD, BANK])
+def test_blocks_give_the_same_report(command, words):
+    command(*words, "--report", "whole.html", "--id", "part")
+    command(*words, "--report", "blocks.html", "--id", "part", "--block-rows", "23")
+    with open("whole.html") as whole, open("blocks.html") as blocks:
+        assert whole.read() == blocks.read()
+
+
+def test_the_class_of_interest_under_another_name(command, shop):
+    words = ("evaluate", "{shop}/unnamed.pcsda", "{shop}/test.csv", "--label", "kind", "--ignore",
+             "part", "--resamples", "5")  # fmt: skip
+    said = command(*words, code=1).err
+    assert "--label kind: no row has the label True, which the model verifies; there are" in said
+    found = command(*words, "--positive", "weld", "--json").json()
+    assert found["labels"] == ["weld"]
+
+
+def test_evaluation_refuses(command, shop):
+    shop.test[shop.test.kind == "weld"].to_csv("only.csv", index=False)
+    words = [word.replace("{shop}/test.csv", "only.csv") for word in WELD]
+    assert "y has only rows of the class of interest, 'weld'" in command(*words, code=1).err
+    assert "--title is for --report" in command(*WELD, "--title", "x", code=2).err
+    said = command(*WELD, "--threshold", "1", "--cost-miss", "2", code=2).err
+    assert "--threshold decides by itself; leave out the costs" in said
+    said = command(*BANK[:4], "part", "--resamples", "5", code=1).err
+    assert "--label part: the bank knows none of crack-" in said
+    said = command(*WELD, "--trial", "kind", "--group", "part", code=1).err
+    assert "trials have rows of different groups, such as trial crack" in said
+    said = command(*WELD, "--report", "no/r.html", code=1).err
+    assert "no/r.html: there is no folder" in said
+
+
+def test_inspect_tells_what_is_in_a_file(command, shop):
+    facts = command("inspect", "{shop}/weld.pcsda", "--json").json()
+    assert facts["feature_names"] == FEATURES
+    assert facts["parameters"] == {"random_state": 0}
+    (one,) = facts["models"]
+    assert one["label"] == "weld"
+    assert one["dimensions"] == shop.model.n_components_
+    assert one["prior"] == pytest.approx(shop.model.class_prior_[1])
+    out = command("inspect", "{shop}/bank.pcsda").out
+    assert "VerifierBank(PCSDA)" in out
+    assert "width, depth, hue, grain, rim" in out
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["crack", "pore", "weld"]
+    assert "is not a file; give a model file" in command("inspect", "none", code=1).err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_export_runs_elsewhere(command, shop, dtype):
+    runtime = pytest.importorskip("onnxruntime")
+    found = command("export", "{shop}/weld.pcsda", "--onnx", "m.onnx", "--dtype", dtype, "--json")
+    assert found.json()["file"] == "m.onnx"
+    session = runtime.InferenceSession("m.onnx")
+    X = shop.test[FEATURES].to_numpy(dtype)
+    (llr,) = session.run(["log_likelihood_ratio"], {"X": X})
+    expected = shop.model.log_likelihood_ratio(shop.test[FEATURES])
+    np.testing.assert_allclose(llr.ravel(), expected, atol=1e-4 if dtype == "float32" else 1e-9)
+    said = command("export", "{shop}/weld.pcsda", "--onnx", "{shop}/weld.pcsda", code=1).err
+    assert "would overwrite" in said
+
+
+@pytest.fixture
+def few_digits(monkeypatch):
+    X, y = load_digits(return_X_y=True)
+    monkeypatch.setattr("pcsda.cli.demo.load_digits", lambda return_X_y: (X[:300], y[:300]))
+
+
+def test_demo_needs_no_data(command, tmp_path, few_digits):
+    out = command("demo", "--digit", "8").out
+    lines = out.splitlines()
+    assert lines[0].split() == ["digit", "average", "precision", "F1", "EER", "K", "d"]
+    assert [line.split()[0] for line in lines[1:12]] == [*"0123456789", "mean"]
+    assert "The subspace of digit 8 is drawn in demo_subspace.png." in out
+    assert (tmp_path / "demo_subspace.png").read_bytes().startswith(b"\x89PNG")
+    assert "Each model saw 210 images and was tested on 90 new ones: digit " in out
+
+
+def test_demo_for_programs(command, tmp_path, few_digits):
+    found = json.loads(command("demo", "--json", "-o", "a.svg", "--report", "r.html").out)
+    assert len(found["digits"]) == 10
+    assert (tmp_path / "a.svg").exists()
+    assert "Ten handwritten digits" in (tmp_path / "r.html").read_text()[:2000]
+    said = command("demo", "-o", "a.gif", code=1).err
+    assert "a.gif: pictures are written as .png, .pdf, .svg; use one of these" in said
+
+
+def test_saved_figures_are_told(command, shop):
+    pcsda.save(shop.model, "m.pcsda", metrics={"eer": 0.25})
+    assert "eer=0.25" in command("inspect", "m.pcsda").out

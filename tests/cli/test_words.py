@@ -1,0 +1,112 @@
+"""What the command line says before it works: help, usage, problems, and faults of its own."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pcsda.cli import main, printing
+from pcsda.cli.parser import build
+
+COMMANDS = ("fit", "score", "rank", "evaluate", "inspect", "export", "demo")
+
+
+def test_help_teaches(command):
+    words = command("--help").out
+    assert "start here:" in words
+    for name in COMMANDS:
+        assert f"\n    {name} " in words
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(command, name):
+    words = command(name, "--help").out
+    assert re.search(r"^examples?:$", words, re.MULTILINE)
+    assert "--json" in words
+
+
+def test_the_examples_of_the_help_are_right(command):
+    """Every example is parsed; what a pipe or jq does after it is not ours."""
+    parser = build("0")
+    found = 0
+    for name in ("", *COMMANDS):
+        words = re.sub(r"\\\n +", "", command(*[name] * bool(name), "--help").out)
+        for line in words.splitlines():
+            match = re.search(r"(?:^ {2,4}|\| )pcsda (\w+ .*)", line)
+            if match and "usage" not in line:
+                text = re.split(r" {3,}| \| ", match[1])[0]
+                parser.parse_args(text.split())
+                found += 1
+    assert found >= 25
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "the following arguments are required: command"),
+        (("weigh",), "invalid choice: 'weigh'"),
+        (("rank", "m", "d", "--top", "0"), "'0' must be a whole number of at least 1"),
+        (("evaluate", "m", "d"), "the following arguments are required: --label"),
+        (("export", "m"), "the following arguments are required: --onnx"),
+        (("demo", "--digit", "10"), "invalid choice: 10"),
+    ],
+)
+def test_usage(command, words, message):
+    assert message in command(*words, code=2).err
+
+
+def test_a_folder_that_takes_no_files(command):
+    said = command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "weld", "--ignore",
+                   "part", "-o", "/proc/weld.pcsda", code=1).err  # fmt: skip
+    assert said.startswith("pcsda: /proc/")
+
+
+def test_a_fault_of_our_own_is_one_message_too(command, monkeypatch):
+    def broken(arguments):
+        raise RuntimeError("wheels\ncame off")
+
+    monkeypatch.setattr("pcsda.cli.models.inspect", broken)
+    said = command("inspect", "{shop}/weld.pcsda", code=1).err
+    assert "unexpected RuntimeError: wheels came off (this is a fault of pcsda; set" in said
+    monkeypatch.setenv("PCSDA_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="wheels"):
+        main(["inspect", "x"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError("an exact kernel fit needs 9 GiB"), "not enough memory. an exact kernel fit"),
+        (MemoryError(), "not enough memory."),
+        (PermissionError(13, "Permission denied", "a.csv"), "a.csv: Permission denied"),
+        (ImportError("the report needs plotly"), "the report needs plotly"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_faults_become_messages(command, monkeypatch, error, message):
+    def broken(arguments):
+        raise error
+
+    monkeypatch.setattr("pcsda.cli.models.inspect", broken)
+    assert command("inspect", "x", code=1).err.startswith(f"pcsda: {message}")
+
+
+def test_json_has_no_words_that_json_lacks():
+    odd = {1: np.float32(1.5), "a": [np.nan, np.inf, None, True], "b": (np.arange(2), object)}
+    found = printing.plain(odd)
+    assert found["1"] == 1.5
+    assert found["a"] == [None, None, None, True]
+    assert found["b"][0] == [0, 1]
+
+
+def test_tables_are_aligned_text_and_lines_on_a_terminal(monkeypatch, capsys):
+    rows = [("a", 1, None), ("long name", 22.123456, 3)]
+    printing.show_table(rows, ("name", "value", "more"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["name       value  more", "a              1     -", "long name  22.12     3"]
+    pytest.importorskip("rich")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    printing.show_table([("[red]", 1)], ("name", "value"))
+    out = capsys.readouterr().out
+    assert "[red]" in out
+    assert "┃" in out

@@ -1,0 +1,277 @@
+"""The numbers of a report: exact counts, thinned curves, the right rows in the right places."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank, metrics
+from pcsda.report import evaluate, evaluate_scores
+from pcsda.report.figures import Settings
+from pcsda.report.views import CURVE_POINTS, make_view, subspace_sample
+from pcsda.report.words import percent, summary
+from pcsda.scoring import Scorer
+
+SETTINGS = Settings(0.5, 1.0, 1.0, 0.3, 0.95, 10, 0, False)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    X, y = make_blobs(400, 6, centers=4, cluster_std=3.0, random_state=0)
+    names = np.array(["ash", "birch", "cedar", "<b>&"])[y]
+    return X[:250], names[:250], X[250:], names[250:]
+
+
+def one(blobs, label="birch"):
+    X, y, *_ = blobs
+    return PCSDA(n_subclasses=3, random_state=0, pos_label=label).fit(
+        X, np.where(y == label, label, "rest")
+    )
+
+
+trials = st.lists(
+    st.tuples(st.booleans(), st.floats(-20, 20, width=32)), min_size=2, max_size=60
+).filter(lambda rows: len({positive for positive, _ in rows}) == 2)
+
+
+@given(trials, st.floats(-5, 5))
+@settings(max_examples=60, deadline=None)
+def test_counts_at_every_threshold_are_exact(rows, threshold):
+    positive = np.array([p for p, _ in rows])
+    llr = np.array([s for _, s in rows])
+    chosen = Settings(0.5, 1.0, 1.0, threshold, 0.95, 10, 0, False)
+    view = make_view("x", positive, llr, chosen)
+    for place, at in enumerate(view.thresholds):
+        assert view.misses[place] == (llr[positive] < at).sum()
+        assert view.false_alarms[place] == (llr[~positive] >= at).sum()
+    # From all accepted to all rejected, through every mark.
+    assert (view.misses[0], view.false_alarms[-1]) == (0, 0)
+    assert view.misses[-1] == view.n_positive
+    assert set(view.marks.values()) <= set(view.thresholds.tolist())
+    if threshold <= llr.max():
+        assert view.counts() == (
+            (llr[positive] < threshold).sum(),
+            (llr[~positive] >= threshold).sum(),
+        )
+
+
+def test_a_long_curve_is_thinned_and_stays_close():
+    rng = np.random.default_rng(0)
+    positive = np.repeat([True, False], [3000, 30_000])
+    llr = rng.normal(np.where(positive, 2.0, 0.0))
+    view = make_view("x", positive, llr, SETTINGS)
+    assert len(view.thresholds) <= CURVE_POINTS + 10
+    miss, alarm = view.misses / 3000, view.false_alarms / 30_000
+    # No step of the curve is larger than a little of the whole, on either axis.
+    assert np.diff(miss).max() < 0.02
+    assert -np.diff(alarm).min() < 0.02
+    # The tails are there: the smallest rates are those of single trials.
+    assert np.min(alarm[alarm > 0]) == 1 / 30_000
+    eer = metrics.equal_error_rate(positive, llr)[0]
+    at_equal = view.counts("equal errors")
+    assert at_equal[0] / 3000 == pytest.approx(eer, abs=1e-3)
+
+
+def test_parts_of_the_room_are_smaller():
+    positive = np.arange(4000) % 4 == 0
+    llr = np.random.default_rng(1).normal(size=4000)
+    whole, part = (make_view("x", positive, llr, SETTINGS, share) for share in (1, 5))
+    assert len(part.thresholds) < len(whole.thresholds) / 4
+    assert len(part.listed["place"]) == len(whole.listed["place"]) / 5
+
+
+def test_the_worst_are_listed(blobs):
+    *_, X, y = blobs
+    found = evaluate(one(blobs), X, y, n_resamples=5)
+    view = found.views[0]
+    llr = one(blobs).log_likelihood_ratio(X)
+    positive = y == "birch"
+    listed = view.listed
+    lowest = listed["place"][listed["positive"]]
+    np.testing.assert_array_equal(lowest, np.flatnonzero(positive)[np.argsort(llr[positive])][:100])
+    np.testing.assert_allclose(listed["llr"], llr[listed["place"]])
+    highest = listed["llr"][~listed["positive"]]
+    assert highest[0] == llr[~positive].max()
+    assert (np.diff(highest) <= 0).all()
+
+
+def test_histogram_counts_everything(blobs):
+    *_, X, y = blobs
+    view = evaluate(one(blobs), X, y, n_resamples=5).views[0]
+    assert view.histogram["positive"].sum() == view.n_positive
+    assert view.histogram["negative"].sum() == view.n_negative
+    flat = make_view("x", np.array([True, False]), np.zeros(2), SETTINGS)
+    assert flat.histogram["positive"].sum() == 1
+
+
+@pytest.mark.parametrize("n_positive", [0, 3, 900, 5000])
+def test_a_sample_of_the_subspace_keeps_the_few(n_positive):
+    positive = np.arange(5000) < n_positive
+    rows = subspace_sample(positive, 0)
+    assert len(rows) <= 1200
+    assert (np.diff(rows) > 0).all()
+    assert positive[rows].sum() == min(n_positive, 600)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCSDA(n_subclasses=3, random_state=0),
+        CSDA(n_components=1, random_state=0),
+        KernelPCSDA(n_subclasses=2, random_state=0),
+        PCSDACV(PCSDA(random_state=0), n_subclasses=[2], n_components=[1, 2]),
+        PCSDACV(make_pipeline(StandardScaler(), PCSDA()), n_subclasses=[2], n_components=[1]),
+        make_pipeline(NystroemMap(30, random_state=0), PCSDA(random_state=0)),
+    ],
+    ids=["PCSDA", "CSDA", "kernel", "search", "search of pipelines", "pipeline"],
+)
+def test_every_model_is_measured(blobs, model):
+    X, y, X_test, y_test = blobs
+    model.fit(X, y == "cedar")
+    found = evaluate(model, X_test, y_test, pos_label="cedar", n_resamples=5)
+    scorer = Scorer(model)
+    final = scorer.verifier()
+    assert scorer.labels == [True]
+    assert scorer.n_features == 6
+    assert found.names == ["cedar"]
+    llr = scorer.log_likelihood_ratios(X_test)[:, 0]
+    eer = metrics.equal_error_rate(y_test == "cedar", llr)[0]
+    assert found.figures[0].value == found.views[0].eer == pytest.approx(eer)
+    (points,) = found.subspaces
+    z = scorer.coordinates(X_test)
+    assert z.shape == (150, final.n_components_)
+    np.testing.assert_allclose(points["x"], z[:, 0])
+    np.testing.assert_allclose(points["y"], z[:, 1] if z.shape[1] > 1 else llr)
+    np.testing.assert_array_equal(points["positive"], y_test == "cedar")
+    np.testing.assert_allclose(scorer.closeness(X_test), -np.linalg.norm(z, axis=1))
+    assert found.settings.prior == pytest.approx(final.class_prior_[1])
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_bank_is_measured_label_by_label(blobs, before):
+    X, y, X_test, y_test = blobs
+    bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0))
+    model = make_pipeline(StandardScaler(), bank) if before else bank
+    model.fit(X, y)
+    found = evaluate(model, X_test, y_test, n_resamples=5)
+    assert [view.name for view in found.views] == ["all labels", *bank.classes_]
+    ratios = Scorer(model).log_likelihood_ratios(X_test)
+    whole, *views = found.views
+    assert (whole.n_positive, whole.n_negative) == (150, 450)
+    for column, view in enumerate(views):
+        eer = metrics.equal_error_rate(y_test == view.name, ratios[:, column])[0]
+        assert view.eer == pytest.approx(eer)
+    assert found.subspaces[0] is None
+    assert len(found.subspaces) == 5
+    # Places of the first view count through the labels one after the other.
+    place = whole.listed["place"]
+    np.testing.assert_allclose(whole.listed["llr"], ratios[place % 150, place // 150])
+    rank_1 = found.figures[0]
+    assert rank_1.key == "rank_1"
+    best = bank.classes_[ratios.argmax(axis=1)]
+    assert rank_1.value == pytest.approx((best == y_test).mean())
+    assert "The right label comes first for " in " ".join(summary(found))
+
+
+def test_intervals_of_a_bank_resample_rows(blobs):
+    """Scores of one row for several labels are no independent trials."""
+    X, y, X_test, y_test = blobs
+    bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
+    found = evaluate(bank, X_test, y_test, n_resamples=50)
+    ratios = bank.log_likelihood_ratio(X_test)
+    truth = y_test[:, None] == bank.classes_
+    expected = metrics.bootstrap_interval(
+        metrics.equal_error_rate,
+        truth.ravel(order="F"),
+        ratios.ravel(order="F"),
+        groups=np.tile(np.arange(150), 4),
+        n_resamples=50,
+        random_state=found.settings.seed,
+    )
+    eer = next(figure for figure in found.figures if figure.key == "eer")
+    assert (eer.low, eer.high) == (expected.low, expected.high)
+
+
+def test_many_labels_show_the_hardest(monkeypatch):
+    monkeypatch.setattr("pcsda.report.evaluation.LABEL_VIEWS", 3)
+    X, y = make_blobs(300, 5, centers=6, cluster_std=3.0, random_state=1)
+    bank = VerifierBank(PCSDA(n_subclasses=2, random_state=0)).fit(X[:200], y[:200])
+    found = evaluate(bank, X[200:], y[200:], n_resamples=5)
+    assert len(found.by_label) == 6
+    shown = {view.name for view in found.views[1:]}
+    ordered = sorted(found.by_label, key=lambda row: -row["eer"])
+    assert shown == {row["label"] for row in ordered[:3]}
+
+
+def test_trials_have_one_label_each(blobs):
+    *_, X, y = blobs
+    model = one(blobs)
+    ids = np.array([f"{label}{i % 3}" for i, label in enumerate(y)])
+    found = evaluate(model, X, y, trials=ids, n_resamples=5)
+    assert found.unit == "trial"
+    assert found.ids.tolist() == np.unique(ids).tolist()
+    assert found.views[0].n_positive == len(np.unique(ids[y == "birch"]))
+    with pytest.raises(
+        ValueError, match=r"\d+ trials have rows of different labels, such as trial"
+    ):
+        evaluate(model, X, y, trials=np.arange(150) % 4, n_resamples=5)
+
+
+def test_few_resamples_of_many_scores():
+    assert SETTINGS.resamples(10) == 10
+    many = Settings(0.5, 1.0, 1.0, 0.0, 0.95, 1000, 0, False)
+    assert many.resamples(1000) == 1000
+    assert many.resamples(200_000) == 500
+    assert many.resamples(10**8) == 100
+
+
+def test_refusals(blobs):
+    *_, X, y = blobs
+    model = one(blobs)
+    with pytest.raises(ValueError, match=r"y has no rows of the class of interest, 'birch'; an ev"):
+        evaluate(model, X[y != "birch"], y[y != "birch"])
+    with pytest.raises(ValueError, match=r"y has only rows of the class of interest, 'birch'"):
+        evaluate(model, X[y == "birch"], y[y == "birch"])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples"):
+        evaluate(model, X, y[:-1])
+    with pytest.raises(ValueError, match=r"prior=2 must lie between 0 and 1"):
+        evaluate(model, X, y, prior=2)
+    with pytest.raises(ValueError, match=r"threshold=inf must be a finite number"):
+        evaluate(model, X, y, threshold=np.inf)
+    with pytest.raises(ValueError, match=r"ratios has 3 rows but y has 150 to decide on"):
+        evaluate_scores(model, np.ones((3, 1)), y, lambda rows: X[rows])
+    bank = VerifierBank(PCSDA(n_subclasses=2)).fit(*blobs[:2])
+    with pytest.raises(ValueError, match=r"pos_label='oak' is not in the bank, which has \['<b>&'"):
+        evaluate(bank, X, y, pos_label="oak")
+    with pytest.raises(ValueError, match=r"y has no rows of the bank's labels, which are \['<b>&'"):
+        evaluate(bank, X, np.repeat("oak", 150))
+    with pytest.raises(
+        ValueError, match=r"StandardScaler gives no log-likelihood ratio; use a mod"
+    ):
+        Scorer(StandardScaler().fit(X))
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0 %"), (1, "100 %"), (0.1234, "12.3 %"), (0.00123, "0.12 %")]
+)
+def test_shares_in_percent(share, text):
+    assert percent(share) == text
+
+
+def test_words_on_calibration_and_few_positives(blobs):
+    *_, X, y = blobs
+    model = one(blobs)
+
+    def told(factor):
+        ratios = factor * Scorer(model).log_likelihood_ratios(X)
+        found = evaluate_scores(model, ratios, y, lambda rows: X[rows], n_resamples=5)
+        return " ".join(summary(found))
+
+    assert "mislead" in told(-1)
+    assert "by calibration" in told(4)
+    kept = np.flatnonzero((y != "birch") | (np.cumsum(y == "birch") <= 6))
+    few = evaluate(model, X[kept], y[kept], n_resamples=5)
+    assert "There are only 6 positives: look at the intervals" in summary(few)[-1]

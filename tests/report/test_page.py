@@ -1,0 +1,122 @@
+"""The page as text: whole, self-contained, and safe with any label."""
+
+import html
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from report_factories import NASTY, bank_report, verifier_report
+
+from pcsda.report import page, write_page
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return {"one": page.render(verifier_report()), "bank": page.render(bank_report())}
+
+
+def data_of(text):
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def without_library(text):
+    """The page without the drawing library, which has tags and addresses in its strings."""
+    return re.sub(
+        r'(<script type="text/plain" id="plotly">).*?</script>', "", text, flags=re.DOTALL
+    )
+
+
+@pytest.mark.parametrize("name", ["one", "bank"])
+def test_a_page_is_whole_and_needs_no_network(pages, name):
+    text = pages[name]
+    assert len(text.encode()) < 6_000_000
+    assert text.startswith("<!doctype html>")
+    assert text.rstrip().endswith("</html>")
+    assert "{{" not in without_library(text)
+    own = without_library(text)
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", own)
+    assert "http://" not in own
+    assert "https://" not in own
+    assert own.count("<script") == own.count("</script>") == 2
+
+
+@pytest.mark.parametrize("name", ["one", "bank"])
+def test_labels_are_text_and_never_tags(pages, name):
+    own = without_library(pages[name])
+    assert NASTY not in own
+    assert "<script>alert" not in own
+    assert html.escape(NASTY) in own
+    data = data_of(pages[name])
+    texts = [text for view in data["views"] for text in view["listed"]["truth"]]
+    assert NASTY in texts
+
+
+def test_data_of_the_page_are_those_of_the_evaluation(pages):
+    found = verifier_report()
+    (view,) = data_of(pages["one"])["views"]
+    assert view["positives"] == found.views[0].n_positive
+    assert view["misses"] == found.views[0].misses.tolist()
+    np.testing.assert_allclose(view["thresholds"], found.views[0].thresholds, rtol=1e-4)
+    place = view["places"]["decision"]
+    assert (view["misses"][place], view["alarms"][place]) == found.views[0].counts()
+    shares = [sum(bars) for bars in view["bars"]]
+    np.testing.assert_allclose(shares, 1, atol=1e-3)
+    drawn = sum(len(kind["x"]) for kind in view["subspace"]["kinds"])
+    assert drawn == len(found.truth)
+
+
+def test_a_bank_lists_claims(pages):
+    whole, *views = data_of(pages["bank"])["views"]
+    listed = whole["listed"]
+    for truth, claim, positive in zip(
+        listed["truth"], listed["claim"], listed["positive"], strict=True
+    ):
+        assert (truth == claim) == positive
+    for view in views:
+        assert set(view["listed"]["claim"]) == {view["name"]}
+    assert whole["subspace"] is None
+
+
+def test_many_labels_of_the_rest_are_drawn_as_one():
+    truth = np.array([f"kind {i % 12}" for i in range(60)])
+    points = {"x": np.arange(60.0), "y": np.arange(60.0), "axes": ["a", "b"], "truth": truth,
+              "id": truth, "positive": truth == "kind 3"}  # fmt: skip
+    found = page._subspace_data(points, "kind 3")
+    assert [kind["name"] for kind in found["kinds"]] == ["kind 3", "the rest"]
+    assert [len(kind["x"]) for kind in found["kinds"]] == [5, 55]
+
+
+def test_long_names_are_cut():
+    assert page.cut("x" * 60) == "x" * 60
+    assert page.cut("x" * 61) == "x" * 59 + "…"
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&", "a\\b\"c'"])
+def test_json_inside_a_page(text):
+    inside = page.as_json({"a": text})
+    assert not re.search("[<>&\u2028]", inside)
+    assert json.loads(inside) == {"a": text}
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    write_page(verifier_report(), tmp_path / "r.html", title="<i>Mine</i>")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<title>&lt;i&gt;Mine&lt;/i&gt;</title>" in text
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_page(verifier_report(), tmp_path / "r.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == text
+
+
+def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ImportError, match=r'needs plotly, .* pip install "pcsda\[report\]"'):
+        write_page(verifier_report(), tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
