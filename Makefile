@@ -4,7 +4,7 @@ ARGS ?=
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help demo test lint types bench tables clean
+.PHONY: help demo test lint types browser bench tables clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
+	@echo "make browser test the report in Chromium, which must be installed"
 	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
 	@echo "make clean   remove .venv and all caches"
@@ -32,6 +33,10 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(PY) -m mypy
+
+# The tests skip without a browser; here its absence is a failure.
+browser: $(STAMP)
+	PCSDA_BROWSER=required $(PY) -m pytest tests/report/test_browser.py $(ARGS)
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.speed $(ARGS)

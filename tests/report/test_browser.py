@@ -1,0 +1,209 @@
+"""The report in a real browser: it opens without errors, the threshold moves, tables sort."""
+
+import os
+import shutil
+
+import pytest
+from report_factories import NASTY, bank_report, verifier_report
+
+from pcsda.report import write_page
+
+# In CI a browser is a must: there, its absence is a failure.
+REQUIRED = os.environ.get("PCSDA_BROWSER") == "required"
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if PROGRAM is None:
+        reason = "no Chromium found; install it to test the report in a browser"
+        if REQUIRED:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    if REQUIRED:
+        from playwright.sync_api import sync_playwright
+    else:
+        sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    write_page(verifier_report(), folder / "one.html")
+    write_page(bank_report(), folder / "bank.html")
+    return folder
+
+
+@pytest.fixture
+def visit(browser, files):
+    """Open a report; anything the page complains about, or fetches, fails the test."""
+    contexts, faults = [], []
+
+    def go(name, **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: m.type in ("error", "warning") and faults.append(m.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or faults.append(r.url))
+        page.goto((files / f"{name}.html").as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def number(page, place):
+    return int(page.inner_text(place).replace(",", ""))
+
+
+@pytest.mark.parametrize("name", ["one", "bank"])
+def test_it_opens_and_draws(visit, name):
+    page = visit(name)
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < 2000
+    shown = ["scores", "det", "roc"] + ["subspace"] * (name == "one")
+    for plot in shown:
+        assert page.locator(f"#{plot} .plot path, #{plot} .points path, #{plot} .js-line").count() > 0
+    assert page.locator("#subspace").is_visible() == (name == "one")
+    assert page.locator("#labels-section").is_visible() == (name == "bank")
+
+
+def test_labels_are_shown_as_they_are_written(visit):
+    page = visit("one")
+    assert NASTY in page.inner_text(".summary")
+    assert NASTY in page.inner_text("h1")
+    assert NASTY in page.inner_text("#errors")
+    assert NASTY in page.text_content("#subspace .legend")
+
+
+def test_the_slider_changes_the_counts(visit):
+    page = visit("one")
+    view = verifier_report().views[0]
+    assert (number(page, "#misses"), number(page, "#alarms")) == view.counts()
+    for place in (0, len(view.thresholds) // 2, len(view.thresholds) - 1):
+        page.evaluate(
+            "place => { const s = document.getElementById('slider'); s.value = place;"
+            " s.dispatchEvent(new Event('input')); }",
+            place,
+        )
+        assert number(page, "#misses") == view.misses[place]
+        assert number(page, "#alarms") == view.false_alarms[place]
+        assert float(page.inner_text("#threshold")) == pytest.approx(view.thresholds[place], abs=0.01)
+    page.wait_for_timeout(100)
+    marker = page.evaluate("document.getElementById('roc').data[1].y[0]")
+    assert marker == 0  # the marks on the curves moved along
+
+
+def test_keys_move_the_threshold(visit):
+    page = visit("one")
+    before = page.inner_text("#threshold")
+    page.focus("#slider")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert float(page.inner_text("#threshold")) > float(before)
+
+
+def test_thresholds_with_a_name(visit):
+    page = visit("one")
+    view = verifier_report().views[0]
+    for mark in view.marks:
+        page.get_by_role("button", name=mark, exact=True).click()
+        assert (number(page, "#misses"), number(page, "#alarms")) == view.counts(mark)
+    pressed = page.locator("#marks [aria-pressed=true]").all_inner_texts()
+    assert mark in pressed
+
+
+def test_the_worst_errors_come_first(visit):
+    page = visit("one")
+
+    def rows():
+        return [row.split("\t") for row in page.locator("#errors tbody tr").all_inner_texts()]
+
+    def wrongness(row):
+        threshold = float(page.inner_text("#threshold"))
+        llr = float(row[3].replace("−", "-"))
+        return threshold - llr if row[2] == NASTY else llr - threshold
+
+    far = [wrongness(row) for row in rows()]
+    assert far == sorted(far, reverse=True)
+    errors = sum(verifier_report().views[0].counts())
+    assert [row[4] != "right" for row in rows()] == [n < errors for n in range(len(far))]
+    page.get_by_role("button", name="Misses", exact=True).click()
+    assert {row[2] for row in rows()} == {NASTY}
+    page.get_by_role("button", name="False alarms", exact=True).click()
+    assert NASTY not in {row[2] for row in rows()}
+    count = len(rows())
+    page.click("#more")
+    assert len(rows()) > count
+
+
+def test_a_bank_shows_one_label_or_all(visit):
+    page = visit("bank")
+    found = bank_report()
+    for place in (2, 4, 0):
+        page.select_option("#view", str(place))
+        view = found.views[place]
+        assert (number(page, "#misses"), number(page, "#alarms")) == view.counts()
+        assert page.inner_text("#miss-rate").startswith(f"of {view.n_positive} ")
+        page.wait_for_function(
+            "n => document.getElementById('roc').data[0].x.length === n", arg=len(view.thresholds)
+        )
+        assert page.locator("#subspace").is_visible() == (place > 0)
+
+
+def test_the_table_of_labels_sorts(visit):
+    page = visit("bank")
+
+    def column(place):
+        cells = page.locator(f"#labels tbody tr > :nth-child({place + 1})")
+        return [cell.get_attribute("data-value") for cell in cells.all()]
+
+    for place, heading in enumerate(["Label", "Positives", "Equal error rate", "Misses"]):
+        for falling in (False, True):
+            page.locator("#labels").get_by_role("button", name=heading).click()
+            values = column(place)
+            if place:
+                found = [float(value) for value in values]
+                assert found == sorted(found, reverse=falling)
+            sort = page.locator("#labels th[aria-sort]")
+            assert sort.count() == 1
+            assert sort.get_attribute("aria-sort") == ("descending" if falling else "ascending")
+    page.locator("#labels").get_by_role("button", name="Label").click()
+    once = column(0)
+    page.locator("#labels").get_by_role("button", name="Label").click()
+    assert column(0) == once[::-1]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark")])
+def test_it_fits_every_width_and_takes_the_colours(visit, width, scheme):
+    page = visit("bank", viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    text = page.evaluate("getComputedStyle(document.querySelector('#roc .xtick text')).fill")
+    dark = scheme == "dark"
+    assert (sum(_channels(paper)) < 200) == dark
+    assert (sum(_channels(text)) > 400) == dark
+
+
+def _channels(colour):
+    return [int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+
+
+def test_print_is_dark_on_white_without_controls(visit):
+    page = visit("one", color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert _channels(page.evaluate("getComputedStyle(document.body).backgroundColor")) == [255] * 3
+    fill = page.evaluate("getComputedStyle(document.querySelector('#roc .xtick text')).fill")
+    assert sum(_channels(fill)) < 100
+    assert not page.locator("#slider").is_visible()
+    assert page.locator("#misses").is_visible()
+    assert page.pdf().startswith(b"%PDF")
