@@ -72,7 +72,9 @@ def test_it_opens_and_draws(visit, name):
     assert painted < 2000
     shown = ["scores", "det", "roc"] + ["subspace"] * (name == "one")
     for plot in shown:
-        assert page.locator(f"#{plot} .plot path, #{plot} .points path, #{plot} .js-line").count() > 0
+        assert (
+            page.locator(f"#{plot} .plot path, #{plot} .points path, #{plot} .js-line").count() > 0
+        )
     assert page.locator("#subspace").is_visible() == (name == "one")
     assert page.locator("#labels-section").is_visible() == (name == "bank")
 
@@ -97,10 +99,19 @@ def test_the_slider_changes_the_counts(visit):
         )
         assert number(page, "#misses") == view.misses[place]
         assert number(page, "#alarms") == view.false_alarms[place]
-        assert float(page.inner_text("#threshold")) == pytest.approx(view.thresholds[place], abs=0.01)
+        assert float(page.inner_text("#threshold")) == pytest.approx(
+            view.thresholds[place], abs=0.01
+        )
     page.wait_for_timeout(100)
     marker = page.evaluate("document.getElementById('roc').data[1].y[0]")
     assert marker == 0  # the marks on the curves moved along
+
+
+def test_nothing_can_be_sent_anywhere(visit):
+    """Charts of the drawing library come with a button that uploads their data."""
+    page = visit("one", has_touch=True, is_mobile=True)
+    titles = {button.get_attribute("data-title") for button in page.locator(".modebar-btn").all()}
+    assert titles == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 
 
 def test_keys_move_the_threshold(visit):

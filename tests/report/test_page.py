@@ -39,6 +39,8 @@ def test_a_page_is_whole_and_needs_no_network(pages, name):
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", own)
     assert "http://" not in own
     assert "https://" not in own
+    # The browser itself is told to fetch and send nothing.
+    assert "Content-Security-Policy\" content=\"default-src 'none';" in own
     assert own.count("<script") == own.count("</script>") == 2
 
 

@@ -22,20 +22,27 @@
     responsive: true,
     displaylogo: false,
     displayModeBar: touch ? true : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"],
+    // Named one by one: among the usual buttons is one that sends the data to a server.
+    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+    showSendToCloud: false,
+    plotlyServerURL: "",
   };
+
+  const margin = { l: 56, r: 12, t: touch ? 36 : 12, b: 48 };
+  const withLegend = { ...margin, b: 84 };
 
   function layout(x, y, more) {
     const axis = (given) => ({ automargin: true, zeroline: false, showline: false, ...given });
     return {
-      margin: { l: 56, r: 12, t: touch ? 36 : 12, b: 48 },
+      margin,
       paper_bgcolor: "transparent",
       plot_bgcolor: "transparent",
       font: { family: "system-ui, sans-serif", size: 13 },
       hovermode: "closest",
       // On touch screens a finger on a picture scrolls the page; the buttons zoom.
       dragmode: touch ? false : "zoom",
-      legend: { orientation: "h", x: 0, y: -0.22, yanchor: "top" },
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom" },
+      modebar: { bgcolor: "transparent", color: "#8b95a1", activecolor: "#5f6b78" },
       xaxis: axis(x),
       yaxis: axis(y),
       ...more,
@@ -71,21 +78,21 @@
     return Plotly.react("scores",
       [bars("positives", view.bars[0], POSITIVE), bars("negatives", view.bars[1], NEGATIVE)],
       layout({ title: { text: "log-likelihood ratio" } }, { title: { text: "share of the class" }, tickformat: ".0%" },
-        { barmode: "overlay", bargap: 0, shapes: thresholdLine() }), config);
+        { barmode: "overlay", bargap: 0, shapes: thresholdLine(), margin: withLegend }), config);
   }
 
   function drawDet() {
     const ticks = { tickvals: data.ticks.map((t) => t[0]), ticktext: data.ticks.map((t) => t[1]) };
     // Rates above one half are of interest only where the curve has no others.
-    const middle = data.ticks.find((tick) => tick[1] === "60%")[0];
+    const middle = data.ticks.find((tick) => tick[1] === "60")[0];
     const range = (values) => {
       const low = Math.min(...values), high = Math.max(...values);
       return [low - 0.15, low < 0 ? Math.min(high, middle) : high + 0.15];
     };
     const equal = { x: [-5, 5], y: [-5, 5], mode: "lines", line: { width: 1, dash: "dot", color: "#8b95a1" }, hoverinfo: "skip", showlegend: false };
     return Plotly.react("det", [...curve(view.det_x, view.det_y, alongCurve()), equal],
-      layout({ title: { text: "false alarms" }, range: range(view.det_x), ...ticks },
-        { title: { text: "misses" }, range: range(view.det_y), ...ticks }), config);
+      layout({ title: { text: "false alarms, %" }, range: range(view.det_x), tickangle: 0, ...ticks },
+        { title: { text: "misses, %" }, range: range(view.det_y), ...ticks }), config);
   }
 
   function drawRoc() {
@@ -110,7 +117,8 @@
     }));
     // The class of interest is drawn last, on top.
     return Plotly.react("subspace", [...traces.slice(1), traces[0]],
-      layout({ title: { text: points.axes[0] }, zeroline: true }, { title: { text: points.axes[1] }, zeroline: true }), config);
+      layout({ title: { text: points.axes[0] }, zeroline: true }, { title: { text: points.axes[1] }, zeroline: true },
+        { margin: withLegend }), config);
   }
 
   function showCounts() {

@@ -156,7 +156,7 @@ def _data(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "bank": evaluation.is_bank,
         "unit": evaluation.unit,
-        "ticks": [(_short(ndtri(rate)), f"{100 * rate:g}%") for rate in TICKS],
+        "ticks": [(_short(ndtri(rate)), f"{100 * rate:g}") for rate in TICKS],
         "views": [
             _view_data(evaluation, place, view) for place, view in enumerate(evaluation.views)
         ],
