@@ -224,8 +224,8 @@ def test_few_resamples_of_many_scores():
     assert SETTINGS.resamples(10) == 10
     many = Settings(0.5, 1.0, 1.0, 0.0, 0.95, 1000, 0, False)
     assert many.resamples(1000) == 1000
-    assert many.resamples(200_000) == 500
-    assert many.resamples(10**8) == 100
+    assert many.resamples(100_000) == 500
+    assert many.resamples(10**8) == 50
 
 
 def test_refusals(blobs):

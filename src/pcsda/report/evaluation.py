@@ -17,8 +17,9 @@ from .views import View, make_view, subspace_sample
 
 # A bank is shown label by label too, each with a part of the room; beyond this many labels, those
 # with the highest error rates.
-LABEL_VIEWS = 40
+LABEL_VIEWS = 30
 PART = 5
+POINTS_PART = 10
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def evaluate_scores(
     level : float, default=0.95
         Confidence level of the intervals.
     n_resamples : int, default=1000
-        Resamples for the intervals; fewer, but at least 100, where scores are many.
+        Resamples for the intervals; fewer, but at least 50, where scores are many.
     random_state : int, RandomState instance or None, default=0
         Seeds the resampling and the choice of rows that are drawn.
     verbose : bool, default=False
@@ -277,7 +278,7 @@ def _of_bank(
         "figures": found,
         "views": views,
         # All labels together have no subspace.
-        "drawn": [None, *((scorer.labels[i], scorer.labels[i], PART) for i in shown)],
+        "drawn": [None, *((scorer.labels[i], scorer.labels[i], POINTS_PART) for i in shown)],
         "by_label": by_label,
         "strangers": np.unique(units.labels[~known].astype(str)).tolist(),
     }

@@ -165,7 +165,7 @@
       const tr = document.createElement("tr");
       const verdict = { miss: "miss", "false alarm": "alarm", right: "" }[row.verdict];
       tr.append(cell(n + 1, "number"), cell(list.id[row.i]), cell(list.truth[row.i]));
-      if (data.bank) tr.append(cell(list.claim[row.i]));
+      if (data.bank) tr.append(cell(list.claim ? list.claim[row.i] : view.name));
       tr.append(cell(row.llr.toFixed(2), "number"), cell(row.verdict, verdict));
       return tr;
     });
@@ -209,10 +209,14 @@
 
   const drawAll = () => Promise.all([drawScores(), drawDet(), drawRoc(), drawSubspace()]);
 
-  // The text is there at once; the large drawing library starts after the first paint.
-  function startDrawing() {
+  // The text is there at once; the large drawing library is unpacked after the first paint.
+  async function startDrawing() {
+    const text = atob(at("plotly").textContent);
+    const packed = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
-    script.textContent = at("plotly").textContent;
+    script.textContent = await new Response(stream).text();
     document.head.append(script);
     drawn = true;
     return drawAll();

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,8 +23,10 @@ from .evaluation import Evaluation
 from .views import View
 from .words import percent, summary, value_of
 
-# Names longer than this are cut: nobody reads them, and a page of them would be large.
-LONGEST = 60
+# Names longer than this are cut: nobody reads them, and a page of them would be large. So would
+# one with more labels in its table.
+LONGEST = 40
+MOST_LABELS = 1000
 # Labels of the rest that get a colour of their own in the subspace.
 COLOURED = 7
 # Error rates that are written on the axes of the DET curve.
@@ -95,15 +100,16 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
+@cache
 def _plotly() -> str:
+    """The drawing library, packed: plain, it would be most of the page."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ImportError(
             'the report needs plotly, which is not installed: pip install "pcsda[report]"'
         ) from error
-    # A script element ends at its closing tag, also inside a string.
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
+    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _figure_rows(evaluation: Evaluation) -> str:
@@ -121,15 +127,18 @@ def _figure_rows(evaluation: Evaluation) -> str:
 def _label_table(evaluation: Evaluation) -> str:
     """Rows of the table of labels; every cell has the value that it is sorted by."""
     rows = []
+    hardest = sorted(evaluation.by_label, key=lambda row: -(row["eer"] or 0.0))[:MOST_LABELS]
+    kept = {row["label"] for row in hardest}
     for row in evaluation.by_label:
-        cells = [
-            f'<th scope="row" data-value="{escape(row["label"])}">{escape(cut(row["label"]))}</th>'
-        ]
+        if row["label"] not in kept:
+            continue
+        name = escape(cut(row["label"]))
+        cells = [f'<th scope="row" data-value="{name}">{name}</th>']
         for key, value in row.items():
             if key == "label":
                 continue
             shown = "–" if value is None else percent(value) if key == "eer" else _number(value)
-            sort = "" if value is None else repr(float(value))
+            sort = "" if value is None else f"{value:.6g}"
             cells.append(f'<td class="number" data-value="{sort}">{shown}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return "".join(rows)
@@ -167,9 +176,9 @@ def _view_data(evaluation: Evaluation, place: int, view: View) -> dict[str, Any]
     n_p, n_n = view.n_positive, view.n_negative
     n_units = len(evaluation.truth)
     unit = view.listed["place"] % n_units
-    claims = [evaluation.names[i] for i in view.listed["place"] // n_units]
-    if place > 0 or not evaluation.is_bank:
-        claims = [view.name] * len(unit)
+    claims = None
+    if evaluation.is_bank and place == 0:
+        claims = [evaluation.names[i] for i in view.listed["place"] // n_units]
     points = evaluation.subspaces[place]
     return {
         "name": cut(view.name),
@@ -194,7 +203,7 @@ def _view_data(evaluation: Evaluation, place: int, view: View) -> dict[str, Any]
         "listed": {
             "id": [cut(text) for text in evaluation.ids[unit].tolist()],
             "truth": [cut(text) for text in evaluation.truth[unit].tolist()],
-            "claim": [cut(text) for text in claims],
+            "claim": None if claims is None else [cut(text) for text in claims],
             "llr": _list(view.listed["llr"]),
             "positive": view.listed["positive"].tolist(),
         },
