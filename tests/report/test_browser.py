@@ -68,6 +68,11 @@ def number(page, place):
 @pytest.mark.parametrize("name", ["one", "bank"])
 def test_it_opens_and_draws(visit, name):
     page = visit(name)
+    # Two seconds to read, unpack and draw everything, whatever else the machine does.
+    measure = page.context.new_cdp_session(page)
+    measure.send("Performance.enable", {"timeDomain": "threadTicks"})
+    found = {m["name"]: m["value"] for m in measure.send("Performance.getMetrics")["metrics"]}
+    assert 0 < found["ThreadTime"] < 2
     painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert painted < 2000
     shown = ["scores", "det", "roc"] + ["subspace"] * (name == "one")
