@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pcsda.cli import reading, tables
-from pcsda.cli.problems import Problem
+from pcsda.cli.problems import Problem, said
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
 NAMED = ["test.csv", "test.tsv", "semicolons.csv", "test.csv.gz", "test.parquet", "records.npy"]
@@ -74,12 +74,27 @@ def test_spaces_and_marks_before_names_are_no_part_of_them(tmp_path):
     assert reading.read(str(tmp_path / "a.csv")).names == ["x", "y"]
 
 
+@pytest.mark.parametrize("rows", [None, 20])
+def test_row_numbers_without_a_name_are_left_out(shop, tmp_path, capsys, rows):
+    """As DataFrame.to_csv writes them."""
+    shop.test.to_csv(tmp_path / "a.csv")
+    said.clear()
+    if rows is None:
+        table = reading.read(str(tmp_path / "a.csv"))
+    else:
+        table = next(reading.pieces(str(tmp_path / "a.csv"), (), rows))
+    assert table.names == list(shop.test.columns)
+    assert "the first column of" in capsys.readouterr().err
+    np.testing.assert_array_equal(table.frame.hue, shop.test.hue[:rows])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", b"", r"a.csv is empty; the first line must name the columns"),
         ("a.csv", b"x,y\n", r"a.csv has no rows, only columns: x, y"),
         ("a.csv", b"x,x\n1,2\n", r"a.csv has columns of the same name: x; rename them"),
+        ("a.csv", b",\n1,2\n", r"without a name, at place 1; the first line must"),
         ("a.csv", b"x,,z\n1,2,3\n", r"without a name, at place 2; the first line must"),
         ("a.csv", b"1.5,2.5\n1,2\n", r"starts with a line of numbers, 1.5, 2.5; the first line"),
         ("a.csv", b"x,y\n1,2\n1,2,3\n", r"a.csv could not be read as CSV: "),

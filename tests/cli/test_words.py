@@ -1,6 +1,7 @@
 """What the command line says before it works: help, usage, problems, and faults of its own."""
 
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -8,14 +9,14 @@ import pytest
 from pcsda.cli import main, printing
 from pcsda.cli.parser import build
 
-COMMANDS = ("fit", "score", "rank", "evaluate", "inspect", "export", "demo")
+COMMANDS = ("fit", "score", "rank", "evaluate", "inspect", "export", "demo", "completion")
 
 
 def test_help_teaches(command):
     words = command("--help").out
     assert "start here:" in words
     for name in COMMANDS:
-        assert f"\n    {name} " in words
+        assert re.search(rf"^    {name}\b", words, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -89,6 +90,33 @@ def test_faults_become_messages(command, monkeypatch, error, message):
 
     monkeypatch.setattr("pcsda.cli.models.inspect", broken)
     assert command("inspect", "x", code=1).err.startswith(f"pcsda: {message}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["pcsda", "ev"], {"evaluate"}),
+        (["pcsda", "rank", "--to"], {"--top"}),
+        (["pcsda", "fit", "--approx", ""], {"nystroem", "fourier"}),
+        (["pcsda", "rank", "--by", "l"], {"likelihood"}),
+        (["pcsda", "score", "wel"], {"weld.pcsda"}),
+        (["pcsda", "inspect", "--approx", ""], {"weld.pcsda"}),
+    ],
+)
+def test_words_complete_in_a_real_shell(command, typed, found, tmp_path):
+    (tmp_path / "weld.pcsda").touch()
+    script = command("completion", "bash").out
+    words = " ".join(f"'{word}'" for word in typed)
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _pcsda; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == found
+    assert done.stderr == ""
+
+
+def test_completion_for_another_shell(command):
+    script = command("completion", "zsh").out
+    assert script.startswith("autoload -U +X bashcompinit && bashcompinit\n_pcsda() {")
+    assert command("completion", "zsh", "--json").json()["script"] == script
 
 
 def test_json_has_no_words_that_json_lacks():

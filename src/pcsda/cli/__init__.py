@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Any) -> None:
     # Imported late, so that help and usage errors come at once.
-    from . import demo, evaluating, fitting, models, using
+    from . import completion, demo, evaluating, fitting, models, using
 
     commands = {
         "fit": fitting.fit,
@@ -79,6 +79,7 @@ def _run(arguments: Any) -> None:
         "inspect": models.inspect,
         "export": models.export,
         "demo": demo.demo,
+        "completion": completion.completion,
     }
     commands[arguments.command](arguments)
 

@@ -101,6 +101,12 @@ example:
   pcsda demo --digit 8 --report digits.html"""
 
 
+COMPLETION = """\
+examples:
+  bash, in ~/.bashrc:  eval "$(pcsda completion bash)"
+  zsh, in ~/.zshrc:    eval "$(pcsda completion zsh)\""""
+
+
 def names(text: str) -> list[str]:
     """Names in a row, separated by commas."""
     found = [name.strip() for name in text.split(",") if name.strip()]
@@ -194,16 +200,25 @@ def seed(text: str) -> int:
     return value
 
 
-def build(version: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Parser that knows the parsers of its commands by name."""
+
+    commands: dict[str, argparse.ArgumentParser]
+
+
+def build(version: str) -> Parser:
     """Make the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="pcsda",
         description=ABOUT,
         epilog=START,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"pcsda {version}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="command", required=True, parser_class=argparse.ArgumentParser
+    )
+    parser.commands = {}
 
     def command(name: str, line: str, epilog: str, add: Callable[[Any], None]) -> None:
         one = commands.add_parser(
@@ -214,6 +229,7 @@ def build(version: str) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add(one)
+        parser.commands[name] = one
         one.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
     command("fit", "fit a verifier, or a bank of them, and save it", FIT, _fit)
@@ -223,6 +239,7 @@ def build(version: str) -> argparse.ArgumentParser:
     command("inspect", "say what is in a model file", INSPECT, _inspect)
     command("export", "write a model in another format", EXPORT, _export)
     command("demo", "verify each of ten digits on bundled data", DEMO, _demo)
+    command("completion", "print what a shell needs to complete words", COMPLETION, _completion)
     return parser
 
 
@@ -445,3 +462,7 @@ def _demo(parser: Any) -> None:
     )
     _output(parser, "picture of the subspace, .png, .pdf or .svg (demo_subspace.png)")
     parser.add_argument("--report", metavar="FILE", help="also write a report on all ten digits")
+
+
+def _completion(parser: Any) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh"))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import available_memory
-from .problems import Problem, needs
+from .problems import Problem, needs, note
 from .tables import Table, first_line, listed
 
 STDIN = "-"
@@ -36,6 +36,8 @@ UNREADABLE: tuple[type[Exception], ...] = (
 PIECE_BYTES = 64 << 20
 # Bytes of numbers that a compressed byte of a CSV file may stand for.
 PACKED = 5
+# Programs that write tables put it first, without a name.
+ROW_NUMBER = "(row number)"
 
 
 def read(path: str, text: Iterable[str] = ()) -> Table:
@@ -52,7 +54,7 @@ def read(path: str, text: Iterable[str] = ()) -> Table:
         source = "standard input" if path == STDIN else path
         content = sys.stdin.buffer.read() if path == STDIN else Path(path)
         with _csv_faults(source), _open_csv(source, content, set(text)) as reader:
-            frame = reader.read()
+            frame = _without_row_number(reader.read())
         return _with_rows(Table(source, frame))
     if kind == "parquet":
         with _faults(path, "Parquet"), _parquet(path) as file:
@@ -157,7 +159,11 @@ def _open_csv(source: str, content: Any, text: set[str], n_rows: int | None = No
         return [name.strip() for name in first.iloc[0]]
 
     separator, names = max(((s, header(s)) for s in ",;\t"), key=lambda found: len(found[1]))
-    _refuse_names(source, names)
+    unnamed = not names[0] and len(names) > 1
+    _refuse_names(source, names[unnamed:])
+    if unnamed:
+        note(f"the first column of {source} has no name and is left out, as the number of the row")
+        names[0] = ROW_NUMBER
     if n_rows is None:
         n_rows = max(1, PIECE_BYTES // (8 * len(names)))
     numeric = [name for name in names if name not in text]
@@ -181,6 +187,10 @@ def _again(content: Any) -> Any:
     return io.BytesIO(content) if isinstance(content, bytes) else content
 
 
+def _without_row_number(frame: Any) -> Any:
+    return frame.drop(columns=ROW_NUMBER, errors="ignore")
+
+
 def _csv_pieces(path: str, text: set[str], n_rows: int | None) -> Iterator[Table]:
     source = "standard input" if path == STDIN else path
     content = sys.stdin.buffer.read() if path == STDIN else Path(path)
@@ -190,9 +200,10 @@ def _csv_pieces(path: str, text: set[str], n_rows: int | None) -> Iterator[Table
     with chunks:
         while True:
             with _csv_faults(source):
-                frame = next(chunks, None)
-            if frame is None:
+                chunk = next(chunks, None)
+            if chunk is None:
                 return
+            frame = _without_row_number(chunk)
             yield Table(source, frame, start=start)
             start += len(frame)
 
