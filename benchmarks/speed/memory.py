@@ -54,9 +54,9 @@ def measure_here(estimator: str, params: dict, n_rows: int, width: int, threads:
         sample = make_sample(n_rows, width)
         _settle(make(**params))
         Path("/proc/self/clear_refs").write_text(RESET_PEAK)
-        before = _status("VmRSS")
+        before = status("VmRSS")
         make(**params).fit(sample.X, sample.y, subclass_labels=sample.groups)
-        return _status("VmHWM") - before
+        return status("VmHWM") - before
 
 
 def _settle(estimator: object) -> None:
@@ -68,7 +68,8 @@ def _settle(estimator: object) -> None:
     scipy.linalg.cholesky(scipy.linalg.blas.dgemm(1.0, square, square))
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
+    """Bytes of an entry of the status of this process, such as VmHWM."""
     with open("/proc/self/status", encoding="ascii") as lines:
         table = dict(line.split(":", 1) for line in lines)
     return int(table[name].split()[0]) * 1024

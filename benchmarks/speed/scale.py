@@ -1,0 +1,300 @@
+"""Jobs on files larger than one wants in memory; they run only when named.
+
+Each generates its file in a temporary folder, and deletes it when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pcsda import PCSDA, distributed, fit_blocks
+
+from . import memory
+from .data import N_SUBCLASSES, SEPARATION
+from .measure import Bound, Contestant, Job
+
+WIDTH = 128
+# 8 GB of float32, and what the Dask job makes do with.
+FILE_ROWS, DASK_ROWS = 16_000_000, 2_000_000
+GROWTH_ROWS, GROWTH_WIDTH = (100_000, 1_000_000, 10_000_000), 32
+# Rows of a block, those of fit_blocks at this width: 64 MiB of float64.
+BLOCK_BYTES = 64 << 20
+MOST_MEMORY = 10**9
+# A pass must have at least this share of the throughput of the bare loop.
+THROUGHPUT = 0.6
+# Log time in log N may grow by this much.
+STEEPEST = 1.05
+QUICK = 1000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of rows with its companions."""
+
+    X: Path
+    y: Path
+    groups: Path
+    n_rows: int
+    width: int
+
+    @property
+    def block_rows(self) -> int:
+        return BLOCK_BYTES // (8 * self.width)
+
+    def fit(self, model: PCSDA) -> PCSDA:
+        """Fit with the subclasses given."""
+        return fit_blocks(model, self.X, y=self.y, subclass_labels=self.groups)
+
+
+@contextmanager
+def generated(folder: Path | None, n_rows: int, width: int) -> Iterator[Source]:
+    """Make a file of float32 rows in equally large groups, block by block, and delete it after."""
+    with TemporaryDirectory(prefix="pcsda-scale-", dir=folder) as name:
+        source = Source(*(Path(name) / f"{part}.npy" for part in "Xyg"), n_rows, width)
+        needed, free = 5 * n_rows * width, shutil.disk_usage(name).free
+        if needed > free:
+            raise OSError(
+                f"the file needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free in "
+                f"{folder or Path(name).parent}; name another folder with --scratch"
+            )
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((N_SUBCLASSES + 1, width))
+        centres *= SEPARATION / np.linalg.norm(centres, axis=1, keepdims=True)
+        groups = rng.integers(0, N_SUBCLASSES + 1, n_rows, dtype=np.int8)
+        np.save(source.groups, groups)
+        np.save(source.y, groups == 0)
+        with open(source.X, "wb") as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (n_rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, n_rows, source.block_rows):
+                own = groups[start : start + source.block_rows]
+                rows = rng.standard_normal((len(own), width), dtype=np.float32)
+                rows += centres.astype(np.float32)[own]
+                rows.tofile(file)
+        yield source
+
+
+def bare_loop(source: Source) -> np.ndarray:
+    """Read the same blocks and form X'X in float64: what every pass has to do."""
+    total = np.zeros((source.width, source.width))
+    with open(source.X, "rb") as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        for start in range(0, source.n_rows, source.block_rows):
+            count = min(source.block_rows, source.n_rows - start)
+            rows = np.fromfile(file, np.float32, count * source.width)
+            rows = rows.reshape(count, source.width).astype(np.float64)
+            total += rows.T @ rows
+    return total
+
+
+def sized(setup: Any, n_rows: int) -> int:
+    return n_rows // QUICK if setup.quick else n_rows
+
+
+def scale_file(setup: Any) -> Iterator[Job]:
+    """Fit from an 8 GB file, per pass, and its peak memory; limit: read it and form X'X."""
+    n_rows = sized(setup, FILE_ROWS)
+    case = {"N": n_rows, "D": WIDTH}
+    limit, slack = "read + X'X, one pass", math.floor(100 / THROUGHPUT) / 100
+    with generated(setup.scratch, n_rows, WIDTH) as source:
+        yield Job(
+            "scale-file",
+            case,
+            (
+                Contestant(limit, "limit", partial(bare_loop, source)),
+                Contestant(
+                    "PCSDA.published(), one pass",
+                    "pcsda",
+                    lambda: source.fit(PCSDA.published()),
+                    (Bound(limit, at_most=slack),),
+                ),
+                Contestant(
+                    "PCSDA(), two passes",
+                    "pcsda",
+                    lambda: source.fit(PCSDA(random_state=0)),
+                    (Bound(limit, at_most=2 * slack),),
+                ),
+            ),
+        )
+        if memory.available():
+            yield memory_job("scale-file", case, source, setup.threads)
+
+
+def memory_job(name: str, case: dict[str, int], source: Source, threads: int) -> Job:
+    """Peak resident memory of a whole process that fits."""
+    limit = "1 GB"
+    return Job(
+        f"{name}-memory",
+        case,
+        (
+            Contestant(limit, "limit", lambda: MOST_MEMORY),
+            Contestant(
+                "PCSDA(), whole process",
+                "pcsda",
+                partial(peak_of_process, source, threads),
+                (Bound(limit, at_most=1),),
+            ),
+        ),
+        "bytes",
+    )
+
+
+def peak_of_process(source: Source, threads: int) -> int:
+    """Peak resident memory of a fresh process that does nothing but fit."""
+    case = json.dumps([str(source.X), str(source.y), str(source.groups), threads])
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.speed.scale", case],
+        cwd=memory.ROOT,
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def scale_growth(setup: Any) -> Iterator[Job]:
+    """Time and memory of a fit from files of 10^5, 10^6 and 10^7 rows; limit: read it and X'X."""
+    for full in GROWTH_ROWS:
+        n_rows = sized(setup, full)
+        case = {"N": n_rows, "D": GROWTH_WIDTH}
+        with generated(setup.scratch, n_rows, GROWTH_WIDTH) as source:
+            yield Job(
+                "scale-growth",
+                case,
+                (
+                    Contestant("read + X'X, one pass", "limit", partial(bare_loop, source)),
+                    Contestant(
+                        "PCSDA(), two passes", "pcsda", partial(source.fit, PCSDA(random_state=0))
+                    ),
+                ),
+            )
+            if memory.available():
+                yield memory_job("scale-growth", case, source, setup.threads)
+
+
+def scale_dask(setup: Any) -> Iterator[Job]:
+    """Fit from a file on a Dask cluster of two processes; yardstick: one process, two threads."""
+    from distributed import Client, LocalCluster
+
+    n_rows = sized(setup, DASK_ROWS)
+    one = "fit_blocks, one process"
+    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        generated(setup.scratch, n_rows, WIDTH) as source,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **local) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+
+        def on_cluster() -> PCSDA:
+            return distributed.fit(
+                PCSDA(random_state=0),
+                source.X,
+                source.y,
+                subclass_labels=source.groups,
+                client=client,
+            )
+
+        yield Job(
+            "scale-dask",
+            {"N": n_rows, "D": WIDTH},
+            (
+                Contestant(one, "pcsda", partial(source.fit, PCSDA(random_state=0))),
+                Contestant("distributed.fit, two workers", "pcsda", on_cluster),
+            ),
+        )
+        spent = client.run_on_scheduler(time_spent)
+        print(f"scale-dask, seconds on the workers over all fits: {spent}", file=sys.stderr)
+
+
+def time_spent(dask_scheduler: Any) -> dict[str, dict[str, float]]:
+    """Seconds that the workers spent on each kind of task, and on moving what it needs."""
+    return {
+        prefix.name: {what: round(float(took), 2) for what, took in prefix.all_durations.items()}
+        for prefix in dask_scheduler.task_prefixes.values()
+    }
+
+
+def growth(rows: list[dict[str, Any]]) -> dict[str, list[tuple[int, float, float]]]:
+    """(N, seconds, bytes) of every contestant of the growth job that is ours, by its label."""
+    amounts: dict[str, dict[int, dict[str, float]]] = {}
+    for row in rows:
+        if row["job"].startswith("scale-growth") and row["role"] == "pcsda":
+            unit = "seconds" if "seconds" in row else "bytes"
+            label = row["contestant"].partition(",")[0]
+            amounts.setdefault(label, {}).setdefault(row["case"]["N"], {})[unit] = row[unit]
+    return {
+        label: [
+            (n, found.get("seconds", math.nan), found.get("bytes", math.nan))
+            for n, found in sorted(by_size.items())
+        ]
+        for label, by_size in amounts.items()
+    }
+
+
+def steepness(points: list[tuple[int, float, float]]) -> float:
+    """Slope of log time in log N by least squares."""
+    sizes, seconds, _ = zip(*points, strict=True)
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def growth_text(rows: list[dict[str, Any]]) -> str:
+    """Put the growth of time into words; empty where it was not measured."""
+    lines = []
+    for label, points in growth(rows).items():
+        if len(points) > 1:
+            slope = steepness(points)
+            verdict = "-" if rows[0]["quick"] else "yes" if slope <= STEEPEST else "**no**"
+            lines.append(
+                f"Growth of {label}: time as N^{slope:.2f}; at most N^{STEEPEST} holds: {verdict}."
+            )
+    return "\n".join(lines)
+
+
+def draw_growth(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw time and memory against N."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    time, room = figure.subplots(1, 2)
+    for label, points in growth(rows).items():
+        sizes, seconds, peak = (np.array(part, dtype=float) for part in zip(*points, strict=True))
+        time.loglog(sizes, seconds, "o-", label=f"{label}: N^{steepness(points):.2f}")
+        room.semilogx(sizes, peak / 1e6, "o-", label=label)
+    time.set(xlabel="rows", ylabel="seconds", title="time of a fit")
+    room.set(xlabel="rows", ylabel="MB", title="peak memory of the process", ylim=(0, None))
+    time.legend()
+    figure.savefig(path, dpi=120)
+
+
+SCALE_JOBS: dict[str, Callable[[Any], Iterator[Job]]] = {
+    "scale-file": scale_file,
+    "scale-growth": scale_growth,
+    "scale-dask": scale_dask,
+}
+
+
+def _fit_here(X: str, y: str, groups: str, threads: int) -> int:
+    with threadpool_limits(threads):
+        fit_blocks(PCSDA(random_state=0), X, y=y, subclass_labels=groups)
+    return memory.status("VmHWM")
+
+
+if __name__ == "__main__":
+    print(_fit_here(*json.loads(sys.argv[1])))
