@@ -441,6 +441,43 @@ def test_errors_of_the_user_stay_what_they_are():
     assert caught.value.__notes__ == ["while the iterator made block 1"]
 
 
+def test_blocks_that_change_between_passes_are_noticed():
+    X, y, groups, _ = make_data()
+    whole = in_blocks([100], X, y, groups)
+    same = whole()
+    with pytest.raises(
+        ValueError,
+        match=r"^the pass for left-out found no blocks, and the one before did; the function must "
+        r"return a new iterator each time$",
+    ):
+        fit_blocks(PCSDA(), Changing(whole, whole, lambda: iter([])))
+    with pytest.raises(
+        ValueError, match=r"^the rows weigh 100 in this pass and weighed 220 in the"
+    ):
+        fit_blocks(PCSDA(), Changing(whole, whole, lambda: [next(same)]))
+    with pytest.raises(
+        ValueError, match=r"^block 0 .*: subclass 7 was not there in the pass befor"
+    ):
+        fit_blocks(PCSDA(), Changing(whole, whole, in_blocks([], X, y, groups + 4)))
+
+
+class Changing:
+    """Blocks that are others in each run; the last stay."""
+
+    def __init__(self, *runs):
+        self.runs = list(runs)
+
+    def __call__(self):
+        return iter(self.runs.pop(0)() if len(self.runs) > 1 else self.runs[0]())
+
+
+def test_rows_that_are_wider_than_many_as_in_memory():
+    X, y, groups, _ = make_data(sizes=(14, 12, 10), width=60)
+    expected = PCSDA(regularization=0.1).fit(X, y, subclass_labels=groups)
+    found = fit_blocks(PCSDA(regularization=0.1), in_blocks([5, 20], X, y, groups))
+    assert_same_model(found, expected, X)
+
+
 def test_labels_that_cannot_be_a_binary_problem():
     X, y, groups, _ = make_data()
     with pytest.raises(ValueError, match="Only binary classification is supported"):

@@ -210,20 +210,22 @@ class _InProcess:
             return kept.finished[task.name]
         taken, result = (0, None) if kept is None else kept.begin(task.name)
         bar = self.verbose and self.blocks.addresses is not None
+        found = taken
         for number, name, block in progress(
-            self._from(taken), task.name, enabled=bar, total=len(self.blocks) - taken
+            ahead(self.blocks, taken), task.name, enabled=bar, total=len(self.blocks) - taken
         ):
             result = task.join(result, task.of_block(number, name, block))
+            found = number + 1
             if kept is not None:
-                kept.advance(number + 1, result)
+                kept.advance(found, result)
+        if found == 0:
+            raise ValueError(
+                f"the pass for {task.name} found no blocks, and the one before did; the function "
+                "must return a new iterator each time"
+            )
         if kept is not None:
             kept.finish(result)
         return result
-
-    def _from(self, taken: int) -> Iterator[tuple[int, str, Block]]:
-        blocks = _read(self.blocks.readers(), taken)
-        # A generator of the user may hold what only this thread can use; files are read ahead.
-        return blocks if self.blocks.addresses is None else _ahead(blocks)
 
 
 def _read(
@@ -237,13 +239,16 @@ def _read(
             yield number, name, block
 
 
-def _ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """Have the next item made while the last one is in use."""
-    end = object()
+def ahead(blocks: Blocks, skip: int = 0) -> Iterator[tuple[int, str, Block]]:
+    """Read blocks, the next one while the last one is in use."""
+    items = _read(blocks.readers(), skip)
+    if blocks.addresses is None:  # a generator may hold what only the thread of the user can use
+        yield from items
+        return
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
             yield item
 
 
@@ -295,7 +300,7 @@ def predict_blocks(
 
 def _results(estimator: Any, blocks: Blocks, method: str) -> Iterator[Any]:
     names = getattr(estimator, "feature_names_in_", None)
-    for number, name, block in _read(blocks.readers()):
+    for number, name, block in ahead(blocks):
         with naming(f"block {number} ({name})"):
             X, columns = check_shape(block)
             if names is not None and columns is not None and list(columns) != list(names):

@@ -10,6 +10,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -360,7 +361,7 @@ class _OnDask:
         finally:
             self.client.cancel([result, *done])
 
-    def _naming(self, number: int) -> naming:
+    def _naming(self, number: int) -> AbstractContextManager[None]:
         return naming(f"block {number} ({self.blocks[number].name})")
 
 

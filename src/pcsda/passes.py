@@ -7,6 +7,7 @@ one after the other, from a checkpoint on, or in a tree on a cluster.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -59,22 +60,18 @@ class Pass:
         return self.merge(left, right)
 
 
-class naming:
+@contextmanager
+def naming(title: str) -> Iterator[None]:
     """Put the name of the block before what goes wrong in it; the type of the error stays."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if not isinstance(error, Exception) or self.title in str(error):
-            return
+    try:
+        yield
+    except Exception as error:
+        if title in str(error) or any(title in note for note in getattr(error, "__notes__", ())):
+            raise
         if type(error) in (ValueError, TypeError):
-            raise kind(f"{self.title}: {error}") from error
-        if not any(self.title in note for note in getattr(error, "__notes__", ())):
-            error.add_note(f"in {self.title}")
+            raise type(error)(f"{title}: {error}") from error
+        error.add_note(f"in {title}")
+        raise
 
 
 @dataclass(frozen=True)
@@ -158,9 +155,13 @@ class Reservoir:
 
     def merge(self, other: Reservoir, size: int) -> Reservoir:
         """Sample of both."""
+        keys, table = other.keys, other.table
+        if 0 < size <= len(self.keys):  # full: most of what comes later has no chance
+            chance = keys < self.keys.max()
+            keys, table = keys[chance], table[chance]
         return Reservoir(
-            np.concatenate([self.keys, other.keys]),
-            np.concatenate([self.table, other.table]),
+            np.concatenate([self.keys, keys]),
+            np.concatenate([self.table, table]),
             self.offered + other.offered,
             self.n_offered + other.n_offered,
         )._smallest(size)
@@ -428,12 +429,16 @@ class Scored:
 
 @dataclass(frozen=True)
 class LeftOutSums:
-    """Scatter of the left-out residuals, the weight behind it, and rows to calibrate on."""
+    """Scatter of the left-out residuals, the weight behind it, and rows to calibrate on.
+
+    `total` is the weight of all rows, also of those that are alone in their group.
+    """
 
     positive: Array
     within: Array
     n_positive: float
     n_within: float
+    total: float
     scored: Scored
 
 
@@ -452,6 +457,12 @@ class LeftOutPass(Pass):
     def of_piece(self, piece: Piece) -> LeftOutSums:
         """Sums and sample of one piece."""
         found, groups = self.division.groups(piece)
+        unknown = found[~np.isin(found, self.names)]
+        if len(unknown):
+            raise ValueError(
+                f"subclass {unknown.tolist()[0]!r} was not there in the pass before; blocks must "
+                "be the same in every pass"
+            )
         groups = np.append(0, 1 + np.searchsorted(self.names, found))[groups]
         left = self.leaver.leave_out(piece.X, groups, piece.weights)
         width = self.leaver.rotation.shape[1]
@@ -462,7 +473,8 @@ class LeftOutPass(Pass):
         table: Array = np.column_stack(columns)
         keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(table))
         scored = Scored.of(keys, table, groups == 0, ~left.alone, self.size)
-        return LeftOutSums(sums.positive, sums.within, n_positive, n_within, scored)
+        total = float(piece.weight.sum())
+        return LeftOutSums(sums.positive, sums.within, n_positive, n_within, total, scored)
 
     def merge(self, left: LeftOutSums, right: LeftOutSums) -> LeftOutSums:
         """Sums and sample of both."""
@@ -471,6 +483,7 @@ class LeftOutPass(Pass):
             left.within + right.within,
             left.n_positive + right.n_positive,
             left.n_within + right.n_within,
+            left.total + right.total,
             left.scored.merge(right.scored, self.size),
         )
 

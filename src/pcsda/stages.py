@@ -6,7 +6,8 @@ What follows the merged statistics is the code that fits in memory.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -293,6 +294,11 @@ class _Fit:
         found: LeftOutSums = self.runner.run(
             LeftOutPass(self.intake, division, names, leaver, self.seed, size)
         )
+        if not np.isclose(found.total, scatter.counts.sum(), rtol=1e-9):
+            raise ValueError(
+                f"the rows weigh {found.total:g} in this pass and weighed {scatter.counts.sum():g} "
+                "in the one before; blocks must be the same in every pass"
+            )
         seen = replace(subspace.projected, positive=found.positive, within=found.within)
         learned = models.with_left_out(
             subspace, seen, found.n_positive, found.n_within, model.negatives, model._strength
@@ -376,18 +382,15 @@ def _calibration(scored: Scored, score: Callable[[Any], Any]) -> Calibration:
     return fit_calibration(values[seen], positive[seen], np.concatenate(weights)[seen])
 
 
-class _seeded:
-    """Give an estimator without a whole number as seed one for a while: resuming must repeat it."""
-
-    def __init__(self, estimator: Any, seed: int) -> None:
-        self.estimator = estimator
-        self.before = getattr(estimator, "random_state", 0)
-        self.seed = seed % 2**31
-
-    def __enter__(self) -> None:
-        if not isinstance(self.before, (int, np.integer)):
-            self.estimator.random_state = self.seed
-
-    def __exit__(self, *error: Any) -> None:
-        if not isinstance(self.before, (int, np.integer)):
-            self.estimator.random_state = self.before
+@contextmanager
+def _seeded(estimator: Any, seed: int) -> Iterator[None]:
+    """Seed an estimator that has no whole number as seed, for a while: resuming must repeat it."""
+    before = getattr(estimator, "random_state", 0)
+    if isinstance(before, (int, np.integer)):
+        yield
+        return
+    estimator.random_state = seed % 2**31
+    try:
+        yield
+    finally:
+        estimator.random_state = before
