@@ -456,7 +456,7 @@ def test_blocks_that_change_between_passes_are_noticed():
     ):
         fit_blocks(PCSDA(), Changing(whole, whole, lambda: [next(same)]))
     with pytest.raises(
-        ValueError, match=r"^block 0 .*: subclass 7 was not there in the pass befor"
+        ValueError, match=r"^block 0 .*: subclass 5 was not there in the pass befor"
     ):
         fit_blocks(PCSDA(), Changing(whole, whole, in_blocks([], X, y, groups + 4)))
 
