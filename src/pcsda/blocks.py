@@ -101,12 +101,13 @@ def fit_blocks(
     Passes over the data: statistics, then left-out covariances together with the rows that the
     calibration is fitted on; two with given subclasses, one for ``PCSDA.published``. K-means
     adds a pass for the sample and one for each Lloyd step, a transformer the pass for the sample.
-    Where calibration needs folds (CSDA, ``covariance="resubstitution"``) statistics are kept for
-    each fold, and the second pass scores every row by the model without its fold.
+    Where calibration needs folds (CSDA, ``covariance="resubstitution"``) labels are counted first,
+    statistics are kept for each fold, and the second pass scores every row by the model without
+    its fold.
 
     The result equals that of `fit` with the same subclasses, to rounding, as long as neither class
     has more than `calibration_rows` rows; beyond, slope and offset of the calibration are those of
-    a sample. Folds are drawn for each block, so a calibration on folds is that of other folds.
+    a sample. The folds are those of `fit` up to two million rows; beyond, each block draws its own.
     Memory: a few D x D matrices and blocks. Sparse blocks are made dense a piece at a time.
 
     Examples
@@ -212,7 +213,10 @@ class _InProcess:
         bar = self.verbose and self.blocks.addresses is not None
         found = taken
         for number, name, block in progress(
-            ahead(self.blocks, taken), task.name, enabled=bar, total=len(self.blocks) - taken
+            ahead(self.blocks, taken, labels_only=not task.needs_rows),
+            task.name,
+            enabled=bar,
+            total=len(self.blocks) - taken,
         ):
             result = task.join(result, task.of_block(number, name, block))
             found = number + 1
@@ -239,9 +243,11 @@ def _read(
             yield number, name, block
 
 
-def ahead(blocks: Blocks, skip: int = 0) -> Iterator[tuple[int, str, Block]]:
+def ahead(
+    blocks: Blocks, skip: int = 0, *, labels_only: bool = False
+) -> Iterator[tuple[int, str, Block]]:
     """Read blocks, the next one while the last one is in use."""
-    items = _read(blocks.readers(), skip)
+    items = _read(blocks.readers(labels_only), skip)
     if blocks.addresses is None:  # a generator may hold what only the thread of the user can use
         yield from items
         return

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from .addresses import Block
 from .core.scatter import GroupScatter
 from .intake import Head
-from .passes import LeftOutSums, Lloyd, Look, Reservoir, Sample, Scored, Statistics
+from .passes import Counts, LeftOutSums, Lloyd, Look, Reservoir, Sample, Scored, Statistics
 from .writing import whole_file
 
 # Raised whenever what a checkpoint holds changes its meaning.
@@ -28,6 +28,7 @@ FORMAT = 1
 KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
+        Counts,
         GroupScatter,
         Head,
         LeftOutSums,

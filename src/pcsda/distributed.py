@@ -302,7 +302,9 @@ class _OnDask:
 
     def run(self, task: Pass) -> Any:
         """Take a pass."""
-        return self._run(task, [block.block for block in self.blocks])
+        return self._run(
+            task, [block.block if task.needs_rows else block.labels for block in self.blocks]
+        )
 
     def _run(self, task: Pass, blocks: list[Any]) -> Any:
         delayed = _import_dask().delayed

@@ -60,6 +60,8 @@ class Piece:
     head : Head
     number, part : int
         Which block this is from, and which piece of it: they seed whatever is drawn.
+    before : pair of int
+        Positives and negatives in earlier pieces of the block.
     X : array of shape (n, D)
         Dense rows, after the maps.
     positive : boolean array of shape (n,)
@@ -71,6 +73,7 @@ class Piece:
     head: Head
     number: int
     part: int
+    before: tuple[int, int]
     X: NDArray[np.floating]
     positive: NDArray[np.bool_]
     weights: Array | None
@@ -108,11 +111,9 @@ class Intake:
     def pieces(self, number: int, name: str, block: Block) -> Iterator[Piece]:
         """Yield rows of a block, a bounded number at a time; those of weight zero are left out."""
         X, columns = check_shape(block)
-        positive = self._positive(block.y, X.shape[0])
+        positive, weights = self.classified(block, X.shape[0])
         labels = self._labels(block.subclass_labels, positive)
-        weights = None
-        if block.sample_weight is not None:
-            weights = validation.weight_values(block.sample_weight, X.shape[0])
+        before = (0, 0)
         for part, rows in enumerate(row_slices(X.shape, self.chain)):
             kept: Any = rows
             if weights is not None:
@@ -124,11 +125,23 @@ class Intake:
                 Head(name, X.shape[1], columns, bool(dense.dtype == np.float32)),
                 number,
                 part,
+                before,
                 dense,
                 positive[kept],
                 None if weights is None else weights[kept],
                 None if labels is None else plain_labels(labels[kept][~positive[kept]]),
             )
+            inside = int(positive[kept].sum())
+            before = (before[0] + inside, before[1] + len(dense) - inside)
+
+    def classified(
+        self, block: Block, n_rows: int | None
+    ) -> tuple[NDArray[np.bool_], Array | None]:
+        """Which rows are of the class of interest, and their weights if there are any."""
+        positive = self._positive(block.y, n_rows)
+        if block.sample_weight is None:
+            return positive, None
+        return positive, validation.weight_values(block.sample_weight, len(positive))
 
     def map(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         """Send rows through the fitted transformers."""
@@ -136,7 +149,7 @@ class Intake:
             X = np.asarray(step.transform(X))
         return X
 
-    def _positive(self, y: Any, n_rows: int) -> NDArray[np.bool_]:
+    def _positive(self, y: Any, n_rows: int | None) -> NDArray[np.bool_]:
         labels = check_y(y, n_rows)
         positive = labels == self.classes[self.index]
         known = positive | (labels == self.classes[1 - self.index])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.model_selection import StratifiedKFold
 
 from .addresses import Block
 from .calibration import FOLDS
@@ -26,6 +27,8 @@ from .intake import Division, Head, Intake, Piece, Ruler, check_shape, check_y
 
 # What a draw is for: no two of them may depend on each other.
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
+# More rows than this are not divided into folds as a whole, which takes a byte for each of them.
+MOST_FOLDED = 2_000_000
 
 
 class Pass:
@@ -33,6 +36,8 @@ class Pass:
 
     name: str
     intake: Intake
+    # Whether X is needed; otherwise blocks come without it, where they can.
+    needs_rows = True
 
     def of_piece(self, piece: Piece) -> Any:
         """Result of one piece."""
@@ -92,6 +97,7 @@ class LookPass(Pass):
     """Which labels there are; nothing but labels is looked at."""
 
     name: str = "labels"
+    needs_rows = False
 
     def of_block(self, number: int, name: str, block: Block) -> Look:
         """Labels of a block."""
@@ -324,6 +330,111 @@ class LloydPass(Pass):
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Rows of each class in every block, in the order of the blocks.
+
+    Attributes
+    ----------
+    counts : array of shape (n_blocks, 2)
+        Positives and negatives that weigh anything.
+    leads : boolean array of shape (n_blocks,)
+        Whether the first of them is positive.
+    """
+
+    counts: NDArray[np.intp]
+    leads: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class CountPass(Pass):
+    """How many rows each class has in each block; nothing but labels is looked at."""
+
+    intake: Intake
+    name: str = "counts"
+    needs_rows = False
+
+    def of_block(self, number: int, name: str, block: Block) -> Counts:
+        """Count the rows of a block."""
+        with naming(f"block {number} ({name})"):
+            positive, weights = self.intake.classified(block, None)
+            if weights is not None:
+                positive = positive[weights > 0]
+            inside = int(positive.sum())
+            counts = np.array([[inside, len(positive) - inside]])
+            return Counts(counts, positive[:1] if len(positive) else np.zeros(1, dtype=bool))
+
+    def merge(self, left: Counts, right: Counts) -> Counts:
+        """Put the counts of later blocks behind those of earlier ones."""
+        return Counts(
+            np.concatenate([left.counts, right.counts]), np.concatenate([left.leads, right.leads])
+        )
+
+
+@dataclass(frozen=True)
+class Folds:
+    """In which fold of the calibration a row is.
+
+    Attributes
+    ----------
+    count : int
+    seed : int
+    starts : array of shape (n_blocks, 2) or None
+        Positives and negatives in earlier blocks.
+    of_class : pair of arrays, or None
+        Folds of the positives and of the negatives, in the order of the rows.
+    """
+
+    count: int
+    seed: int
+    starts: NDArray[np.intp] | None = None
+    of_class: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+
+    @classmethod
+    def of_counts(cls, found: Counts, seed: int) -> Folds | None:
+        """Folds as a fit in memory has them; drawn block by block where they would be too many.
+
+        None where a class has too few rows for two folds.
+        """
+        positive, negative = map(int, found.counts.sum(axis=0))
+        count = min(FOLDS, positive, negative)
+        if count < 2:
+            return None
+        if positive + negative > MOST_FOLDED:
+            return cls(FOLDS, seed)
+        # The class of the first row comes first: in that order folds are shuffled.
+        first = int(not found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]])
+        sizes = (positive, negative) if first == 0 else (negative, positive)
+        labels = np.repeat([0, 1], sizes)
+        folds = np.empty(len(labels), dtype=np.int8)
+        split = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
+        for fold, (_, test) in enumerate(split):
+            folds[test] = fold
+        parts = folds[: sizes[0]], folds[sizes[0] :]
+        starts = np.cumsum(found.counts, axis=0) - found.counts
+        return cls(count, seed, starts, parts if first == 0 else parts[::-1])
+
+    def of(self, piece: Piece) -> NDArray[np.intp]:
+        """Fold of every row of a piece."""
+        folds = np.empty(len(piece.X), dtype=np.intp)
+        rng = piece.rng(self.seed, FOR_FOLDS)
+        both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)
+        for side, members in enumerate(both):
+            if self.starts is None or self.of_class is None:
+                # Blocks begin with another fold each: a class of one row a block has all folds.
+                folds[members] = (piece.number + rng.permutation(len(members))) % self.count
+                continue
+            start = self.starts[piece.number, side] + piece.before[side]
+            part = self.of_class[side][start : start + len(members)]
+            if len(part) < len(members):
+                raise ValueError(
+                    "there are more rows than when labels were counted; blocks must be the same in "
+                    "every pass"
+                )
+            folds[members] = part
+        return folds
+
+
+@dataclass(frozen=True)
 class Statistics:
     """Group statistics of each fold of the rows, with the names of the subclasses.
 
@@ -351,16 +462,15 @@ class StatisticsPass(Pass):
 
     intake: Intake
     division: Division
-    seed: int
-    n_folds: int = 1
+    folds: Folds | None = None
     name: str = "statistics"
 
     def of_piece(self, piece: Piece) -> Statistics:
         """Statistics of one piece."""
         names, groups = self.division.groups(piece)
-        folds = fold_numbers(piece, self.seed) if self.n_folds > 1 else None
+        folds = None if self.folds is None else self.folds.of(piece)
         scatters = []
-        for fold in range(self.n_folds):
+        for fold in range(1 if self.folds is None else self.folds.count):
             rows: Any = slice(None) if folds is None else np.flatnonzero(folds == fold)
             weights = None if piece.weights is None else piece.weights[rows]
             scatters.append(
@@ -389,16 +499,6 @@ def _renamed(statistics: Statistics, names: NDArray[Any]) -> Statistics:
         counts[place], means[place] = old.counts, old.means
         scatters.append(replace(old, counts=counts, means=means))
     return Statistics(statistics.head, names, tuple(scatters))
-
-
-def fold_numbers(piece: Piece, seed: int) -> NDArray[np.intp]:
-    """Fold of every row, in equal numbers for each class and drawn for each piece on its own."""
-    rng = piece.rng(seed, FOR_FOLDS)
-    folds = np.empty(len(piece.X), dtype=np.intp)
-    for members in (np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)):
-        # Blocks begin with another fold each, so that a class of one row a block has all folds.
-        folds[members] = (piece.number + rng.permutation(len(members))) % FOLDS
-    return folds
 
 
 @dataclass(frozen=True)
@@ -494,13 +594,14 @@ class FoldScorePass(Pass):
 
     intake: Intake
     models: tuple[Model | None, ...]
+    folds: Folds
     seed: int
     size: int
     name: str = "fold scores"
 
     def of_piece(self, piece: Piece) -> Scored:
         """Sample of one piece."""
-        folds = fold_numbers(piece, self.seed)
+        folds = self.folds.of(piece)
         scores = np.full(len(piece.X), np.nan)
         for fold, model in enumerate(self.models):
             if model is not None:

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from . import validation
-from .calibration import FOLDS, Calibration, fit_calibration
+from .calibration import Calibration, fit_calibration
 from .core import loo
 from .core import model as models
 from .core.model import Model
@@ -28,6 +28,8 @@ from .estimators import CSDA, PCSDA
 from .intake import Division, Intake
 from .partition import count_distinct, settle_count
 from .passes import (
+    CountPass,
+    Folds,
     FoldScorePass,
     LeftOutPass,
     LeftOutSums,
@@ -174,16 +176,16 @@ class _Fit:
         if clusters and sample is not None:
             division = self._divide(sample)
         leaves_out = isinstance(model, PCSDA) and model.covariance == "leave-one-out"
-        n_folds = FOLDS if model.calibrate and not leaves_out else 1
+        folds = self._folds() if model.calibrate and not leaves_out else None
         model._say("collecting statistics")
-        found = self.runner.run(StatisticsPass(self.intake, division, self.seed, n_folds))
+        found = self.runner.run(StatisticsPass(self.intake, division, folds))
         names, scatter = self._filled(found, division)
         if leaves_out:
             learned, calibration = self._leave_out(names, scatter, division)
         else:
             learned = model._learn_scatter(scatter)
             model._check_rank(learned.projection.rank)
-            calibration = self._calibrate_folds(found) if model.calibrate else Calibration()
+            calibration = self._calibrate_folds(found, folds)
         return self._keep(estimator, found, learned, calibration)
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> tuple[Any, ...]:
@@ -308,15 +310,21 @@ class _Fit:
         both = models.both_left(subspace.projected, found.n_positive, found.n_within)
         if both and len(found.scored.negative.keys):
             return learned, _left_out_calibration(found.scored, learned)
-        folds = self.runner.run(
-            StatisticsPass(self.intake, division, self.seed, FOLDS, "fold statistics")
-        )
-        return learned, self._calibrate_folds(folds)
+        folds = self._folds()
+        if folds is None:
+            return learned, Calibration()
+        task = StatisticsPass(self.intake, division, folds, "fold statistics")
+        return learned, self._calibrate_folds(self.runner.run(task), folds)
 
-    def _calibrate_folds(self, found: Statistics) -> Calibration:
+    def _folds(self) -> Folds | None:
+        return Folds.of_counts(self.runner.run(CountPass(self.intake)), self.seed)
+
+    def _calibrate_folds(self, found: Statistics, folds: Folds | None) -> Calibration:
         """Calibrate on the scores of models that were fitted without the fold of each row."""
+        if folds is None:
+            return Calibration()
         learned: list[Model | None] = []
-        for fold in range(FOLDS):
+        for fold in range(folds.count):
             scatter = present(found.names, found.whole(without=fold))[1]
             learned.append(None)
             if scatter.n_positive and scatter.n_negative:
@@ -326,7 +334,7 @@ class _Fit:
                     warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
         self.model._say("calibrating on folds")
         scored: Scored = self.runner.run(
-            FoldScorePass(self.intake, tuple(learned), self.seed, self.sizes.calibration)
+            FoldScorePass(self.intake, tuple(learned), folds, self.seed, self.sizes.calibration)
         )
         return _calibration(scored, lambda table: table[:, 0])
 
