@@ -195,15 +195,15 @@ def test_calibration_on_folds_is_that_in_memory(monkeypatch, positives, lead):
 
 def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypatch):
     X, y, groups, _ = make_data()
-    monkeypatch.setattr(pcsda.passes, "MOST_FOLDED", 100)
-    drawn, real = {}, pcsda.passes.Folds.of
+    monkeypatch.setattr(pcsda.folds, "MOST_FOLDED", 100)
+    drawn, real = {}, pcsda.folds.Folds.of
 
     def remembered(self, piece):
         folds = real(self, piece)
         drawn.update({row.tobytes(): fold for row, fold in zip(piece.X, folds, strict=True)})
         return folds
 
-    monkeypatch.setattr(pcsda.passes.Folds, "of", remembered)
+    monkeypatch.setattr(pcsda.folds.Folds, "of", remembered)
     model = PCSDA(covariance="resubstitution", random_state=0)
     found = fit_blocks(model, in_blocks([33, 150], X, y, groups))
     folds = np.array([drawn[row.tobytes()] for row in X])
@@ -226,12 +226,12 @@ def test_drawn_folds_hold_equal_shares_of_both_classes():
         for number, block in enumerate(in_blocks([100, 101], X, y)())
         for piece in intake.pieces(number, "", pcsda.addresses.Block(*block))
     ]
-    folds = [pcsda.passes.Folds(FOLDS, 7).of(piece) for piece in pieces]
+    folds = [pcsda.folds.Folds(FOLDS, 7).of(piece) for piece in pieces]
     for rows, piece in zip(folds, pieces, strict=True):
         for members in (piece.positive, ~piece.positive):
             counts = np.bincount(rows[members], minlength=FOLDS)
             assert counts.max() - counts.min() <= 1
-    assert not np.array_equal(folds[0], pcsda.passes.Folds(FOLDS, 8).of(pieces[0]))
+    assert not np.array_equal(folds[0], pcsda.folds.Folds(FOLDS, 8).of(pieces[0]))
 
 
 def test_float32_blocks_accumulate_in_float64():

@@ -30,6 +30,8 @@ ROWS = [
     {"addresses"},
     {"readers", "intake"},
     {"passes"},
+    {"folds"},
+    {"summaries"},
     {"checkpoint"},
     {"stages"},
     ON_TOP,

@@ -19,8 +19,10 @@ from sklearn.base import BaseEstimator
 
 from .addresses import Block
 from .core.scatter import GroupScatter
+from .folds import Counts
 from .intake import Head
-from .passes import Counts, LeftOutSums, Lloyd, Look, Reservoir, Sample, Scored, Statistics
+from .passes import Lloyd, Look, Reservoir, Sample
+from .summaries import LeftOutSums, Scored, Statistics
 from .writing import whole_file
 
 # Raised whenever what a checkpoint holds changes its meaning.

@@ -25,20 +25,14 @@ from .core import model as models
 from .core.model import Model
 from .core.scatter import GroupScatter
 from .estimators import CSDA, PCSDA
+from .folds import CountPass, Folds
 from .intake import Division, Intake
 from .partition import count_distinct, settle_count
-from .passes import (
-    CountPass,
-    Folds,
+from .passes import LloydPass, Look, LookPass, Pass, Sample, SamplePass
+from .summaries import (
     FoldScorePass,
     LeftOutPass,
     LeftOutSums,
-    LloydPass,
-    Look,
-    LookPass,
-    Pass,
-    Sample,
-    SamplePass,
     Scored,
     Statistics,
     StatisticsPass,
