@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from pcsda import (
     predict_blocks,
 )
 from pcsda.calibration import FOLDS, fit_calibration
+from pcsda.passes import Draw, Reservoir
 
 N_ROWS = len(make_data()[0])
 cuts = st.sets(st.integers(1, N_ROWS - 1), max_size=12)
@@ -365,6 +367,27 @@ def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
     # Classes are sampled alike but count with their full weight, else the offset would be 2 off.
     assert abs(part.offset - whole.offset) < 0.4
     assert abs(part.slope - whole.slope) < 0.3
+
+
+def test_rows_without_a_chance_are_not_kept_and_the_sample_is_the_same():
+    keys, rows = np.random.default_rng(0).random((2, 5000))
+    blocks = [slice(start, start + 500) for start in range(0, 5000, 500)]
+
+    def sample(draw):
+        parts = [
+            Reservoir.of(keys[part], rows[part], lambda kept, part=part: rows[part][kept], draw)
+            for part in blocks
+        ]
+        return parts, reduce(lambda one, other: one.merge(other, draw.size), parts)
+
+    _, whole = sample(Draw(200))
+    parts, spare = sample(Draw.of_total(200, 5000))
+    np.testing.assert_array_equal(spare.table, rows[np.sort(np.argsort(keys)[:200])])
+    np.testing.assert_array_equal(spare.table, whole.table)
+    assert (spare.offered, spare.n_offered) == (pytest.approx(rows.sum()), 5000)
+    assert sum(len(part.keys) for part in parts) < 400
+    assert Draw.of_total(200, 150) == Draw(200)
+    assert len(sample(Draw(0))[1].keys) == 0
 
 
 def test_a_sparse_block_is_its_dense_form(monkeypatch):

@@ -150,6 +150,8 @@ def fit_blocks(
 class _InProcess:
     """Takes passes in this process, one block after the other, and keeps a checkpoint."""
 
+    moves = False
+
     def __init__(self, blocks: Blocks, verbose: bool) -> None:
         self.blocks, self.verbose = blocks, verbose
         self.checkpoint: Checkpoint | None = None

@@ -284,6 +284,7 @@ class _OnDask:
     """Takes passes as Dask graphs."""
 
     once = False
+    moves = True
 
     def __init__(self, blocks: list[_Lazy], client: Any) -> None:
         if not blocks:

@@ -6,7 +6,7 @@ one after the other, from a checkpoint on, or in a tree on a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -128,6 +128,23 @@ def _text(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """How many rows a sample has, and the key below which a row may be among them.
+
+    The sample are the rows with the smallest keys, so it does not depend on `chance`; that only
+    spares rows that have none from being kept and moved.
+    """
+
+    size: int
+    chance: float = 1.0
+
+    @classmethod
+    def of_total(cls, size: int, total: int) -> Draw:
+        """Draw from a known number of rows; all but once in 10^9 times enough keys are below."""
+        return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
+
+
+@dataclass(frozen=True)
 class Reservoir:
     """The rows with the smallest of random keys: a uniform sample that merges.
 
@@ -148,9 +165,14 @@ class Reservoir:
     n_offered: int
 
     @classmethod
-    def of(cls, keys: Array, table: NDArray[Any], weight: Array, size: int) -> Reservoir:
-        """Sample of rows in memory."""
-        return cls(keys, table, float(weight.sum()), len(keys))._smallest(size)
+    def of(
+        cls, keys: Array, weight: Array, take: Callable[[Any], NDArray[Any]], draw: Draw
+    ) -> Reservoir:
+        """Sample of rows in memory; `take` makes the table of the rows that are kept."""
+        kept = np.flatnonzero(keys < draw.chance)
+        if len(kept) > draw.size:
+            kept = np.sort(kept[np.argpartition(keys[kept], draw.size)[: draw.size]])
+        return cls(keys[kept], take(kept), float(weight.sum()), len(keys))
 
     def merge(self, other: Reservoir, size: int) -> Reservoir:
         """Sample of both."""
@@ -204,7 +226,7 @@ class SamplePass(Pass):
 
     intake: Intake
     seed: int
-    size: int
+    draw: Draw
     name: str = "sample"
 
     def of_piece(self, piece: Piece) -> Sample:
@@ -213,8 +235,8 @@ class SamplePass(Pass):
         marks = np.column_stack([piece.positive, piece.weight])
         return Sample(
             piece.head,
-            Reservoir.of(keys, piece.X, piece.weight, self.size),
-            Reservoir.of(keys, marks, piece.weight, self.size),
+            Reservoir.of(keys, piece.weight, lambda kept: piece.X[kept], self.draw),
+            Reservoir.of(keys, piece.weight, lambda kept: marks[kept], self.draw),
             int(np.sum(~piece.positive)),
         )
 
@@ -222,8 +244,8 @@ class SamplePass(Pass):
         """Sample of both."""
         return Sample(
             left.head.join(right.head),
-            left.rows.merge(right.rows, self.size),
-            left.marks.merge(right.marks, self.size),
+            left.rows.merge(right.rows, self.draw.size),
+            left.marks.merge(right.marks, self.draw.size),
             left.n_negative + right.n_negative,
         )
 

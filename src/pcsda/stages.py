@@ -28,7 +28,7 @@ from .estimators import CSDA, PCSDA
 from .folds import CountPass, Folds
 from .intake import Division, Intake
 from .partition import count_distinct, settle_count
-from .passes import LloydPass, Look, LookPass, Pass, Sample, SamplePass
+from .passes import Draw, LloydPass, Look, LookPass, Pass, Sample, SamplePass
 from .summaries import (
     FoldScorePass,
     LeftOutPass,
@@ -50,6 +50,10 @@ class Runner(Protocol):
     @property
     def once(self) -> bool:
         """Whether the blocks can be read only once."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether results move between processes, so that counting rows first is worth it."""
 
     def seed(self, draw: Callable[[], int]) -> int:
         """Draw the seed of the fit, or remember that of the fit that is resumed."""
@@ -162,7 +166,7 @@ class _Fit:
         sample = None
         if chain or clusters:
             model._say("drawing a sample of rows")
-            sample = self.runner.run(SamplePass(self.intake, self.seed, self.sizes.sample))
+            sample = self.runner.run(SamplePass(self.intake, self.seed, self._sample_draw()))
         if chain and sample is not None:
             fitted = self._fit_chain(chain, sample)
             self.intake = replace(self.intake, chain=fitted)
@@ -175,12 +179,23 @@ class _Fit:
         found = self.runner.run(StatisticsPass(self.intake, division, folds))
         names, scatter = self._filled(found, division)
         if leaves_out:
-            learned, calibration = self._leave_out(names, scatter, division)
+            learned, calibration = self._leave_out(found, names, scatter, division)
         else:
             learned = model._learn_scatter(scatter)
             model._check_rank(learned.projection.rank)
             calibration = self._calibrate_folds(found, folds)
         return self._keep(estimator, found, learned, calibration)
+
+    def _sample_draw(self) -> Draw:
+        if not self.runner.moves:
+            return Draw(self.sizes.sample)
+        counts = self.runner.run(CountPass(self.intake)).counts
+        return Draw.of_total(self.sizes.sample, int(counts.sum()))
+
+    def _draws(self, found: Statistics) -> tuple[Draw, Draw]:
+        positive, negative = map(int, found.n_rows)
+        size = self.sizes.calibration if self.model.calibrate else 0
+        return Draw.of_total(size, positive), Draw.of_total(size, negative)
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> tuple[Any, ...]:
         """Fit the transformers on the sample, one after the other."""
@@ -277,7 +292,11 @@ class _Fit:
         return names, scatter
 
     def _leave_out(
-        self, names: NDArray[Any], scatter: GroupScatter, division: Division
+        self,
+        statistics: Statistics,
+        names: NDArray[Any],
+        scatter: GroupScatter,
+        division: Division,
     ) -> tuple[Model, Calibration]:
         model = self.model
         subspace = models.scatter_subspace(
@@ -286,9 +305,9 @@ class _Fit:
         model._check_rank(subspace.projection.rank)
         leaver = loo.Leaver.of(scatter, subspace.projection, subspace.ridge)
         model._say("leaving rows out")
-        size = self.sizes.calibration if model.calibrate else 0
+        draws = self._draws(statistics)
         found: LeftOutSums = self.runner.run(
-            LeftOutPass(self.intake, division, names, leaver, self.seed, size)
+            LeftOutPass(self.intake, division, names, leaver, self.seed, draws)
         )
         if not np.isclose(found.total, scatter.counts.sum(), rtol=1e-9):
             raise ValueError(
@@ -328,7 +347,7 @@ class _Fit:
                     warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
         self.model._say("calibrating on folds")
         scored: Scored = self.runner.run(
-            FoldScorePass(self.intake, tuple(learned), folds, self.seed, self.sizes.calibration)
+            FoldScorePass(self.intake, tuple(learned), folds, self.seed, self._draws(found))
         )
         return _calibration(scored, lambda table: table[:, 0])
 

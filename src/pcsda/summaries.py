@@ -15,7 +15,10 @@ from .core.model import Model
 from .core.scatter import GroupScatter
 from .folds import Folds
 from .intake import Division, Head, Intake, Piece
-from .passes import FOR_CALIBRATION, Pass, Reservoir, union
+from .passes import FOR_CALIBRATION, Draw, Pass, Reservoir, union
+
+# How positives and how negatives are drawn.
+Draws = tuple[Draw, Draw]
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,15 @@ class Statistics:
     ----------
     head : Head
     names : array of shape (K,)
+    n_rows : array of shape (2,)
+        Number of positives and of negatives, whatever they weigh.
     scatters : tuple of GroupScatter
         One for each fold; with one fold, of all rows.
     """
 
     head: Head
     names: NDArray[Any]
+    n_rows: NDArray[np.intp]
     scatters: tuple[GroupScatter, ...]
 
     def whole(self, without: int | None = None) -> GroupScatter:
@@ -60,7 +66,9 @@ class StatisticsPass(Pass):
             scatters.append(
                 GroupScatter.from_samples(piece.X[rows], groups[rows], len(names) + 1, weights)
             )
-        return Statistics(piece.head, names, tuple(scatters))
+        inside = int(piece.positive.sum())
+        n_rows = np.array([inside, len(groups) - inside])
+        return Statistics(piece.head, names, n_rows, tuple(scatters))
 
     def merge(self, left: Statistics, right: Statistics) -> Statistics:
         """Statistics of both; subclasses are matched by name."""
@@ -70,7 +78,8 @@ class StatisticsPass(Pass):
             names = union(left.names, right.names, "subclass_labels")
             left, right = _renamed(left, names), _renamed(right, names)
         pairs = zip(left.scatters, right.scatters, strict=True)
-        return Statistics(head, names, tuple(one.merge(other) for one, other in pairs))
+        merged = tuple(one.merge(other) for one, other in pairs)
+        return Statistics(head, names, left.n_rows + right.n_rows, merged)
 
 
 def _renamed(statistics: Statistics, names: NDArray[Any]) -> Statistics:
@@ -82,7 +91,7 @@ def _renamed(statistics: Statistics, names: NDArray[Any]) -> Statistics:
         means = np.zeros((len(names) + 1, old.means.shape[1]))
         counts[place], means[place] = old.counts, old.means
         scatters.append(replace(old, counts=counts, means=means))
-    return Statistics(statistics.head, names, tuple(scatters))
+    return replace(statistics, names=names, scatters=tuple(scatters))
 
 
 @dataclass(frozen=True)
@@ -93,21 +102,30 @@ class Scored:
     negative: Reservoir
 
     @classmethod
-    def of(cls, keys: Array, table: Array, positive: Any, seen: Any, size: int) -> Scored:
+    def of(
+        cls, keys: Array, columns: tuple[Any, ...], positive: Any, seen: Any, draws: Draws
+    ) -> Scored:
         """Sample the rows that are `seen`, each class on its own, so that a rare one is kept.
 
-        The last column of the table is the weight of the row.
+        The last of the columns is the weight of the row.
         """
         parts = []
-        for members in (seen & positive, seen & ~positive):
-            rows = table[members]
-            parts.append(Reservoir.of(keys[members], rows, rows[:, -1], size))
+        for mask, draw in zip((seen & positive, seen & ~positive), draws, strict=True):
+            members = np.flatnonzero(mask)
+
+            def take(kept: Any, members: Any = members) -> Array:
+                rows = members[kept]
+                table: Array = np.column_stack([column[rows] for column in columns])
+                return table
+
+            parts.append(Reservoir.of(keys[members], columns[-1][members], take, draw))
         return cls(*parts)
 
-    def merge(self, other: Scored, size: int) -> Scored:
+    def merge(self, other: Scored, draws: Draws) -> Scored:
         """Sample of both."""
         return Scored(
-            self.positive.merge(other.positive, size), self.negative.merge(other.negative, size)
+            self.positive.merge(other.positive, draws[0].size),
+            self.negative.merge(other.negative, draws[1].size),
         )
 
 
@@ -135,7 +153,7 @@ class LeftOutPass(Pass):
     names: NDArray[Any]
     leaver: Leaver
     seed: int
-    size: int
+    draws: Draws
     name: str = "left-out"
 
     def of_piece(self, piece: Piece) -> LeftOutSums:
@@ -153,10 +171,9 @@ class LeftOutPass(Pass):
         nothing = GroupScatter(self.leaver.counts, self.leaver.means, *np.zeros((2, width, width)))
         sums, n_positive, n_within = left.scatter(nothing, groups, piece.weights)
         groups, weight = left.arranged(groups, piece.weight)
-        columns: list[Any] = [left.coordinates, left.residuals, groups, weight]
-        table: Array = np.column_stack(columns)
-        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(table))
-        scored = Scored.of(keys, table, groups == 0, ~left.alone, self.size)
+        columns = (left.coordinates, left.residuals, groups, weight)
+        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(groups))
+        scored = Scored.of(keys, columns, groups == 0, ~left.alone, self.draws)
         total = float(piece.weight.sum())
         return LeftOutSums(sums.positive, sums.within, n_positive, n_within, total, scored)
 
@@ -168,7 +185,7 @@ class LeftOutPass(Pass):
             left.n_positive + right.n_positive,
             left.n_within + right.n_within,
             left.total + right.total,
-            left.scored.merge(right.scored, self.size),
+            left.scored.merge(right.scored, self.draws),
         )
 
 
@@ -180,7 +197,7 @@ class FoldScorePass(Pass):
     models: tuple[Model | None, ...]
     folds: Folds
     seed: int
-    size: int
+    draws: Draws
     name: str = "fold scores"
 
     def of_piece(self, piece: Piece) -> Scored:
@@ -191,10 +208,10 @@ class FoldScorePass(Pass):
             if model is not None:
                 rows = np.flatnonzero(folds == fold)
                 scores[rows] = model.score(piece.X[rows])
-        table = np.column_stack([scores, piece.weight])
-        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(table))
-        return Scored.of(keys, table, piece.positive, np.isfinite(scores), self.size)
+        keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(scores))
+        columns = (scores, piece.weight)
+        return Scored.of(keys, columns, piece.positive, np.isfinite(scores), self.draws)
 
     def merge(self, left: Scored, right: Scored) -> Scored:
         """Sample of both."""
-        return left.merge(right, self.size)
+        return left.merge(right, self.draws)
