@@ -328,6 +328,10 @@ def test_rows_of_weight_zero_take_no_part():
     found = fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, weights))
     expected = PCSDA().fit(X[60:], y[60:], subclass_labels=groups[60:], sample_weight=weights[60:])
     assert_same_model(found, expected, X)
+    with pytest.raises(
+        ValueError, match=r"^sample_weight is zero for all rows; at least one sampl"
+    ):
+        fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, np.zeros(len(X))))
     weights[y] = 0
     with pytest.raises(ValueError, match=r"^no row that counts has the label True; samples of the"):
         fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, weights))
@@ -349,6 +353,67 @@ def test_single_members_of_subclasses_as_in_memory():
     groups[np.flatnonzero(groups == 3)[0]] = 17
     found = fit_blocks(PCSDA(), in_blocks([50], X, y, groups))
     assert_same_model(found, PCSDA().fit(X, y, subclass_labels=groups), X)
+
+
+@pytest.mark.parametrize("negatives", [1, 20])
+def test_subclasses_of_one_negative_each_as_in_memory(negatives):
+    X, y, groups, _ = make_data(sizes=(20, 20), width=3)
+    kept = np.concatenate([np.flatnonzero(y), np.flatnonzero(~y)[:negatives]])
+    X, y, groups = X[kept], y[kept], np.arange(len(kept))
+    model = PCSDA(n_components=1, random_state=0)
+    expected = clone(model).fit(X, y, subclass_labels=groups)
+    assert_same_model(fit_blocks(model, in_blocks([7, 25][:negatives], X, y, groups)), expected, X)
+
+
+def test_without_calibration_as_in_memory():
+    X, y, groups, _ = make_data()
+    expected = PCSDA(calibrate=False).fit(X, y, subclass_labels=groups)
+    found = fit_blocks(PCSDA(calibrate=False), in_blocks([50], X, y, groups))
+    assert_same_model(found, expected, X)
+
+
+def test_a_fold_without_one_of_the_subspaces_is_left_out_with_a_word(monkeypatch):
+    X, y, groups, _ = make_data()
+    real, calls = PCSDA._learn_scatter, []
+
+    def failing(self, scatter):
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError("no luck")
+        return real(self, scatter)
+
+    monkeypatch.setattr(PCSDA, "_learn_scatter", failing)
+    with pytest.warns(UserWarning, match="a calibration fold could not be fitted: no luck"):
+        fit_blocks(PCSDA(covariance="resubstitution"), in_blocks([50], X, y, groups))
+
+
+def test_whole_numbers_are_rows_too():
+    X, y, groups, _ = make_data()
+    X = np.round(10 * X).astype(np.int32)
+    expected = PCSDA().fit(X, y, subclass_labels=groups)
+    assert_same_model(fit_blocks(PCSDA(), in_blocks([50], X, y, groups)), expected, X)
+
+
+def test_k_means_passes_over_blocks_without_negatives():
+    X, y, _, _ = make_data(3)
+    order = np.argsort(~y, kind="stable")
+    clusters = KMeans(4, init=X[~y][:4], n_init=1, tol=0)
+    found = fit_blocks(PCSDA(subclasses=clusters), in_blocks([30, 80], X[order], y[order]))
+    assert_same_model(found, PCSDA(subclasses=clusters).fit(X, y), X)
+
+
+def test_a_sample_without_negatives_is_refused():
+    X, y, _, _ = make_data()
+    rows = np.concatenate([np.flatnonzero(y), np.flatnonzero(~y)[:1]])
+    with pytest.raises(
+        ValueError,
+        match=r"^the sample of 1 rows has no negatives to cluster; raise sample_rows, or give "
+        r"subclass_labels$",
+    ):
+        fit_blocks(PCSDA(random_state=0), in_blocks([30], X[rows], y[rows]), sample_rows=1)
+    # With one negative, "auto" is one subclass.
+    found = fit_blocks(PCSDA(), in_blocks([30], X[rows], y[rows]))
+    np.testing.assert_array_equal(found.subclass_counts_, [1])
 
 
 def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
@@ -497,6 +562,11 @@ def test_blocks_that_change_between_passes_are_noticed():
         ValueError, match=r"^block 0 .*: subclass 5 was not there in the pass befor"
     ):
         fit_blocks(PCSDA(), Changing(whole, whole, in_blocks([], X, y, groups + 4)))
+    twice = in_blocks([100], *(np.concatenate([part, part]) for part in (X, y)))
+    with pytest.raises(
+        ValueError, match=r"^block 1 .*: there are more rows than when labels were c"
+    ):
+        fit_blocks(CSDA(), Changing(whole, whole, lambda: (block[:2] for block in twice())))
 
 
 class Changing:

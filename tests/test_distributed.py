@@ -301,6 +301,19 @@ def test_chunks_of_unknown_size():
         distributed.fit(PCSDA(), rows, da.from_array(y, chunks=110))
 
 
+def test_labels_of_one_column_and_of_a_series(tmp_path):
+    X, y, groups, _ = make_data()
+    expected = PCSDA().fit(X, y, subclass_labels=groups)
+    lazy = da.from_array(X, chunks=(55, 5))
+    column = da.from_array(y[:, None], chunks=(55, 1))
+    series = dd.from_pandas(pd.Series(groups), npartitions=4)
+    found = distributed.fit(PCSDA(), lazy, column, subclass_labels=series)
+    assert_same_model(found, expected, X)
+    (tmp_path / "header.csv").write_text("x,y\n")
+    with pytest.raises(ValueError, match=r"^there are no blocks; the data are empty$"):
+        distributed.fit(PCSDA(), tmp_path / "header.csv", "y")
+
+
 def test_shapes_that_do_not_go_together():
     X, y, *_ = make_data()
     fit = partial(distributed.fit, PCSDA())

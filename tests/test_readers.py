@@ -1,6 +1,7 @@
 """Sources of blocks: whatever the rows come from, they are the same rows."""
 
 import builtins
+import os
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyarrow import parquet
 from scipy import sparse
 
 from pcsda import PCSDA, fit_blocks, predict_blocks
+from pcsda.checkpoint import Checkpoint
 from pcsda.readers import open_blocks
 
 NAMES = [f"f{number}" for number in range(5)]
@@ -206,6 +208,23 @@ def test_labels_of_a_csv_file_are_all_text_or_all_numbers(tmp_path):
     assert {label for block in found for label in block.read().y.tolist()} == {"a", "1"}
 
 
+@pytest.mark.parametrize("source", [of_npy, of_npz_folder, of_parquet, of_csv, of_sparse])
+def test_a_checkpoint_knows_its_files(tmp_path, data, source, monkeypatch):
+    blocks, options = source(tmp_path, *data[:4])
+    state = tmp_path.parent / f"{tmp_path.name}.state"
+    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
+    first = fit_blocks(PCSDA(), blocks, checkpoint=state, **options)
+    again = fit_blocks(PCSDA(), blocks, checkpoint=state, **options)
+    np.testing.assert_array_equal(first.components_, again.components_)
+    changed = [file for file in tmp_path.iterdir() if not file.name.startswith("y")]
+    if changed:
+        os.utime(changed[-1], ns=(1, 1))
+    else:
+        blocks = blocks * 2
+    with pytest.raises(ValueError, match=r"is the checkpoint of a fit with other data; delete it"):
+        fit_blocks(PCSDA(), blocks, checkpoint=state, **options)
+
+
 def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path, data):
     blocks, options = of_npy(tmp_path, *data[:4])
     whole = blocks.read_bytes()
@@ -222,6 +241,11 @@ def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path, data):
     np.save(tmp_path / "objects.npy", np.array([print, 1]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"objects.npy is not a whole .npy file of plain numbers"):
         open_blocks(tmp_path / "objects.npy")
+    (tmp_path / "archive.npy").write_bytes(b"")
+    np.savez(tmp_path / "archive.npz", X=np.ones(3))
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    with pytest.raises(ValueError, match=r"archive.npy is not a .npy file of one array"):
+        open_blocks(tmp_path / "archive.npy")
     np.save(tmp_path / "one.npy", np.array(3.0))
     with pytest.raises(ValueError, match=r"one.npy holds a single number; rows are needed"):
         open_blocks(tmp_path / "one.npy")
@@ -236,6 +260,12 @@ def test_what_is_no_source_is_refused(tmp_path, data):
     X, y, *_ = data
     with pytest.raises(FileNotFoundError, match=r"nowhere.npy does not exist$"):
         open_blocks(tmp_path / "nowhere.npy")
+    with pytest.raises(FileNotFoundError, match=r"nowhere.npy does not exist$"):
+        open_blocks(X, y=tmp_path / "nowhere.npy")
+    (tmp_path / "header.csv").write_text("x,y\n")
+    with pytest.raises(ValueError, match=r"^there are no blocks; the data are empty$"):
+        fit_blocks(PCSDA(), tmp_path / "header.csv", y="y")
+    (tmp_path / "header.csv").unlink()
     with pytest.raises(ValueError, match=r"has no file that ends in one of .npy, .npz, .parquet, "):
         open_blocks(tmp_path)
     (tmp_path / "x.txt").touch()

@@ -318,16 +318,16 @@ class _Fit:
         learned = models.with_left_out(
             subspace, seen, found.n_positive, found.n_within, model.negatives, model._strength
         )
-        if not model.calibrate:
-            return learned, Calibration()
         both = models.both_left(subspace.projected, found.n_positive, found.n_within)
-        if both and len(found.scored.negative.keys):
-            return learned, _left_out_calibration(found.scored, learned)
-        folds = self._folds()
-        if folds is None:
+        if not (model.calibrate and both):
             return learned, Calibration()
-        task = StatisticsPass(self.intake, division, folds, "fold statistics")
-        return learned, self._calibrate_folds(self.runner.run(task), folds)
+        if len(found.scored.negative.keys) == 0:
+            warnings.warn(
+                f"each of the {scatter.n_subclasses} subclasses has one row, which leaves nothing "
+                "to calibrate on; scores are not calibrated. Give larger subclasses",
+                stacklevel=2,
+            )
+        return learned, _left_out_calibration(found.scored, learned)
 
     def _folds(self) -> Folds | None:
         return Folds.of_counts(self.runner.run(CountPass(self.intake)), self.seed)
