@@ -31,6 +31,7 @@ from .measure import Bound, Contestant, Job
 WIDTH = 128
 # 8 GB of float32, and what the Dask job makes do with.
 FILE_ROWS, DASK_ROWS = 16_000_000, 2_000_000
+RATE_ROWS, RATE_WIDTH = 200_000, 512
 GROWTH_ROWS, GROWTH_WIDTH = (100_000, 1_000_000, 10_000_000), 32
 # Rows of a block, those of fit_blocks at this width: 64 MiB of float64.
 BLOCK_BYTES = 64 << 20
@@ -51,6 +52,10 @@ class Source:
     groups: Path
     n_rows: int
     width: int
+
+    @property
+    def case(self) -> dict[str, int]:
+        return {"N": self.n_rows, "D": self.width}
 
     @property
     def block_rows(self) -> int:
@@ -109,39 +114,48 @@ def sized(setup: Any, n_rows: int) -> int:
 
 def scale_file(setup: Any) -> Iterator[Job]:
     """Fit from an 8 GB file, per pass, and its peak memory; limit: read it and form X'X."""
-    n_rows = sized(setup, FILE_ROWS)
-    case = {"N": n_rows, "D": WIDTH}
-    limit, slack = "read + X'X, one pass", math.floor(100 / THROUGHPUT) / 100
-    with generated(setup.scratch, n_rows, WIDTH) as source:
-        yield Job(
-            "scale-file",
-            case,
-            (
-                Contestant(limit, "limit", partial(bare_loop, source)),
-                Contestant(
-                    "PCSDA.published(), one pass",
-                    "pcsda",
-                    lambda: source.fit(PCSDA.published()),
-                    (Bound(limit, at_most=slack),),
-                ),
-                Contestant(
-                    "PCSDA(), two passes",
-                    "pcsda",
-                    lambda: source.fit(PCSDA(random_state=0)),
-                    (Bound(limit, at_most=2 * slack),),
-                ),
-            ),
-        )
+    with generated(setup.scratch, sized(setup, FILE_ROWS), WIDTH) as source:
+        yield passes_job("scale-file", source)
         if memory.available():
-            yield memory_job("scale-file", case, source, setup.threads)
+            yield memory_job("scale-file", source, setup.threads)
 
 
-def memory_job(name: str, case: dict[str, int], source: Source, threads: int) -> Job:
+def scale_rates(setup: Any) -> Iterator[Job]:
+    """Fit from a file of 200000 rows at D = 512, for what more of it would cost; as scale-file."""
+    with generated(setup.scratch, sized(setup, RATE_ROWS), RATE_WIDTH) as source:
+        yield passes_job("scale-rates", source)
+
+
+def passes_job(name: str, source: Source) -> Job:
+    """One pass and two passes, compared with the bare loop."""
+    limit, slack = "read + X'X, one pass", math.floor(100 / THROUGHPUT) / 100
+    return Job(
+        name,
+        source.case,
+        (
+            Contestant(limit, "limit", partial(bare_loop, source)),
+            Contestant(
+                "PCSDA.published(), one pass",
+                "pcsda",
+                lambda: source.fit(PCSDA.published()),
+                (Bound(limit, at_most=slack),),
+            ),
+            Contestant(
+                "PCSDA(), two passes",
+                "pcsda",
+                lambda: source.fit(PCSDA(random_state=0)),
+                (Bound(limit, at_most=2 * slack),),
+            ),
+        ),
+    )
+
+
+def memory_job(name: str, source: Source, threads: int) -> Job:
     """Peak resident memory of a whole process that fits."""
     limit = "1 GB"
     return Job(
         f"{name}-memory",
-        case,
+        source.case,
         (
             Contestant(limit, "limit", lambda: MOST_MEMORY),
             Contestant(
@@ -172,12 +186,10 @@ def peak_of_process(source: Source, threads: int) -> int:
 def scale_growth(setup: Any) -> Iterator[Job]:
     """Time and memory of a fit from files of 10^5, 10^6 and 10^7 rows; limit: read it and X'X."""
     for full in GROWTH_ROWS:
-        n_rows = sized(setup, full)
-        case = {"N": n_rows, "D": GROWTH_WIDTH}
-        with generated(setup.scratch, n_rows, GROWTH_WIDTH) as source:
+        with generated(setup.scratch, sized(setup, full), GROWTH_WIDTH) as source:
             yield Job(
                 "scale-growth",
-                case,
+                source.case,
                 (
                     Contestant("read + X'X, one pass", "limit", partial(bare_loop, source)),
                     Contestant(
@@ -186,18 +198,17 @@ def scale_growth(setup: Any) -> Iterator[Job]:
                 ),
             )
             if memory.available():
-                yield memory_job("scale-growth", case, source, setup.threads)
+                yield memory_job("scale-growth", source, setup.threads)
 
 
 def scale_dask(setup: Any) -> Iterator[Job]:
     """Fit from a file on a Dask cluster of two processes; yardstick: one process, two threads."""
     from distributed import Client, LocalCluster
 
-    n_rows = sized(setup, DASK_ROWS)
     one = "fit_blocks, one process"
     local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
-        generated(setup.scratch, n_rows, WIDTH) as source,
+        generated(setup.scratch, sized(setup, DASK_ROWS), WIDTH) as source,
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **local) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -213,7 +224,7 @@ def scale_dask(setup: Any) -> Iterator[Job]:
 
         yield Job(
             "scale-dask",
-            {"N": n_rows, "D": WIDTH},
+            source.case,
             (
                 Contestant(one, "pcsda", partial(source.fit, PCSDA(random_state=0))),
                 Contestant("distributed.fit, two workers", "pcsda", on_cluster),
@@ -285,6 +296,7 @@ def draw_growth(rows: list[dict[str, Any]], path: Path) -> None:
 
 SCALE_JOBS: dict[str, Callable[[Any], Iterator[Job]]] = {
     "scale-file": scale_file,
+    "scale-rates": scale_rates,
     "scale-growth": scale_growth,
     "scale-dask": scale_dask,
 }
