@@ -158,7 +158,7 @@ def _is_dask(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Lazy:
-    """A block to come: its name, itself, and all of it but X."""
+    """A block to come: its name, itself, and all of it but X; or the address of it, twice."""
 
     name: str
     block: Any
@@ -258,16 +258,9 @@ def _of_files(
             f"X is a {type(X).__name__}, which workers cannot read from; pass a Dask collection, "
             "files that all workers see, or use pcsda.fit_blocks"
         )
-    read = _import_dask().delayed(_read, pure=False)
-    return [
-        _Lazy(address.name, read(number, address), read(number, address, True))
-        for number, address in enumerate(found.addresses)
-    ]
-
-
-def _read(number: int, address: Any, labels_only: bool = False) -> Block:
-    with naming(f"block {number} ({address.name})"):
-        return address.read(labels_only)
+    # The task that uses a block reads it: rows never move from one worker to another.
+    place = partial(_import_dask().delayed, traverse=False, pure=False)
+    return [_Lazy(address.name, *[place(address)] * 2) for address in found.addresses]
 
 
 def _active(client: Any) -> Any:
@@ -372,7 +365,10 @@ def _done(_: Any) -> None:
     """Show that a block is done, without keeping its result."""
 
 
-def _of_block(task: Pass, number: int, name: str, block: Block) -> Any:
+def _of_block(task: Pass, number: int, name: str, block: Any) -> Any:
+    if not isinstance(block, Block):
+        with naming(f"block {number} ({name})"):
+            block = block.read(labels_only=not task.needs_rows)
     return task.of_block(number, name, block)
 
 
