@@ -59,6 +59,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         help="run the job metric-learn too, with this Python, which can import metric_learn",
     )
     parser.add_argument(
+        "--scratch",
+        type=Path,
+        metavar="DIR",
+        help="where the scale jobs put their files, of up to 8 GB, while they run (default: the "
+        "temporary folder)",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
         metavar="DIR",
@@ -127,7 +134,7 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
     context = rows.environment(args.threads) | {"quick": args.quick}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)
     found = [row for row in earlier if args.resume or row["asked"] not in args.jobs]
-    setup = Setup(args.quick, args.threads, args.metric_learn)
+    setup = Setup(args.quick, args.threads, args.metric_learn, args.scratch)
     with threadpool_limits(args.threads):
         for place, name, job in cases(args.jobs, setup, ticker):
             if any(row["job"] == job.name and row["case"] == job.case for row in found):

@@ -30,6 +30,7 @@ from pcsda.metrics import cllr, equal_error_rate, min_cllr
 from . import elsewhere, growth, memory, predictions, startup
 from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
 from .measure import Bound, Contestant, Job
+from .scale import SCALE_JOBS
 from .setup import (
     BARE,
     BARE_LABEL,
@@ -401,6 +402,7 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "growth-L": growth.growth_l,
     "selection": selection,
     "metrics": metrics,
+    **SCALE_JOBS,
 }
 # Jobs that run only when they are asked for.
-ON_REQUEST = {"metric-learn"}
+ON_REQUEST = {"metric-learn", *SCALE_JOBS}

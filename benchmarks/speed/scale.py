@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,8 @@ from pcsda import PCSDA, distributed, fit_blocks
 
 from . import memory
 from .data import N_SUBCLASSES, SEPARATION
-from .measure import Bound, Contestant, Job
+from .measure import Bound, Contestant, Cost, Job
+from .setup import Setup
 
 WIDTH = 128
 # 8 GB of float32, and what the Dask job makes do with.
@@ -38,8 +39,8 @@ BLOCK_BYTES = 64 << 20
 MOST_MEMORY = 10**9
 # A pass must have at least this share of the throughput of the bare loop.
 THROUGHPUT = 0.6
-# Log time in log N may grow by this much.
-STEEPEST = 1.05
+ONE_PASS = Cost("N D^2", lambda N, D, **_: N * D**2)
+TWO_PASSES = Cost("2 N D^2 + 2 N D K", lambda N, D, **_: 2 * N * D * (D + N_SUBCLASSES), 1.05)
 QUICK = 1000
 
 
@@ -108,11 +109,11 @@ def bare_loop(source: Source) -> np.ndarray:
     return total
 
 
-def sized(setup: Any, n_rows: int) -> int:
+def sized(setup: Setup, n_rows: int) -> int:
     return n_rows // QUICK if setup.quick else n_rows
 
 
-def scale_file(setup: Any) -> Iterator[Job]:
+def scale_file(setup: Setup) -> Iterator[Job]:
     """Fit from an 8 GB file, per pass, and its peak memory; limit: read it and form X'X."""
     with generated(setup.scratch, sized(setup, FILE_ROWS), WIDTH) as source:
         yield passes_job("scale-file", source)
@@ -120,7 +121,7 @@ def scale_file(setup: Any) -> Iterator[Job]:
             yield memory_job("scale-file", source, setup.threads)
 
 
-def scale_rates(setup: Any) -> Iterator[Job]:
+def scale_rates(setup: Setup) -> Iterator[Job]:
     """Fit from a file of 200000 rows at D = 512, for what more of it would cost; as scale-file."""
     with generated(setup.scratch, sized(setup, RATE_ROWS), RATE_WIDTH) as source:
         yield passes_job("scale-rates", source)
@@ -183,7 +184,7 @@ def peak_of_process(source: Source, threads: int) -> int:
     return int(done.stdout)
 
 
-def scale_growth(setup: Any) -> Iterator[Job]:
+def scale_growth(setup: Setup) -> Iterator[Job]:
     """Time and memory of a fit from files of 10^5, 10^6 and 10^7 rows; limit: read it and X'X."""
     for full in GROWTH_ROWS:
         with generated(setup.scratch, sized(setup, full), GROWTH_WIDTH) as source:
@@ -191,17 +192,23 @@ def scale_growth(setup: Any) -> Iterator[Job]:
                 "scale-growth",
                 source.case,
                 (
-                    Contestant("read + X'X, one pass", "limit", partial(bare_loop, source)),
                     Contestant(
-                        "PCSDA(), two passes", "pcsda", partial(source.fit, PCSDA(random_state=0))
+                        "read + X'X, one pass", "limit", partial(bare_loop, source), cost=ONE_PASS
+                    ),
+                    Contestant(
+                        "PCSDA(), two passes",
+                        "pcsda",
+                        partial(source.fit, PCSDA(random_state=0)),
+                        cost=TWO_PASSES,
                     ),
                 ),
+                grows="N",
             )
             if memory.available():
-                yield memory_job("scale-growth", source, setup.threads)
+                yield replace(memory_job("scale-growth", source, setup.threads), grows="N")
 
 
-def scale_dask(setup: Any) -> Iterator[Job]:
+def scale_dask(setup: Setup) -> Iterator[Job]:
     """Fit from a file on a Dask cluster of two processes; yardstick: one process, two threads."""
     from distributed import Client, LocalCluster
 
@@ -242,59 +249,7 @@ def time_spent(dask_scheduler: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def growth(rows: list[dict[str, Any]]) -> dict[str, list[tuple[int, float, float]]]:
-    """(N, seconds, bytes) of every contestant of the growth job that is ours, by its label."""
-    amounts: dict[str, dict[int, dict[str, float]]] = {}
-    for row in rows:
-        if row["job"].startswith("scale-growth") and row["role"] == "pcsda":
-            unit = "seconds" if "seconds" in row else "bytes"
-            label = row["contestant"].partition(",")[0]
-            amounts.setdefault(label, {}).setdefault(row["case"]["N"], {})[unit] = row[unit]
-    return {
-        label: [
-            (n, found.get("seconds", math.nan), found.get("bytes", math.nan))
-            for n, found in sorted(by_size.items())
-        ]
-        for label, by_size in amounts.items()
-    }
-
-
-def steepness(points: list[tuple[int, float, float]]) -> float:
-    """Slope of log time in log N by least squares."""
-    sizes, seconds, _ = zip(*points, strict=True)
-    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-
-
-def growth_text(rows: list[dict[str, Any]]) -> str:
-    """Put the growth of time into words; empty where it was not measured."""
-    lines = []
-    for label, points in growth(rows).items():
-        if len(points) > 1:
-            slope = steepness(points)
-            verdict = "-" if rows[0]["quick"] else "yes" if slope <= STEEPEST else "**no**"
-            lines.append(
-                f"Growth of {label}: time as N^{slope:.2f}; at most N^{STEEPEST} holds: {verdict}."
-            )
-    return "\n".join(lines)
-
-
-def draw_growth(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw time and memory against N."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.5), layout="constrained")
-    time, room = figure.subplots(1, 2)
-    for label, points in growth(rows).items():
-        sizes, seconds, peak = (np.array(part, dtype=float) for part in zip(*points, strict=True))
-        time.loglog(sizes, seconds, "o-", label=f"{label}: N^{steepness(points):.2f}")
-        room.semilogx(sizes, peak / 1e6, "o-", label=label)
-    time.set(xlabel="rows", ylabel="seconds", title="time of a fit")
-    room.set(xlabel="rows", ylabel="MB", title="peak memory of the process", ylim=(0, None))
-    time.legend()
-    figure.savefig(path, dpi=120)
-
-
-SCALE_JOBS: dict[str, Callable[[Any], Iterator[Job]]] = {
+SCALE_JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "scale-file": scale_file,
     "scale-rates": scale_rates,
     "scale-growth": scale_growth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,14 @@ class Setup:
         Of BLAS and OpenMP.
     metric_learn : str or None
         A Python that has metric-learn, which has its own wishes about scikit-learn.
+    scratch : Path or None
+        Where jobs put large files while they run; None is the temporary folder.
     """
 
     quick: bool = False
     threads: int = 2
     metric_learn: str | None = None
+    scratch: Path | None = None
 
     def size(self, full: int) -> int:
         """A size as it is, or for a quick look."""
