@@ -400,6 +400,17 @@ def test_whole_numbers_are_rows_too():
     assert_same_model(fit_blocks(PCSDA(), in_blocks([50], X, y, groups)), expected, X)
 
 
+def test_centroids_of_another_space_are_refused():
+    X, y, _, _ = make_data()
+    model = PCSDA(subclasses=KMeans(2, init=np.eye(2, 3), n_init=1))
+    with pytest.raises(
+        ValueError,
+        match=r"^subclasses=KMeans has init of shape \(2, 3\) but rows have 5 features; give one row "
+        r"for each centroid$",
+    ):
+        fit_blocks(model, in_blocks([30], X, y))
+
+
 def test_k_means_passes_over_blocks_without_negatives():
     X, y, _, _ = make_data(3)
     order = np.argsort(~y, kind="stable")

@@ -91,7 +91,7 @@ def split(estimator: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def fit_over(estimator: Any, runner: Runner, classes: Any, sizes: Sizes) -> Any:
-    """Fit an estimator by passes over blocks; it is not changed before the last pass is done."""
+    """Fit an estimator by passes over blocks; a model is not changed before the last is done."""
     chain, model = split(estimator)
     model._check_parameters()
     _check_blockwise(model)
@@ -244,6 +244,11 @@ class _Fit:
             with _seeded(means, self.seed):
                 start = means.fit(rows, sample_weight=weights).cluster_centers_
         start = np.asarray(start, dtype=np.float64)
+        if start.ndim != 2 or start.shape[1] != rows.shape[1]:
+            raise ValueError(
+                f"subclasses={type(rule).__name__} has init of shape {start.shape} but rows have "
+                f"{rows.shape[1]} features; give one row for each centroid"
+            )
         return Division(centres=self._lloyd(start, means.max_iter, means.tol))
 
     def _count(self, rows: Any, total: int, complete: bool) -> int:
