@@ -405,8 +405,8 @@ def test_centroids_of_another_space_are_refused():
     model = PCSDA(subclasses=KMeans(2, init=np.eye(2, 3), n_init=1))
     with pytest.raises(
         ValueError,
-        match=r"^subclasses=KMeans has init of shape \(2, 3\) but rows have 5 features; give one row "
-        r"for each centroid$",
+        match=r"^subclasses=KMeans has init of shape \(2, 3\) but rows have 5 features; give one "
+        r"row for each centroid$",
     ):
         fit_blocks(model, in_blocks([30], X, y))
 
