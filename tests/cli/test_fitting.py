@@ -195,10 +195,29 @@ def test_what_blocks_cannot_do(command, words, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_are_read_several_times(command):
-    words = [word.replace("{shop}/train.csv", "-") for word in WELD]
-    said = command(*words, "--block-rows", "50", stdin=b"x,kind\n1,weld\n", code=1).err
-    assert "a fit reads blocks several times, standard input only once; use a file" in said
+def test_blocks_of_standard_input_and_what_belongs_to_them(command, shop, tmp_path):
+    """A stream is read once and a fit goes over it many times: there is a file in between."""
+    data = shop.train.assign(weight=np.arange(240) % 3 + 0.5)
+    command("fit", "-", "--label", "kind", "--positive", "weld", "--weight", "weight", "-o",
+            "m.pcsda", "--subclass", "part", "--block-rows", "50",
+            stdin=data.to_csv(index=False).encode())  # fmt: skip
+    assert [file.name for file in tmp_path.iterdir()] == ["m.pcsda"]
+    model = pcsda.load("m.pcsda")
+    again = clone(model)
+    X, y = data[FEATURES], binary(shop)
+    parts = [slice(start, start + 50) for start in range(0, 240, 50)]
+    blocks = [(X[rows], y[rows], data.part[rows], data.weight[rows]) for rows in parts]
+    pcsda.fit_blocks(again, blocks)
+    X = shop.test[FEATURES]
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+
+
+def test_single_precision_stays_single_in_blocks(command, shop):
+    X = shop.train[FEATURES].to_numpy(np.float32)
+    np.savez("t.npz", X=X, kind=shop.train.kind.to_numpy(str))
+    for words in ((), ("--block-rows", "50")):
+        command("fit", "t.npz", "--label", "kind", "--positive", "weld", "-o", "m.pcsda", *words)
+        assert pcsda.load("m.pcsda").components_.dtype == np.float32
 
 
 def test_a_large_table_goes_through_blocks(command, monkeypatch):

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from argparse import Namespace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from ..scoring import Scorer
 from . import tables
 from .printing import show_json
 from .problems import Problem, Usage, check_target
-from .reading import STDIN, is_large, pieces, read
+from .reading import is_large, pieces, read
+from .spooling import spooled
 
 ALL = "all"
 # Options of the estimators, by the names of their parameters.
@@ -85,22 +87,20 @@ def _fit_whole(estimator: Any, a: Namespace) -> None:
 
 
 def _fit_in_blocks(estimator: Any, a: Namespace) -> None:
-    if a.data == STDIN:
-        raise Problem("a fit reads blocks several times, standard input only once; use a file")
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(
             f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
             "fit one class, take --approx nystroem for a kernel, or fit on a part of the rows"
         )
 
-    def blocks() -> Any:
-        for table in pieces(a.data, _text(a), a.block_rows):
-            X, y, given = _parts(table, a, tables.labels(table, a.label))
-            yield X, y, given.get("subclass_labels"), given.get("sample_weight")
-
     keep_priors_in_order(estimator, a)
-    classes = [a.positive, rest_of(a.positive)]
-    fit_blocks(estimator, blocks, classes=classes)
+    parts = (
+        _parts(table, a, tables.labels(table, a.label))
+        for table in pieces(a.data, _text(a), a.block_rows)
+    )
+    # Clustering goes over the rows some hundred times; text would be read anew each time.
+    with spooled(parts, Path(a.output)) as spool:
+        fit_blocks(estimator, spool.blocks, classes=[a.positive, rest_of(a.positive)])
 
 
 def _text(a: Namespace) -> list[str]:

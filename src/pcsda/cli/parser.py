@@ -266,7 +266,7 @@ def _columns(parser: Any) -> None:
         type=count,
         metavar="N",
         help="read N rows at a time; without it, tables larger than half of the free memory are "
-        "read in blocks",
+        "read in blocks. A fit writes them to a temporary file beside the output",
     )
 
 

@@ -143,12 +143,15 @@ def _csv_faults(source: str) -> Iterator[None]:
 
 
 def _open_csv(source: str, content: Any, text: set[str], n_rows: int | None = None) -> Any:
-    """Reader of a CSV file, or of bytes, whose columns have been looked at."""
+    """Reader of a CSV file, of bytes or of a stream, whose columns have been looked at."""
     import pandas as pd
+
+    # A stream is read once, and its first line by itself.
+    head = content.readline() if hasattr(content, "readline") else None
 
     def header(separator: str) -> list[str]:
         first = pd.read_csv(
-            _again(content),
+            _again(content if head is None else head),
             sep=separator,
             header=None,
             nrows=1,
@@ -170,7 +173,7 @@ def _open_csv(source: str, content: Any, text: set[str], n_rows: int | None = No
     return pd.read_csv(
         _again(content),
         sep=separator,
-        header=0,
+        header=0 if head is None else None,
         names=names,
         index_col=False,
         dtype=dict.fromkeys(text & set(names), str),
@@ -193,7 +196,7 @@ def _without_row_number(frame: Any) -> Any:
 
 def _csv_pieces(path: str, text: set[str], n_rows: int | None) -> Iterator[Table]:
     source = "standard input" if path == STDIN else path
-    content = sys.stdin.buffer.read() if path == STDIN else Path(path)
+    content = sys.stdin.buffer if path == STDIN else Path(path)
     start = 0
     with _csv_faults(source):
         chunks = _open_csv(source, content, text, n_rows)
