@@ -119,6 +119,37 @@ def test_nothing_can_be_sent_anywhere(visit):
     assert titles == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 
 
+@pytest.mark.parametrize(
+    ("plot", "words"),
+    [("roc", "false alarms"), ("det", "threshold"), ("scores", "%"), ("subspace", ", ")],
+)
+def test_pictures_answer_the_mouse(visit, plot, words):
+    page = visit("one")
+    page.locator(f"#{plot}").scroll_into_view_if_needed()
+    area = page.locator(f"#{plot} .nsewdrag").bounding_box()
+    middle = area["x"] + area["width"] / 2, area["y"] + area["height"] / 2
+    # Some point of every picture lies near its middle or on the way to a corner.
+    for step in range(40):
+        share = step / 40
+        page.mouse.move(
+            area["x"] + area["width"] * share,
+            area["y"] + area["height"] * (0.05 + share) % area["height"],
+        )
+        if page.locator(f"#{plot} .hoverlayer text").count():
+            break
+    assert words in page.locator(f"#{plot} .hoverlayer").text_content()
+    before = page.evaluate(f"document.getElementById('{plot}').layout.xaxis.range?.slice()")
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 90, middle[1] + 70, steps=5)
+    page.mouse.up()
+    page.wait_for_function(
+        "([plot, before]) => JSON.stringify(document.getElementById(plot).layout.xaxis.range)"
+        " !== JSON.stringify(before)",
+        arg=[plot, before],
+    )
+
+
 def test_keys_move_the_threshold(visit):
     page = visit("one")
     before = page.inner_text("#threshold")

@@ -439,7 +439,7 @@ def _evaluate(parser: Any) -> None:
         "--confidence", type=share, default=0.95, metavar="C", help="of the intervals (0.95)"
     )
     parser.add_argument(
-        "--resamples", type=count, default=1000, metavar="B", help="for the intervals (1000)"
+        "--resamples", type=count, default=500, metavar="B", help="for the intervals (500)"
     )
     parser.add_argument("--seed", type=seed, default=0, help="of the resampling (default: 0)")
     _costs(parser)
