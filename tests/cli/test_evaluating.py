@@ -115,6 +115,9 @@ def test_evaluation_refuses(command, shop):
     assert "--title is for --report" in command(*WELD, "--title", "x", code=2).err
     said = command(*WELD, "--threshold", "1", "--cost-miss", "2", code=2).err
     assert "--threshold decides by itself; leave out the costs" in said
+    words = [word.replace("{shop}/test.csv", "-") for word in WELD]
+    said = command(*words, "--block-rows", "9", code=2).err
+    assert "an evaluation in blocks reads twice, standard input only once; use a file" in said
     said = command(*BANK[:4], "part", "--resamples", "5", code=1).err
     assert "--label part: the bank knows none of crack-" in said
     said = command(*WELD, "--trial", "kind", "--group", "part", code=1).err

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from . import tables
 from .models import label_of, open_model
 from .printing import show_json, show_table
 from .problems import Problem, Usage, check_target, needs
+from .reading import STDIN
 from .using import new_rows, settle_threshold
+
+SIDES = {"ids": ("--id", "id"), "trials": ("--trial", "trial"), "groups": ("--group", "group")}
 
 
 def evaluate(arguments: Namespace) -> None:
@@ -24,44 +28,21 @@ def evaluate(arguments: Namespace) -> None:
     a = arguments
     if a.title and not a.report:
         raise Usage("--title is for --report")
+    if a.block_rows is not None and a.data == STDIN:
+        raise Usage("an evaluation in blocks reads twice, standard input only once; use a file")
     if a.report:
         needs("plotly", "report", "to write a report")
     check_target(a.report, a.model, a.data)
     settle_threshold(a, 0.5)  # refuses what does not go together, before any work
     scorer = open_model(a.model)
-    sides = {"ids": ("--id", a.id), "trials": ("--trial", a.trial), "groups": ("--group", a.group)}
-    given: dict[str, list[Any]] = {name: [] for name, (_, column) in sides.items() if column}
-    labels, ratios, sizes = [], [], []
-    used = [a.label, *(column for _, column in sides.values())]
-    X = None
-    for table, X in new_rows(scorer, a, used):
-        labels.append(tables.labels(table, a.label))
-        for name, parts in given.items():
-            option, column = sides[name]
-            parts.append(tables.labels(table, column, option))
-        trials = given["trials"][0] if a.trial else None
-        ratios.append(scorer.log_likelihood_ratios(X, trials))
-        sizes.append(len(table))
-
-    def take(chosen: NDArray[np.intp]) -> Any:
-        """Rows by their numbers, from a second reading where the first was in pieces."""
-        if len(sizes) == 1:
-            return rows_of(X, chosen)
-        parts, start = [], 0
-        for _, piece in new_rows(scorer, a, used):
-            inside = (chosen >= start) & (chosen < start + len(piece))
-            parts.append(rows_of(piece, chosen[inside] - start))
-            start += len(piece)
-        return stacked(parts)
-
-    columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in given.items()}
-    y, pos_label = known_labels(scorer, np.concatenate(labels), a)
+    rows = _scored(scorer, a)
+    y, pos_label = known_labels(scorer, rows.labels, a)
     costs: dict[str, Any] = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
     found = evaluate_scores(
         scorer.model,
-        np.concatenate(ratios),
+        rows.ratios,
         y,
-        take,
+        rows.take,
         pos_label=pos_label,
         prior=a.prior,
         threshold=a.threshold,
@@ -69,7 +50,7 @@ def evaluate(arguments: Namespace) -> None:
         n_resamples=a.resamples,
         random_state=a.seed,
         verbose=True,
-        **columns,
+        **rows.sides,
         **{name: cost for name, cost in costs.items() if cost is not None},
     )
     if a.report:
@@ -82,18 +63,50 @@ def evaluate(arguments: Namespace) -> None:
             print(f"\nReport: {a.report}")
 
 
-def rows_of(X: Any, chosen: NDArray[np.intp]) -> Any:
-    """Rows of a DataFrame or of an array."""
+@dataclass(frozen=True)
+class _Scored:
+    """Rows with their scores; `take` returns the features of some of them."""
+
+    labels: NDArray[np.str_]
+    ratios: NDArray[np.float64]
+    sides: dict[str, Any]
+    take: Callable[[NDArray[np.intp]], Any]
+
+
+def _scored(scorer: Scorer, a: Namespace) -> _Scored:
+    """Score a table, whole or in pieces."""
+    wanted = {name: column for name, (_, option) in SIDES.items() if (column := getattr(a, option))}
+    sides: dict[str, list[Any]] = {name: [] for name in wanted}
+    used = [a.label, *wanted.values()]
+    labels, ratios, last = [], [], None
+    for table, last in new_rows(scorer, a, used):
+        labels.append(tables.labels(table, a.label))
+        for name, column in wanted.items():
+            sides[name].append(tables.labels(table, column, SIDES[name][0]))
+        trials = sides["trials"][0] if a.trial else None
+        ratios.append(scorer.log_likelihood_ratios(last, trials))
+
+    def take(chosen: NDArray[np.intp]) -> Any:
+        """Rows by their numbers, from a second reading where the first was in pieces."""
+        if len(labels) == 1:
+            return _rows(last, chosen)
+        parts, start = [], 0
+        for _, piece in new_rows(scorer, a, used):
+            inside = (chosen >= start) & (chosen < start + len(piece))
+            parts.append(_rows(piece, chosen[inside] - start))
+            start += len(piece)
+        if hasattr(parts[0], "iloc"):
+            import pandas as pd
+
+            return pd.concat(parts)
+        return np.concatenate(parts)
+
+    joined = {name: np.concatenate(parts) for name, parts in sides.items()}
+    return _Scored(np.concatenate(labels), np.concatenate(ratios), joined, take)
+
+
+def _rows(X: Any, chosen: NDArray[np.intp]) -> Any:
     return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
-
-
-def stacked(parts: list[Any]) -> Any:
-    """Pieces of a table as one."""
-    if hasattr(parts[0], "iloc"):
-        import pandas as pd
-
-        return pd.concat(parts)
-    return np.concatenate(parts)
 
 
 def known_labels(

@@ -92,7 +92,6 @@ def _fit_in_blocks(estimator: Any, a: Namespace) -> None:
             f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
             "fit one class, take --approx nystroem for a kernel, or fit on a part of the rows"
         )
-
     keep_priors_in_order(estimator, a)
     parts = (
         _parts(table, a, tables.labels(table, a.label))
