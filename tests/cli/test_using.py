@@ -57,7 +57,9 @@ def test_threshold_from_prior_and_costs(command, shop):
 
 
 def test_a_given_threshold_decides(command, shop):
-    found = command(*SCORE, "{shop}/test.csv", "--threshold", "-1.5").table()
+    said = command(*SCORE, "{shop}/test.csv", "--threshold", "-1.5")
+    assert "note: accepted from a log-likelihood ratio of -1.5 on (prior 0." in said.err
+    found = said.table()
     np.testing.assert_array_equal(found.accepted, found.llr >= -1.5)
 
 

@@ -15,7 +15,7 @@ from ..scoring import Scorer
 from . import tables
 from .models import label_of, open_model
 from .printing import as_records, check_format, column_writer, show_json, show_table
-from .problems import Problem, Usage, check_target
+from .problems import Problem, Usage, check_target, note
 from .reading import is_large, pieces, read
 
 
@@ -34,6 +34,7 @@ def score(arguments: Namespace) -> None:
     if not scorer.is_bank or a.positive:
         label = label_of(scorer, a.positive) if a.positive else scorer.labels[0]
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior())
+    note(f"accepted from a log-likelihood ratio of {threshold:.4g} on (prior {prior:.4g})")
     records: list[dict[str, Any]] = []
     found = (
         _scored(scorer, table, X, a, label, prior, threshold)

@@ -50,7 +50,8 @@ def summary(evaluation: Evaluation) -> list[str]:
     )
     sentences.append(
         f"At the threshold {s.threshold:.2f} it misses {missed:,} of {view.n_positive:,} positives "
-        f"and raises {alarms:,} false alarms among {view.n_negative:,} negatives."
+        f"and raises {alarms:,} false alarm{'' if alarms == 1 else 's'} among {view.n_negative:,} "
+        "negatives."
     )
     sentences.append(_on_calibration(by_key["cllr"], by_key["min_cllr"]))
     ranked = [row for row in evaluation.by_label if row["eer"] is not None]
