@@ -99,6 +99,15 @@ def test_blocks_give_the_same_report(command, words):
         assert whole.read() == blocks.read()
 
 
+def test_blocks_without_names_give_the_same_report(command):
+    words = ("evaluate", "{shop}/unnamed.pcsda", "{shop}/test.npz", "--label", "kind",
+             "--positive", "weld", "--resamples", "5")  # fmt: skip
+    command(*words, "--report", "whole.html")
+    command(*words, "--report", "blocks.html", "--block-rows", "23")
+    with open("whole.html") as whole, open("blocks.html") as blocks:
+        assert whole.read() == blocks.read()
+
+
 def test_the_class_of_interest_under_another_name(command, shop):
     words = ("evaluate", "{shop}/unnamed.pcsda", "{shop}/test.csv", "--label", "kind", "--ignore",
              "part", "--resamples", "5")  # fmt: skip

@@ -227,6 +227,21 @@ def test_patterns_choose_columns(odd):
         odd.column("kind", "--label")
 
 
+def test_large_numbers_are_no_gaps():
+    huge = np.full((3, 2), 1e308)  # whose sum is infinite
+    table = tables.Table("t", pd.DataFrame(index=range(3)), huge)
+    assert tables.numbers(table, table.names) is huge
+    words = tables.Table("t", pd.DataFrame(index=range(2)), np.array([["a"], ["b"]]))
+    with pytest.raises(Problem, match=r"t has columns that are not numeric: 0 \(<U1\)"):
+        tables.numbers(words, words.names)
+
+
+def test_rows_are_counted_on_a_terminal(shop, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    list(reading.pieces(str(shop.folder / "matrix.npy"), (), 60))
+    assert capsys.readouterr().err == "\r60 rows \r90 rows \n"
+
+
 def test_lists_are_cut():
     assert tables.listed("abc") == "a, b, c"
     assert tables.listed(range(20), 3) == "0, 1, 2, ... (20 in all)"

@@ -44,6 +44,12 @@ def test_results_in_files(command, shop, name, rows):
     np.testing.assert_allclose(found.llr, llr, rtol=1e-12)
 
 
+def test_a_file_for_people_and_json_for_programs_at_once(command):
+    said = command(*SCORE, "{shop}/test.csv", "-o", "s.csv", "--json").json()
+    found = pd.read_csv("s.csv")
+    np.testing.assert_allclose([row["llr"] for row in said["rows"]], found.llr)
+
+
 def test_threshold_from_prior_and_costs(command, shop):
     found = command(*SCORE, "{shop}/test.csv", "--prior", "0.05", "--cost-miss", "4",
                     "--cost-false-alarm", "3", "--json").json()  # fmt: skip

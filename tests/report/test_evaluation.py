@@ -272,6 +272,12 @@ def test_words_on_calibration_and_few_positives(blobs):
 
     assert "mislead" in told(-1)
     assert "by calibration" in told(4)
+    # Gaussian scores with a variance of twice their mean are true log-likelihood ratios.
+    rng = np.random.default_rng(0)
+    many = np.repeat(["birch", "ash"], 2000)
+    ratios = rng.normal(np.where(many == "birch", 2.0, -2.0), 2.0)[:, None]
+    good = evaluate_scores(model, ratios, many, lambda rows: X[rows % 150], n_resamples=5)
+    assert "are well calibrated (Cllr 0." in " ".join(summary(good))
     kept = np.flatnonzero((y != "birch") | (np.cumsum(y == "birch") <= 6))
     few = evaluate(model, X[kept], y[kept], n_resamples=5)
     assert "There are only 6 positives: look at the intervals" in summary(few)[-1]
