@@ -10,19 +10,16 @@ import pytest
 from benchmarks.speed import __main__ as command
 from benchmarks.speed import elsewhere, growth, memory, plot, predictions, rows, startup, tables
 from benchmarks.speed.jobs import JOBS, ON_REQUEST
-from benchmarks.speed.measure import Contestant, Cost, Effort, Job, measure
+from benchmarks.speed.measure import Bound, Contestant, Cost, Effort, Job, measure
 from benchmarks.speed.setup import Setup
 from threadpoolctl import threadpool_limits
 
+CONTEXT = rows.environment(1) | {"quick": False}
 GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0)
 # Those that start processes take seconds for each; their parts are tested on their own.
 IN_PROCESS = [
-    name
-    for name in JOBS
-    if name not in ON_REQUEST | {"imports", "selection"} and not name.endswith("-memory")
+    name for name in JOBS if name not in ON_REQUEST | {"imports"} and not name.endswith("-memory")
 ]
-
-
 QUICK = Setup(quick=True, threads=1)
 
 
@@ -48,6 +45,7 @@ def grown_rows(
             "formula": cost.formula,
             "operations": cost.operations(N=size, D=3),
             "steepest": steepest,
+            "bounds": [],
             "noisy": noisy,
             "quick": quick,
         }
@@ -186,6 +184,15 @@ def test_growth_has_a_table_of_its_own():
     assert growth_line(unit="bytes", exponent=8.0)[0] == "0.1 to 6554 MB"
 
 
+def test_growth_that_has_to_keep_to_a_bound_is_in_the_other_table_too():
+    jobs = [fake_job("sizes", {"N": size}, grows="N", most=2) for size in (1, 2)]
+    found = [row for job in jobs for row in of_job(job)]
+    page = tables.markdown(found)
+    assert "| N = 1 | ours | 1500 | 3.00 | 3.00 to 3.00 | at most 2 x limit, is 3.00 x |" in page
+    assert "| ours | N = 1, 2 | 1500 to 1500 ms |" in page
+    assert "| N = 1 | limit |" not in page
+
+
 @pytest.mark.parametrize(
     ("settings", "verdict"),
     [
@@ -199,10 +206,15 @@ def test_an_exponent_may_have_a_bound(settings, verdict):
     assert growth_line(**settings)[-2:] == [f"at most {settings['steepest']}", verdict]
 
 
-def fake_job(name, case, seconds=0.5, grows=None):
+def of_job(job):
+    return rows.make_rows(job, measure(job, GLANCE), CONTEXT, judge=True)
+
+
+def fake_job(name, case, seconds=0.5, grows=None, most=None):
+    bounds = (Bound("limit", at_most=most),) if most else ()
     contestants = (
         Contestant("limit", "limit", lambda: seconds, reports=True),
-        Contestant("ours", "pcsda", lambda: 3 * seconds, reports=True),
+        Contestant("ours", "pcsda", lambda: 3 * seconds, bounds, reports=True),
     )
     return Job(name, case, contestants, grows=grows)
 
@@ -322,10 +334,7 @@ def test_a_terminal_sees_every_round_in_one_line(monkeypatch, capsys):
 
 
 def test_the_picture_shows_every_contestant_and_is_the_same_each_time(tmp_path):
-    context = {"quick": True}
-    found = []
-    for job in (fake_job("fits", {"N": 5}), fake_job("more", {"N": 6})):
-        found += rows.make_rows(job, measure(job, GLANCE), context, judge=False)
+    found = of_job(fake_job("fits", {"N": 5})) + of_job(fake_job("more", {"N": 6}))
     found += grown_rows()
     page = plot.figure(found)
     left, right, grown = (axes for part in page.subfigs for axes in part.axes)

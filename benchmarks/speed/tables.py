@@ -33,7 +33,7 @@ def markdown(rows: list[Row]) -> str:
     if not rows:
         return "# Speed\n\nNothing was measured.\n"
     parts = ["# Speed", heading(rows[0]), LEGEND.rstrip()]
-    single = [row for row in rows if "grows" not in row]
+    single = [row for row in rows if "grows" not in row or row["bounds"]]
     parts += [table(part, unit) for unit in COLUMNS if (part := [r for r in single if unit in r])]
     if found := growths(rows):
         parts += [GROWTH_LEGEND.rstrip(), growth_table(found)]
