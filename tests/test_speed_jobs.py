@@ -16,9 +16,11 @@ from threadpoolctl import threadpool_limits
 
 CONTEXT = rows.environment(1) | {"quick": False}
 GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0)
-# Those that start processes take seconds for each; their parts are tested on their own.
+# Those that start processes or search take seconds; what is new in them is tested on its own.
 IN_PROCESS = [
-    name for name in JOBS if name not in ON_REQUEST | {"imports"} and not name.endswith("-memory")
+    name
+    for name in JOBS
+    if name not in ON_REQUEST | {"imports", "selection"} and not name.endswith("-memory")
 ]
 QUICK = Setup(quick=True, threads=1)
 
