@@ -4,7 +4,7 @@ ARGS ?=
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help demo test lint types browser bench tables clean
+.PHONY: help demo test lint types docs readme browser bench tables clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,8 @@ help:
 	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
+	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
+	@echo "make readme  the tables and the picture of the README from the rows that are kept"
 	@echo "make browser test the report in Chromium, which must be installed"
 	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
@@ -38,6 +40,13 @@ types: $(STAMP)
 browser: $(STAMP)
 	PCSDA_BROWSER=required $(PY) -m pytest tests/report/test_browser.py $(ARGS)
 
+docs: $(STAMP)
+	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+readme: $(STAMP)
+	$(PY) -m benchmarks.pages
+	$(PY) docs/overview.py
+
 bench: $(STAMP)
 	$(PY) -m benchmarks.speed $(ARGS)
 
@@ -46,7 +55,8 @@ tables: $(STAMP)
 	$(PY) -m benchmarks.paper --tables-only $(ARGS)
 
 clean:
-	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist \
+		docs/_build docs/generated docs/examples
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is touched last, so a failed install is tried again. A .venv that already works is

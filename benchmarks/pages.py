@@ -1,0 +1,142 @@
+"""What the documentation and the README say about quality and speed: the rows, and nothing else.
+
+    python -m benchmarks.pages      write the two tables of the README anew
+
+The rows of a study are kept in `benchmarks/paper/rows.jsonl.gz`, those of a quiet run of the speed
+suite in `benchmarks/speed/rows.jsonl.gz`. Where a file is absent, the page says that nothing was
+run yet.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from .paper import tables as paper_tables
+from .paper.methods import KINDS, METHODS
+from .paper.rows import Row, read
+from .paper.summary import OURS, cells, lag, summarise
+from .paper.tables import Block, Table
+from .speed import tables as speed_tables
+
+HERE = Path(__file__).parent
+ROWS = {name: HERE / name / "rows.jsonl.gz" for name in ("paper", "speed")}
+README = HERE.parent / "README.md"
+NOT_RUN = {
+    "paper": "**Not run yet.** There are no rows of the whole study in this version, so there are "
+    "no numbers here. `python -m benchmarks.paper` makes them.",
+    "speed": "**Not run yet.** There are no rows of a quiet run in this version, so there are no "
+    "numbers here. `make bench` makes them.",
+}
+
+
+def load(name: str) -> list[Row]:
+    """Rows of the study "paper" (those of the whole protocol) or "speed"; none where not run."""
+    found = read(ROWS[name])
+    return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
+
+
+def reproduction(rows: list[Row]) -> str:
+    """Tables of the paper's experiments, as part of a page that has its title already."""
+    if not rows:
+        return NOT_RUN["paper"] + "\n"
+    return paper_tables.to_markdown(paper_tables.page(rows)[1:])
+
+
+def speed(rows: list[Row]) -> str:
+    """Tables of the speed suite, as part of a page that has its title already."""
+    if not rows:
+        return NOT_RUN["speed"] + "\n"
+    return speed_tables.markdown(rows).partition("\n\n")[2]
+
+
+def quality_table(rows: list[Row]) -> list[Block]:
+    """Ours and the best other method on every set, ranking and classification."""
+    if not rows:
+        return [NOT_RUN["paper"]]
+    values = {
+        kind: {
+            name: {m: v for m, v in methods.items() if METHODS[m].group != "ablation"}
+            for name, methods in cells(rows, kind).items()
+        }
+        for kind in KINDS
+    }
+    sets = list(dict.fromkeys(row["dataset"] for row in rows))
+    lines = []
+    for name in sets:
+        line = [name]
+        for kind in KINDS:
+            line += _against(values[kind].get(name, {}))
+        lines.append(line)
+    head = ["set"]
+    for measure in ("mAP", "F1"):
+        head += [f"{OURS}, {measure}", f"paper's PCSDA-K, {measure}", f"best other, {measure}"]
+    return [Table(head, lines)]
+
+
+def _against(methods: dict[str, dict[tuple[str, int], float]]) -> list[str]:
+    """Our mean, that of the published method and that of the best other; the better is bold."""
+    if not methods:
+        return ["-", "-", "-"]
+    means = {name: one.mean for name, one in summarise(methods).items() if one.n_missing == 0}
+    found = lag(methods)
+    published = f"{means['PCSDA-K']:.3f}" if "PCSDA-K" in means else "-"
+    if found is None:
+        return ["-", published, "-"]
+    ours, other = f"{found.our_mean:.3f}", f"{found.rival_mean:.3f}"
+    ahead = found.difference > 0
+    return [
+        f"**{ours}**" if ahead else ours,
+        published,
+        f"{other if ahead else f'**{other}**'} ({found.rival})",
+    ]
+
+
+def speed_table(rows: list[Row]) -> list[Block]:
+    """Every job at its largest size: the time of ours, and ours against each of the others."""
+    timed = [row for row in rows if "seconds" in row and "grows" not in row]
+    if not timed:
+        return [NOT_RUN["speed"]]
+    lines = []
+    for job, of_job in groupby(timed, key=lambda row: row["job"]):
+        *_, (_, last) = [
+            (case, list(part)) for case, part in groupby(of_job, key=lambda row: row["case"])
+        ]
+        ours = [row for row in last if row["role"] == "pcsda"]
+        others = [row for row in last if row["role"] != "pcsda"]
+        if ours and others:
+            lines.append(_speed_line(job, ours[0], others))
+    head = ["job", "sizes", "pcsda", "others, and how many times as long as pcsda they take"]
+    return [speed_tables.heading(timed[0]), Table(head, lines)]
+
+
+def _speed_line(job: str, own: Row, others: list[Row]) -> list[str]:
+    sizes = ", ".join(f"{name} = {size}" for name, size in own["case"].items())
+    compared = "; ".join(
+        f"{row['contestant']} {row['seconds'] / own['seconds']:.2g} x" for row in others
+    )
+    time = f"{speed_tables.number(1e3 * own['seconds'])} ms"
+    return [job + (" ~" if own["noisy"] else ""), sizes, time, compared]
+
+
+def readme(text: str) -> str:
+    """The text of the README with its tables made anew between their marks."""
+    made = {"quality": quality_table(load("paper")), "speed": speed_table(load("speed"))}
+    for name, blocks in made.items():
+        pattern = re.compile(rf"(<!-- {name}: from rows -->\n).*?(<!-- end -->)", re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            raise ValueError(f"README.md must have the marks of the table {name!r} once")
+        inside = paper_tables.to_markdown(blocks)
+        text = pattern.sub(lambda found, inside=inside: found[1] + inside + found[2], text)
+    return text
+
+
+def main() -> int:
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""
+Toy
+===
+
+One.
+"""
+import matplotlib.pyplot as plt
+plt.plot([1,2])
+plt.show()

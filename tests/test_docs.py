@@ -1,0 +1,225 @@
+"""The documentation says what is so: its code runs, its names exist, its tables are the rows."""
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import pcsda
+from benchmarks import pages
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [
+    ROOT / "README.md",
+    *sorted(p for p in DOCS.rglob("*.md") if not {"_build", "generated"} & set(p.parts)),
+]
+PUBLIC_MODULES = ("datasets", "distributed", "metrics", "normalization", "plots")
+FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1\s*$", re.DOTALL | re.MULTILINE)
+
+
+def by_path(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(text, *languages):
+    """Code of the fenced blocks in one of the languages, without the options of a directive."""
+    found = []
+    for _, language, code in FENCE.findall(text):
+        if language.strip() in languages:
+            lines = code.splitlines()
+            while lines and lines[0].startswith(":"):
+                lines.pop(0)
+            found.append("\n".join(lines).strip("\n"))
+    return found
+
+
+def public_names():
+    """Full names of everything that users are told to rely on."""
+    names = [f"pcsda.{name}" for name in pcsda.__all__ if name not in PUBLIC_MODULES]
+    for module in PUBLIC_MODULES:
+        room = getattr(pcsda, module)
+        own = getattr(room, "__all__", None) or [
+            name
+            for name, value in vars(room).items()
+            if inspect.isfunction(value)
+            and value.__module__ == room.__name__
+            and not name.startswith("_")
+        ]
+        names += [f"pcsda.{module}.{name}" for name in own]
+    return names
+
+
+def documented_names():
+    """Full names in the autosummary tables of the reference."""
+    module, names = "pcsda", []
+    for line in (DOCS / "api.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule::"):
+            module = line.split()[-1]
+        elif found := re.fullmatch(r"   ([A-Za-z_][\w.]*)", line):
+            names.append(f"{module}.{found[1]}")
+    return names
+
+
+def test_the_reference_names_every_public_name_once():
+    counts = Counter(documented_names())
+    assert {name: counts[name] for name in public_names() if counts[name] != 1} == {}
+    # The last part alone is unique too: nothing is documented under two addresses.
+    assert [n for n, c in Counter(n.rpartition(".")[2] for n in counts).items() if c > 1] == []
+
+
+@pytest.mark.parametrize("name", documented_names())
+def test_what_the_reference_names_has_a_docstring(name):
+    value = pcsda
+    for part in name.split(".")[1:]:
+        value = getattr(value, part)
+    assert inspect.getdoc(value)
+
+
+@pytest.fixture
+def no_pictures_left(monkeypatch):
+    """Draw nothing on a screen, and leave nothing drawn behind."""
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("Agg")
+    yield plt
+    plt.close("all")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_path)
+def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
+    code = blocks(path.read_text(encoding="utf-8"), "python", "{run}")
+    if not code:
+        pytest.skip("no Python on this page")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for number, block in enumerate(code, start=1):
+        exec(compile(block, f"<{path.name}, block {number}>", "exec"), names)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_path)
+def test_every_block_has_a_language_that_is_tested(path):
+    known = {"python", "{run}", "console", "text", "bibtex", "{math}", "{toctree}"}
+    known |= {"{eval-rst}", "{include}", "{image}", "{note}"}
+    for _, language, _ in FENCE.findall(path.read_text(encoding="utf-8")):
+        assert language.split()[:1] != []
+        assert language.split()[0] in known
+
+
+def commands():
+    """Commands of the `console` blocks, by page; lines after a command are not looked at."""
+    for path in PAGES:
+        for block in blocks(path.read_text(encoding="utf-8"), "console"):
+            joined = block.replace("\\\n", "")
+            lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+            yield pytest.param(lines, id=f"{by_path(path)}: {lines[0][:40]}")
+
+
+@pytest.mark.parametrize("lines", commands())
+def test_commands_exist(lines):
+    """Targets of make, extras of pip and modules of Python that a page tells to run."""
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for line in lines:
+        for target in re.findall(r"^make ([a-z]+)", line):
+            assert target in targets
+        for extras in re.findall(r"^pip install \S*\[([a-z,]+)\]", line):
+            for extra in extras.split(","):
+                assert re.search(rf"^{extra} = ", project, re.M)
+        for module in re.findall(r"^python -m (benchmarks[\w.]*)", line):
+            assert (ROOT / Path(*module.split("."))).with_suffix(".py").exists() or (
+                ROOT / Path(*module.split(".")) / "__main__.py"
+            ).exists()
+
+
+def shell_pages():
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        lines = [
+            line[2:]
+            for block in blocks(text, "console")
+            for line in block.replace("\\\n", "").splitlines()
+            if line.startswith("$ pcsda")
+        ]
+        if lines:
+            yield pytest.param(path, lines, id=by_path(path))
+
+
+@pytest.mark.skipif(shutil.which("pcsda") is None, reason="the command pcsda is not installed")
+@pytest.mark.parametrize(("path", "lines"), shell_pages())
+def test_the_command_line_of_the_page_runs(path, lines, tmp_path):
+    """Run the lines in order, on the tables that the page's Python wrote."""
+    code = blocks(path.read_text(encoding="utf-8"), "python", "{run}")
+    environment = os.environ | {"MPLBACKEND": "Agg"}
+    for block in code:
+        subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True)
+    for line in lines:
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=by_path)
+def test_the_example_is_short_and_ends_in_a_picture(path, tmp_path, monkeypatch, no_pictures_left):
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 60
+    monkeypatch.chdir(tmp_path)
+    # Showing is the gallery's business; without a screen it only warns.
+    monkeypatch.setattr(no_pictures_left, "show", lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(source, path.name, "exec"), {"__name__": "__main__"})
+    figures = [no_pictures_left.figure(n) for n in no_pictures_left.get_fignums()]
+    assert figures
+    assert all(axes.has_data() for axes in figures[-1].axes[:1])
+
+
+def test_formulas_are_numbered_as_in_the_paper():
+    text = (DOCS / "guide" / "model.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"\\tag\{(\d+)\}", text)]
+    assert sorted(numbers) == list(range(1, 33))
+
+
+def formulas():
+    for path in PAGES[1:]:
+        text = re.sub(r"`[^`\n]*`", "", FENCE.sub(keep_math, path.read_text(encoding="utf-8")))
+        for display, inline in re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", text, re.DOTALL):
+            yield display or inline
+
+
+def keep_math(fence):
+    return f"$${fence[3]}$$" if fence[2].strip() == "{math}" else ""
+
+
+def test_formulas_become_mathml(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    from mathml import TAG, to_mathml
+
+    found = list(formulas())
+    assert len(found) > 50
+    for tex in found:
+        assert to_mathml(TAG.sub("", tex), block=True).startswith("<math")
+
+
+def test_subscripts_of_accented_letters_stand_beside_them(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    from mathml import to_mathml
+
+    text = to_mathml(r"\tilde{\mathbf{\Phi}}_p", block=True)
+    assert re.sub(r"\s", "", text).count("<msub><moveraccent") == 1
+    assert "munderover" not in text
+
+
+def test_the_tables_of_the_readme_are_those_of_the_rows():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert pages.readme(text) == text
