@@ -128,7 +128,7 @@ def readme(text: str) -> str:
         pattern = re.compile(rf"(<!-- {name}: from rows -->\n).*?(<!-- end -->)", re.DOTALL)
         if len(pattern.findall(text)) != 1:
             raise ValueError(f"README.md must have the marks of the table {name!r} once")
-        inside = paper_tables.to_markdown(blocks)
+        inside = f"\n{paper_tables.to_markdown(blocks)}\n"
         text = pattern.sub(lambda found, inside=inside: found[1] + inside + found[2], text)
     return text
 

@@ -43,7 +43,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.ByLearning",
     "abort_on_example_error": True,
     "capture_repr": (),
     "download_all_examples": False,

@@ -42,6 +42,10 @@ def blocks(text, *languages):
     return found
 
 
+def python_of(path):
+    return blocks(path.read_text(encoding="utf-8"), "python", "{run}")
+
+
 def public_names():
     """Full names of everything that users are told to rely on."""
     names = [f"pcsda.{name}" for name in pcsda.__all__ if name not in PUBLIC_MODULES]
@@ -95,41 +99,36 @@ def no_pictures_left(monkeypatch):
     plt.close("all")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=by_path)
+@pytest.mark.parametrize("path", [page for page in PAGES if python_of(page)], ids=by_path)
 def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
-    code = blocks(path.read_text(encoding="utf-8"), "python", "{run}")
-    if not code:
-        pytest.skip("no Python on this page")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for number, block in enumerate(code, start=1):
+    for number, block in enumerate(python_of(path), start=1):
         exec(compile(block, f"<{path.name}, block {number}>", "exec"), names)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_path)
 def test_every_block_has_a_language_that_is_tested(path):
-    known = {"python", "{run}", "console", "text", "bibtex", "{math}", "{toctree}"}
+    known = {"python", "{run}", "sh", "text", "bibtex", "{math}", "{toctree}"}
     known |= {"{eval-rst}", "{include}", "{image}", "{note}"}
     for _, language, _ in FENCE.findall(path.read_text(encoding="utf-8")):
         assert language.split()[:1] != []
         assert language.split()[0] in known
 
 
-def commands():
-    """Commands of the `console` blocks, by page; lines after a command are not looked at."""
-    for path in PAGES:
-        for block in blocks(path.read_text(encoding="utf-8"), "console"):
-            joined = block.replace("\\\n", "")
-            lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-            yield pytest.param(lines, id=f"{by_path(path)}: {lines[0][:40]}")
+def commands(path):
+    """Lines of the shell blocks of a page."""
+    text = "\n".join(blocks(path.read_text(encoding="utf-8"), "sh"))
+    return [line for line in text.replace("\\\n", "").splitlines() if line]
 
 
-@pytest.mark.parametrize("lines", commands())
-def test_commands_exist(lines):
+@pytest.mark.parametrize("path", [page for page in PAGES if commands(page)], ids=by_path)
+def test_commands_exist(path):
     """Targets of make, extras of pip and modules of Python that a page tells to run."""
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    for line in lines:
+    for line in commands(path):
+        assert re.match(r"(make|pip install|python -m benchmarks|pcsda) ", line)
         for target in re.findall(r"^make ([a-z]+)", line):
             assert target in targets
         for extras in re.findall(r"^pip install \S*\[([a-z,]+)\]", line):
@@ -141,28 +140,18 @@ def test_commands_exist(lines):
             ).exists()
 
 
-def shell_pages():
-    for path in PAGES:
-        text = path.read_text(encoding="utf-8")
-        lines = [
-            line[2:]
-            for block in blocks(text, "console")
-            for line in block.replace("\\\n", "").splitlines()
-            if line.startswith("$ pcsda")
-        ]
-        if lines:
-            yield pytest.param(path, lines, id=by_path(path))
+def pcsda_lines(path):
+    return [line for line in commands(path) if line.startswith("pcsda ")]
 
 
 @pytest.mark.skipif(shutil.which("pcsda") is None, reason="the command pcsda is not installed")
-@pytest.mark.parametrize(("path", "lines"), shell_pages())
-def test_the_command_line_of_the_page_runs(path, lines, tmp_path):
+@pytest.mark.parametrize("path", [page for page in PAGES if pcsda_lines(page)], ids=by_path)
+def test_the_command_line_of_the_page_runs(path, tmp_path):
     """Run the lines in order, on the tables that the page's Python wrote."""
-    code = blocks(path.read_text(encoding="utf-8"), "python", "{run}")
     environment = os.environ | {"MPLBACKEND": "Agg"}
-    for block in code:
+    for block in python_of(path):
         subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, check=True)
-    for line in lines:
+    for line in pcsda_lines(path):
         done = subprocess.run(
             line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
         )
