@@ -68,6 +68,7 @@ html_copy_source = False
 html_theme_options = {
     "logo": {"text": "pcsda"},
     "navbar_align": "left",
+    "header_links_before_dropdown": 7,
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,
     "footer_start": ["copyright"],

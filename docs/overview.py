@@ -4,12 +4,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.model_selection import train_test_split
 
 from pcsda import PCSDA
-from pcsda.plots import ScoreDisplay
 
 OUTPUT = Path(__file__).parent / "_static" / "overview.png"
 
@@ -32,26 +29,20 @@ def draw_regions(ax, model, X, y, name: str) -> None:
     ax.contourf(grid, grid, accepted, levels=[0.5, 1.5], colors=["#0072B233"])
     ax.scatter(*X[y == 0].T, s=7, color="#E69F00", label="the rest")
     ax.scatter(*X[y == 1].T, s=14, color="#111111", marker="^", label="class of interest")
-    ax.set(xticks=[], yticks=[], aspect="equal", title=f"{name}: {model.score(X, y):.0%} right")
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    ax.set_title(f"{name}: {model.score(X, y):.0%} right", fontsize=15)
 
 
 def draw(output: Path = OUTPUT) -> None:
-    figure = Figure(figsize=(12, 3.9), layout="constrained")
-    panels = figure.subplots(1, 3, width_ratios=[1, 1, 1.35])
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2)
     X, y = surrounded()
     lda = LinearDiscriminantAnalysis(priors=[0.5, 0.5])
     draw_regions(panels[0], lda, X, y, "LDA, one axis")
     draw_regions(panels[1], PCSDA(5, priors="equal", random_state=0), X, y, "PCSDA, two axes")
-    panels[0].legend(loc="lower left", fontsize=8)
-    X, y = load_digits(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(X, y == 3, stratify=y, random_state=0)
-    llr = PCSDA(9, random_state=0).fit(X_train, y_train).log_likelihood_ratio(X_test)
-    ScoreDisplay.from_predictions(
-        y_test, llr, threshold=0.0, score_name="log-likelihood ratio", ax=panels[2]
-    )
-    panels[2].set_title("Is this digit a three? Scores of test images", pad=10)
+    panels[0].legend(loc="lower left")
     output.parent.mkdir(exist_ok=True)
-    figure.savefig(output, dpi=110, metadata={"Software": None})
+    figure.savefig(output, dpi=130, metadata={"Software": None})
 
 
 if __name__ == "__main__":

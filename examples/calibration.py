@@ -2,8 +2,9 @@
 Is a log-likelihood ratio of 3 worth its name?
 ==============================================
 
-A score decides well at every prior only if it is calibrated. The published rule and the defaults of the
-library on the same split: how often is a sample of the class of interest, against what the score says?
+A score decides well at every prior only if it is calibrated. The published rule and the defaults
+of the library on the same split: how often is a sample of the class of interest, against what the
+score says?
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +25,8 @@ models = {
 }
 
 # %%
-# Cllr is the cost over all priors, in bits: 0 is perfect, 1 says nothing. Its minimum is what the same
-# order of scores would reach with the best calibration; the gap is what calibration loses.
+# Cllr is the cost over all priors, in bits: 0 is perfect, 1 says nothing. Its minimum is what the
+# same order of scores would reach with the best calibration; the gap is what calibration loses.
 
 figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
 for ax, (name, model) in zip(panels, models.items(), strict=True):

@@ -2,9 +2,9 @@
 Fit on Dask
 ===========
 
-`pcsda.distributed` takes Dask arrays and DataFrames: each chunk gives its statistics, which are merged in a
-tree, so only two matrices of D x D come back. Here the "cluster" is threads of this process; with a
-`dask.distributed.Client` the same lines use it.
+`pcsda.distributed` takes Dask arrays and DataFrames: each chunk gives its statistics, which are
+merged in a tree, so only two matrices of D x D come back. Here the "cluster" is threads of this
+process; with a `dask.distributed.Client` the same lines use it.
 """
 
 import dask.array as da

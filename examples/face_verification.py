@@ -2,9 +2,10 @@
 Verify a face from a handful of pictures
 ========================================
 
-Is this the person who is claimed? Seven pictures of each person for training, three for the test. The
-faces are ORL (AT&T) when the folder named by ``PCSDA_DATA`` has them, or scikit-learn's Olivetti faces when
-they were downloaded before; otherwise handwritten digits stand in, with a digit as "person".
+Is this the person who is claimed? Seven pictures of each person for training, three for the test.
+The faces are ORL (AT&T) when the folder named by ``PCSDA_DATA`` has them, or scikit-learn's
+Olivetti faces when they were downloaded before; otherwise handwritten digits stand in, with a
+digit as "person".
 """
 
 import os
@@ -37,8 +38,8 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, stratif
 bank = VerifierBank(KernelPCSDA(gamma="all", n_subclasses=5, random_state=0)).fit(X_train, y_train)
 
 # %%
-# Every test picture claims every identity in turn: one claim is true, the others are false. Intervals
-# come from resampling persons, because pictures of one person are alike.
+# Every test picture claims every identity in turn: one claim is true, the others are false.
+# Intervals come from resampling persons, because pictures of one person are alike.
 
 llr = bank.log_likelihood_ratio(X_test)
 true = y_test[:, None] == bank.classes_

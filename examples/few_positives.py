@@ -2,11 +2,11 @@
 How many positives does it take?
 ================================
 
-A digit against the rest with 2 to 40 samples of it, and 500 of the rest. PCSDA with its defaults beside
-what a user would take first: LDA, quadratic discriminant analysis (with a fixed shrinkage, as the
-automatic one fails on two samples) and a support vector machine. The mean
-over ten digits of the average precision on the same 600 test images; bars are the spread of that mean
-over digits (standard error).
+A digit against the rest with 2 to 40 samples of it, and 500 of the rest. PCSDA with its defaults
+beside what a user would take first: LDA, quadratic discriminant analysis (with a fixed shrinkage,
+as the automatic one fails on two samples) and a support vector machine. The mean over ten digits
+of the average precision on the same 600 test images; bars are the spread of that mean over digits
+(standard error).
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Run a verifier without Python
 =============================
 
-`export_onnx` writes a fitted model, a pipeline or a bank as an ONNX graph with four outputs: label,
-probabilities, log-likelihood ratio and coordinates in the subspace. Any ONNX runtime can run it.
+`export_onnx` writes a fitted model, a pipeline or a bank as an ONNX graph with four outputs:
+label, probabilities, log-likelihood ratio and coordinates in the subspace. Any ONNX runtime can
+run it.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 A bank of verifiers with strangers at the door
 ==============================================
 
-Seven digits are enrolled, each with a verifier of its own from one factorisation. An eighth is enrolled
-later. The last two stay unknown: `identify` should name the known ones and call the others unknown.
+Seven digits are enrolled, each with a verifier of its own from one factorisation. An eighth is
+enrolled later. The last two stay unknown: `identify` should name the known ones and call the
+others unknown.
 """
 
 import matplotlib.pyplot as plt
@@ -28,9 +29,10 @@ bank.enroll(X_train[newcomer], 7)
 print("known labels:", bank.classes_.tolist())
 
 # %%
-# The higher the threshold, the fewer strangers get in and the more known ones are sent away. A ratio
-# compares a label with the rest *that was seen in training*, and strangers were not among it: the best of
-# eight ratios is often above zero for them. So set the threshold on strangers of your own.
+# The higher the threshold, the fewer strangers get in and the more known ones are sent away. A
+# ratio compares a label with the rest *that was seen in training*, and strangers were not among
+# it: the best of eight ratios is often above zero for them. So set the threshold on strangers of
+# your own.
 
 best = bank.log_likelihood_ratio(X_test).max(axis=1)
 known = y_test < 8

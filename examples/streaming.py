@@ -2,8 +2,9 @@
 Learn from a stream
 ===================
 
-Samples come in batches and are not kept. `partial_fit` merges the statistics of each batch, and its result is
-that of a fit on all rows together. Rows that were held back calibrate the scores at the end.
+Samples come in batches and are not kept. `partial_fit` merges the statistics of each batch, and
+its result is that of a fit on all rows together. Rows that were held back calibrate the scores at
+the end.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +19,8 @@ X, y, subclass = data.data, data.target, data.subclass_labels
 stream, held, test = np.split(np.arange(6000), [1000, 2000])
 
 # %%
-# Twenty batches of fifty. The subclasses are known by their labels here; without labels they are the
-# k-means clusters of the first batch.
+# Twenty batches of fifty. The subclasses are known by their labels here; without labels they are
+# the k-means clusters of the first batch.
 
 model = PCSDA(random_state=0)
 seen, rates = [], []
