@@ -7,6 +7,9 @@ label, probabilities, log-likelihood ratio and coordinates in the subspace. Any 
 run it.
 """
 
+from pathlib import Path
+from tempfile import mkdtemp
+
 import matplotlib.pyplot as plt
 import numpy as np
 import onnxruntime
@@ -24,12 +27,13 @@ model = make_pipeline(
     pcsda.NystroemMap(300, random_state=0),
     pcsda.PCSDA(n_subclasses=9, random_state=0),
 ).fit(X_train, y_train)
-pcsda.export_onnx(model, "three.onnx")
+path = Path(mkdtemp()) / "three.onnx"
+pcsda.export_onnx(model, path)
 
 # %%
 # Another program would start here: the file and NumPy are all it needs.
 
-session = onnxruntime.InferenceSession("three.onnx", providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 outputs = [output.name for output in session.get_outputs()]
 values = dict(zip(outputs, session.run(None, {"X": X_test.astype(np.float32)}), strict=True))
 print({name: value.shape for name, value in values.items()})

@@ -265,20 +265,35 @@ NYSTROEM = make_pipeline(NystroemMap(30, random_state=0), LINEAR)
 @pytest.mark.parametrize(
     ("template", "sizes", "counts", "expected"),
     [
-        (LINEAR, (20, 75), (1, 3), "leave-one-out"),
-        (LINEAR, (20, 74), (1, 3), "k-fold"),
-        (LINEAR, (20, 74), (1, 2), "leave-one-out"),
-        (KERNEL, (20, 74), (1, 2), "leave-one-out"),
-        (KERNEL, (20, 49), (1, 2), "k-fold"),
-        (NYSTROEM, (199, 60), (1, 2), "k-fold"),
-        (NYSTROEM, (200, 60), (1, 2), "leave-one-out"),
-        (make_pipeline(StandardScaler(), LINEAR), (20, 60), (1, 2), "leave-one-out"),
+        (LINEAR, (30, 150), (1, 3), "leave-one-out"),
+        (LINEAR, (29, 150), (1, 3), "k-fold"),
+        (LINEAR, (30, 149), (1, 3), "k-fold"),
+        (LINEAR, (30, 149), (1, 2), "leave-one-out"),
+        (KERNEL, (30, 100), (1, 2), "leave-one-out"),
+        (KERNEL, (30, 99), (1, 2), "k-fold"),
+        (NYSTROEM, (199, 100), (1, 2), "k-fold"),
+        (NYSTROEM, (200, 100), (1, 2), "leave-one-out"),
+        (make_pipeline(StandardScaler(), LINEAR), (30, 100), (1, 2), "leave-one-out"),
     ],
 )
 def test_auto_leaves_one_out_where_that_is_honest(template, sizes, counts, expected):
     X, y, _ = problem(sizes=sizes)
     search = PCSDACV(template, n_subclasses=counts, n_components=[1], regularization=[0.1])
     assert search.fit(X, y).cv_method_ == expected
+
+
+def test_few_positives_are_selected_as_in_five_folds():
+    data = make_class_specific(6000, random_state=3)
+    few = np.flatnonzero(data.target == 1)[:20]
+    rows = np.concatenate([few, np.flatnonzero(data.target == 0)[:700]])
+    grid = {"n_subclasses": (1, 5, 10), "n_components": range(1, 6), "regularization": (0.01, 1.0)}
+    searches = [
+        PCSDACV(LINEAR, cv=cv, **grid).fit(data.data[rows], data.target[rows])
+        for cv in ("auto", 5, "leave-one-out")
+    ]
+    assert searches[0].best_params_ == searches[1].best_params_
+    assert_array_equal(searches[0].cv_scores_, searches[1].cv_scores_)
+    assert np.abs(searches[0].cv_scores_ - searches[2].cv_scores_).max() > 0.1
 
 
 def test_either_method_can_be_asked_for():

@@ -36,7 +36,9 @@ REGULARIZATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 GAMMA = ("positive", 0.3, 1.0, 3.0)
 FOLDS = 5
 # Leave-one-out holds the clustering. That is honest with this many negatives a subclass.
-HONEST_SUBCLASS = 25
+HONEST_SUBCLASS = 50
+# With fewer positives left-out scores ask for too much; folds, with fewer still, are more careful.
+FEW_POSITIVES = 30
 # Landmarks among fewer positives than this flatter them; the map is then refitted in folds.
 HONEST_POSITIVES = 200
 # Parts that left-out scores are divided into where a metric has no value for single rows.
@@ -66,8 +68,9 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         0.3, 1 and 3 times "scale" (pipelines: those of the map as it is).
     cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
         "leave-one-out" holds the clustering and the map. "auto" does that where it is honest:
-        no `groups`, at least 25 negatives a subclass at the largest K, and no Nystroem landmarks
-        among fewer than 200 positives; otherwise 5 folds that cluster and map anew.
+        no `groups`, at least 30 positives, at least 50 negatives a subclass at the largest K, and
+        no Nystroem landmarks among fewer than 200 positives; otherwise 5 folds that cluster and map
+        anew, at five times the price, and more in a bank, which shares no factorisation of folds.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         A callable takes labels (1 for the class of interest) and decision values; larger is better.
         :func:`pcsda.metrics.make_detection_scorer` makes one of a metric.
@@ -303,6 +306,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if isinstance(cv, str):
             largest = max(cell.n_subclasses for cell in grid)
             honest = groups is None and (~positive).sum() >= HONEST_SUBCLASS * largest
+            honest = honest and positive.sum() >= FEW_POSITIVES
             if isinstance(template, Pipeline) and any(
                 isinstance(step, NystroemMap) for _, step in template.steps
             ):
