@@ -7,8 +7,8 @@ label, probabilities, log-likelihood ratio and coordinates in the subspace. Any 
 run it.
 """
 
+import tempfile
 from pathlib import Path
-from tempfile import mkdtemp
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,7 +27,7 @@ model = make_pipeline(
     pcsda.NystroemMap(300, random_state=0),
     pcsda.PCSDA(n_subclasses=9, random_state=0),
 ).fit(X_train, y_train)
-path = Path(mkdtemp()) / "three.onnx"
+path = Path(tempfile.mkdtemp()) / "three.onnx"
 pcsda.export_onnx(model, path)
 
 # %%
