@@ -31,8 +31,8 @@ from pcsda import (
     fit_blocks,
     predict_blocks,
 )
+from pcsda.blocks.passes import Draw, Reservoir
 from pcsda.calibration import FOLDS, fit_calibration
-from pcsda.passes import Draw, Reservoir
 
 N_ROWS = len(make_data()[0])
 cuts = st.sets(st.integers(1, N_ROWS - 1), max_size=12)
@@ -190,22 +190,24 @@ def test_calibration_on_folds_is_that_in_memory(monkeypatch, positives, lead):
     X, y, groups = X[kept], y[kept], groups[kept]
     model = PCSDA(covariance="resubstitution", random_state=4)
     expected = clone(model).fit(X, y, subclass_labels=groups)
-    monkeypatch.setattr(pcsda.intake, "PIECE_BYTES", 8 * 5 * 11)  # some blocks have several pieces
+    monkeypatch.setattr(
+        pcsda.blocks.intake, "PIECE_BYTES", 8 * 5 * 11
+    )  # some blocks have several pieces
     found = fit_blocks(model, in_blocks([1, 9, 60], X, y, groups))
     assert_same_model(found, expected, X)
 
 
 def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypatch):
     X, y, groups, _ = make_data()
-    monkeypatch.setattr(pcsda.folds, "MOST_FOLDED", 100)
-    drawn, real = {}, pcsda.folds.Folds.of
+    monkeypatch.setattr(pcsda.blocks.folds, "MOST_FOLDED", 100)
+    drawn, real = {}, pcsda.blocks.folds.Folds.of
 
     def remembered(self, piece):
         folds = real(self, piece)
         drawn.update({row.tobytes(): fold for row, fold in zip(piece.X, folds, strict=True)})
         return folds
 
-    monkeypatch.setattr(pcsda.folds.Folds, "of", remembered)
+    monkeypatch.setattr(pcsda.blocks.folds.Folds, "of", remembered)
     model = PCSDA(covariance="resubstitution", random_state=0)
     found = fit_blocks(model, in_blocks([33, 150], X, y, groups))
     folds = np.array([drawn[row.tobytes()] for row in X])
@@ -222,18 +224,18 @@ def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypat
 
 def test_drawn_folds_hold_equal_shares_of_both_classes():
     X, y, _, _ = make_data()
-    intake = pcsda.intake.Intake(np.array([False, True]), 1, False)
+    intake = pcsda.blocks.intake.Intake(np.array([False, True]), 1, False)
     pieces = [
         piece
         for number, block in enumerate(in_blocks([100, 101], X, y)())
-        for piece in intake.pieces(number, "", pcsda.addresses.Block(*block))
+        for piece in intake.pieces(number, "", pcsda.blocks.addresses.Block(*block))
     ]
-    folds = [pcsda.folds.Folds(FOLDS, 7).of(piece) for piece in pieces]
+    folds = [pcsda.blocks.folds.Folds(FOLDS, 7).of(piece) for piece in pieces]
     for rows, piece in zip(folds, pieces, strict=True):
         for members in (piece.positive, ~piece.positive):
             counts = np.bincount(rows[members], minlength=FOLDS)
             assert counts.max() - counts.min() <= 1
-    assert not np.array_equal(folds[0], pcsda.folds.Folds(FOLDS, 8).of(pieces[0]))
+    assert not np.array_equal(folds[0], pcsda.blocks.folds.Folds(FOLDS, 8).of(pieces[0]))
 
 
 def test_float32_blocks_accumulate_in_float64():
@@ -476,7 +478,7 @@ def test_a_sparse_block_is_its_dense_form(monkeypatch):
     X, y, groups, _ = make_data()
     X[X < 0.5] = 0
     expected = PCSDA().fit(X, y, subclass_labels=groups)
-    monkeypatch.setattr(pcsda.intake, "PIECE_BYTES", 8 * 5 * 32)  # pieces of 32 rows
+    monkeypatch.setattr(pcsda.blocks.intake, "PIECE_BYTES", 8 * 5 * 32)  # pieces of 32 rows
     for form in (sparse.csr_array, sparse.csc_matrix, sparse.coo_array):
         blocks = [(form(part[0]), *part[1:]) for part in in_blocks([99], X, y, groups)()]
         assert_same_model(fit_blocks(PCSDA(), blocks), expected, X)
@@ -488,7 +490,7 @@ def test_a_sparse_block_is_its_dense_form(monkeypatch):
 
 def test_pieces_of_a_block_are_joined(monkeypatch):
     X, y, groups, weights = make_data(weighted=True)
-    monkeypatch.setattr(pcsda.intake, "PIECE_BYTES", 8 * 5 * 7)
+    monkeypatch.setattr(pcsda.blocks.intake, "PIECE_BYTES", 8 * 5 * 7)
     found = fit_blocks(PCSDA(), in_blocks([100], X, y, groups, weights))
     expected = PCSDA().fit(X, y, subclass_labels=groups, sample_weight=weights)
     assert_same_model(found, expected, X)
@@ -828,7 +830,7 @@ def test_a_checkpoint_that_was_cut_or_altered_is_refused(stopped, spoil, message
 
 
 def test_a_checkpoint_of_another_format_is_refused(stopped, monkeypatch):
-    monkeypatch.setattr(pcsda.checkpoint, "FORMAT", 99)
+    monkeypatch.setattr(pcsda.blocks.checkpoint, "FORMAT", 99)
     with pytest.raises(ValueError, match="is a checkpoint of format 1 and this version reads fo"):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=stopped)
 

@@ -13,8 +13,8 @@ from pyarrow import parquet
 from scipy import sparse
 
 from pcsda import PCSDA, fit_blocks, predict_blocks
-from pcsda.checkpoint import Checkpoint
-from pcsda.readers import open_blocks
+from pcsda.blocks.checkpoint import Checkpoint
+from pcsda.blocks.readers import open_blocks
 
 NAMES = [f"f{number}" for number in range(5)]
 

@@ -20,12 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from . import validation
-from .addresses import Block, plain_labels
 from .blocks import METHODS, apply_rows, split_chain
-from .intake import check_rows
-from .passes import Look, LookPass, Pass, naming
-from .readers import open_blocks
-from .stages import Sizes, fit_over, split
+from .blocks.addresses import Block, plain_labels
+from .blocks.intake import check_rows
+from .blocks.passes import Look, LookPass, Pass, naming
+from .blocks.readers import open_blocks
+from .blocks.stages import Sizes, fit_over, split
 
 # Results that are merged at once: the depth of the tree is the logarithm to this base.
 FAN_IN = 8

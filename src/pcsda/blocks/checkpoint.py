@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from ..core.scatter import GroupScatter
+from ..writing import whole_file
 from .addresses import Block
-from .core.scatter import GroupScatter
 from .folds import Counts
 from .intake import Head
 from .passes import Lloyd, Look, Reservoir, Sample
 from .summaries import LeftOutSums, Scored, Statistics
-from .writing import whole_file
 
 # Raised whenever what a checkpoint holds changes its meaning.
 FORMAT = 1

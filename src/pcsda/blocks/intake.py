@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
-from . import validation
+from .. import validation
+from ..core import linalg
+from ..core.linalg import Array
+from ..partition import given_labels
 from .addresses import Block, plain_labels
-from .core import linalg
-from .core.linalg import Array
-from .partition import given_labels
 
 # Float64 bytes of the rows that are dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .core.linalg import Array
-from .core.loo import Leaver
-from .core.model import Model
-from .core.scatter import GroupScatter
+from ..core.linalg import Array
+from ..core.loo import Leaver
+from ..core.model import Model
+from ..core.scatter import GroupScatter
 from .folds import Folds
 from .intake import Division, Head, Intake, Piece
 from .passes import FOR_CALIBRATION, Draw, Pass, Reservoir, union

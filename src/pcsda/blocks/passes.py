@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..core.linalg import Array, narrow_fit, over_rows
 from .addresses import Block
-from .core.linalg import Array, narrow_fit, over_rows
 from .intake import Head, Intake, Piece, Ruler, check_shape, check_y
 
 # What a draw is for: no two of them may depend on each other.

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
+from ..calibration import FOLDS
 from .addresses import Block
-from .calibration import FOLDS
 from .intake import Intake, Piece
 from .passes import FOR_FOLDS, Pass, naming
 

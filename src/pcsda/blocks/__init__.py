@@ -18,15 +18,15 @@ from numpy.lib.format import dtype_to_descr, write_array_header_2_0
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from . import validation
+from .. import validation
+from ..progress import progress
+from ..writing import whole_file
 from .addresses import Block, plain_labels
 from .checkpoint import Checkpoint, describe, digest
 from .intake import check_rows, check_shape, row_slices
 from .passes import Look, LookPass, Pass, naming
-from .progress import progress
 from .readers import Blocks, open_blocks
 from .stages import Sizes, fit_over, split
-from .writing import whole_file
 
 METHODS = (
     "log_likelihood_ratio",

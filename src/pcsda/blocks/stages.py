@@ -18,16 +18,16 @@ from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
-from . import validation
-from .calibration import Calibration, fit_calibration
-from .core import loo
-from .core import model as models
-from .core.model import Model
-from .core.scatter import GroupScatter
-from .estimators import CSDA, PCSDA
+from .. import validation
+from ..calibration import Calibration, fit_calibration
+from ..core import loo
+from ..core import model as models
+from ..core.model import Model
+from ..core.scatter import GroupScatter
+from ..estimators import CSDA, PCSDA
+from ..partition import count_distinct, settle_count
 from .folds import CountPass, Folds
 from .intake import Division, Intake
-from .partition import count_distinct, settle_count
 from .passes import Draw, LloydPass, Look, LookPass, Pass, Sample, SamplePass
 from .summaries import (
     FoldScorePass,
