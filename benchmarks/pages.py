@@ -95,17 +95,16 @@ def _against(methods: dict[str, dict[tuple[str, int], float]]) -> list[str]:
 
 
 def speed_table(rows: list[Row]) -> list[Block]:
-    """Every job at its largest size: the time of ours, and ours against each of the others."""
+    """Every job at the size that most contestants took part in: ours against each of the others."""
     timed = [row for row in rows if "seconds" in row and "grows" not in row]
     if not timed:
         return [NOT_RUN["speed"]]
     lines = []
     for job, of_job in groupby(timed, key=lambda row: row["job"]):
-        *_, (_, last) = [
-            (case, list(part)) for case, part in groupby(of_job, key=lambda row: row["case"])
-        ]
-        ours = [row for row in last if row["role"] == "pcsda"]
-        others = [row for row in last if row["role"] != "pcsda"]
+        cases = [list(part) for _, part in groupby(of_job, key=lambda row: row["case"])]
+        case = max(reversed(cases), key=len)  # the last, largest one of equals
+        ours = [row for row in case if row["role"] == "pcsda"]
+        others = [row for row in case if row["role"] != "pcsda"]
         if ours and others:
             lines.append(_speed_line(job, ours[0], others))
     head = ["job", "sizes", "pcsda", "others, and how many times as long as pcsda they take"]

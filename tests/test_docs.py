@@ -1,6 +1,9 @@
 """The documentation says what is so: its code runs, its names exist, its tables are the rows."""
 
+import doctest
+import gzip
 import inspect
+import json
 import re
 import shlex
 import warnings
@@ -216,3 +219,92 @@ def test_subscripts_of_accented_letters_stand_beside_them(monkeypatch):
 def test_the_tables_of_the_readme_are_those_of_the_rows():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert pages.readme(text) == text
+
+
+def paper_rows(profile="full"):
+    """Two classes and one split; ours leads on A and follows on B, an ablation leads on both."""
+    values = {
+        "A": {"PCSDACV": 0.9, "SVC": 0.8, "PCSDA-K": 0.7, "PCSDA-K, ridge 0.01": 0.99},
+        "B": {"PCSDACV": 0.5, "SVC": 0.6, "PCSDA-K": 0.4, "PCSDA-K, ridge 0.01": 0.99},
+    }
+    common = {"split": 0, "seconds": 1.0, "n_settings": 1, "warnings": [], "profile": profile}
+    return [
+        common
+        | {"dataset": name, "class": label, "method": method, "kind": kind, "value": value}
+        | {"versions": {"pcsda": "0"}}
+        for name, methods in values.items()
+        for method, value in methods.items()
+        for label in "ab"
+        for kind in ("ranking", "classification")
+    ]
+
+
+def speed_rows(**more):
+    """Two sizes of a job, the limit at both and a peer at the first, and a job that grows."""
+    common = {"noisy": False, "cpu": "abacus", "cores": 2, "threads": 1, "python": "3", "blas": []}
+    common |= {"versions": {"pcsda": "0"}, "bounds": [], "ratio": 1.0, "ratio_spread": [1.0, 1.0]}
+    common |= {"quick": False, "job": "fit"} | more
+    times = [
+        (10, "limit", "limit", 0.001),
+        (10, "PCSDA", "pcsda", 0.002),
+        (10, "LDA", "peer", 0.006),
+        (20, "limit", "limit", 0.01),
+        (20, "PCSDA", "pcsda", 0.02),
+    ]
+    return [
+        common | {"case": {"N": size}, "contestant": name, "role": role, "seconds": seconds}
+        for size, name, role, seconds in times
+    ]
+
+
+def keep(monkeypatch, folder, **rows):
+    """Stand in for the files of rows."""
+    for name, found in rows.items():
+        path = folder / f"{name}.jsonl.gz"
+        path.write_bytes(gzip.compress("".join(json.dumps(r) + "\n" for r in found).encode()))
+        monkeypatch.setitem(pages.ROWS, name, path)
+
+
+def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
+    keep(monkeypatch, tmp_path, paper=paper_rows(), speed=speed_rows())
+    made = pages.readme((ROOT / "README.md").read_text(encoding="utf-8"))
+    half = "**0.900** | 0.700 | 0.800 (SVC)"
+    assert f"| A | {half} | {half} |" in made
+    half = "0.500 | 0.400 | **0.600** (SVC)"
+    assert f"| B | {half} | {half} |" in made
+    assert "| fit | N = 10 | 2 ms | limit 0.5 x; LDA 3 x |" in made
+    assert "abacus, 2 cores, 1 threads" in made
+    assert "Not run yet" not in made
+    assert pages.readme(made) == made
+
+
+def test_pages_without_rows_say_that_nothing_was_run(monkeypatch, tmp_path):
+    for name in ("paper", "speed"):
+        monkeypatch.setitem(pages.ROWS, name, tmp_path / "absent.gz")
+    for make, name in ((pages.reproduction, "paper"), (pages.speed, "speed")):
+        assert make(pages.load(name)) == pages.NOT_RUN[name] + "\n"
+        assert not re.search(r"\d", pages.NOT_RUN[name])
+
+
+def test_a_quick_look_is_no_study(monkeypatch, tmp_path):
+    keep(monkeypatch, tmp_path, paper=paper_rows("quick"), speed=speed_rows(quick=True))
+    assert pages.load("paper") == pages.load("speed") == []
+
+
+def test_pages_of_rows_have_no_second_title():
+    for text in (pages.speed(speed_rows()), pages.reproduction(paper_rows())):
+        assert "|" in text
+        assert not re.search(r"^# ", text, re.M)
+
+
+def test_examples_in_docstrings_are_true(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner()
+    for name in documented_names():
+        value = pcsda
+        for part in name.split(".")[1:]:
+            value = getattr(value, part)
+        for test in finder.find(value, name, globs={}):
+            runner.run(test)
+    assert runner.tries > 5
+    assert runner.failures == 0

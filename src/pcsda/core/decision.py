@@ -24,6 +24,7 @@ def bayes_threshold(
 
     Examples
     --------
+    >>> from pcsda.metrics import bayes_threshold
     >>> round(bayes_threshold(0.01, cost_false_alarm=10), 2)
     6.9
     """
