@@ -79,7 +79,7 @@ class _Linear(Verifier):
         if not kept.all():
             labels = np.unique(groups[kept], return_inverse=True)[1]
             rows, weight = X[kept], weights[kept]
-        if count_distinct(rows, 2) < 2:
+        if learned is None and count_distinct(rows, 2) < 2:
             raise models.no_spread()
         self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
         with narrow_fit(X.shape[1]):
