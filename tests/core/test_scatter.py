@@ -278,3 +278,24 @@ def test_projecting_equals_the_statistics_of_projected_rows(weighted):
     rows = (X - scatter.means[0]) @ components.T
     assert_statistics(scatter.project(components), paper_statistics(rows, groups, weights))
     assert_allclose(scatter.project(components).means[0], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 9.9, 1e4, 1e8])
+@pytest.mark.parametrize("constant", [False, True])
+def test_long_groups_are_exact_near_and_far_from_zero(offset, constant):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1400, 6)) + offset
+    if constant:
+        X[:, 2] = offset
+    groups = np.repeat([0, 1, 2], [400, 700, 300])
+    found = GroupScatter.from_samples(X, groups)
+    for number, scatter in ((0, found.positive), ([1, 2], found.within)):
+        expected = 0
+        for group in np.atleast_1d(number):
+            rows = X[groups == group].astype(np.longdouble)
+            rows -= rows.mean(axis=0)
+            expected = expected + rows.T @ rows
+        spread = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+        # What the numbers themselves lose far from zero is no fault of the statistics.
+        allowed = 1e-13 + 1e-15 * (offset + 1) ** (offset > 1e6)
+        assert np.all(np.abs(scatter - expected) <= allowed * spread + 1e-9 * constant)

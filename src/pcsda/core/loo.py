@@ -105,8 +105,9 @@ def left_out(
     counts: Array,
     alone: NDArray[np.bool_],
     weights: Array | None = None,
+    out: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array]:
-    """Left-out coordinates and residuals of rows, rotated to the components.
+    """Left-out coordinates and residuals of rows, rotated to the components, in `out` if given.
 
     Parameters
     ----------
@@ -128,21 +129,27 @@ def left_out(
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
     negative = groups > 0
     own = np.where(negative, residuals[np.arange(len(groups)), np.maximum(groups, 1) - 1], 0.0)
-    # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
-    turned = residuals @ rotation
-    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation]).take(groups, axis=0)
-    axes = np.vstack([-rotation.sum(axis=0), rotation]).take(groups, axis=0)
     stretch = scale / gap
     shift = stretch * pull * leverage
-    residual = turned * stretch[:, None] - shift[:, None] * axes
     reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
     lift = np.where(negative, 1 + total * reach, stretch)
     reach = np.where(negative, reach, shift)
-    coordinate = turned * lift[:, None] - reach[:, None] * axes + centres
+    # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
+    shape = (len(groups), rotation.shape[1])
+    coordinate, residual = (np.empty(shape), np.empty(shape)) if out is None else out
+    np.matmul(residuals, rotation, out=coordinate)
+    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation]).take(groups, axis=0)
+    axes = np.vstack([-rotation.sum(axis=0), rotation]).take(groups, axis=0)
     lonely = np.flatnonzero(alone)
-    residual[lonely] = 0.0
     itself = np.diag(gram)[np.maximum(groups[lonely], 1) - 1] * negative[lonely]
-    coordinate[lonely] = centres[lonely] - itself[:, None] * axes[lonely]
+    without = centres[lonely] - itself[:, None] * axes[lonely]
+    np.multiply(coordinate, stretch[:, None], out=residual)
+    residual -= shift[:, None] * axes
+    coordinate *= lift[:, None]
+    axes *= reach[:, None]
+    coordinate -= axes
+    coordinate += centres
+    residual[lonely], coordinate[lonely] = 0.0, without
     return coordinate, residual
 
 
@@ -211,7 +218,7 @@ class Leaver:
                 leverage, a = linalg.whitened_square_norms(rows, self.inverse, self.solved)
                 weight = None if weights is None else weights[part]
                 gap = 1 - inflation(self.counts[own], weight) * leverage
-                coordinates[part], residuals[part] = left_out(
+                left_out(
                     a,
                     leverage,
                     gap,
@@ -221,6 +228,7 @@ class Leaver:
                     self.counts,
                     alone[part],
                     weight,
+                    (coordinates[part], residuals[part]),
                 )
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
