@@ -13,6 +13,7 @@ def write_parts(app) -> None:
     parts = {
         "reproduction.md": pages.reproduction(pages.load("paper")),
         "speed.md": pages.speed(pages.load("speed")),
+        "scale.md": pages.speed([r for r in pages.load("speed") if r["job"].startswith("scale")]),
     }
     for name, text in parts.items():
         (folder / name).write_text(text, encoding="utf-8")
