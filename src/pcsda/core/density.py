@@ -230,13 +230,14 @@ def log_volume(white: Array) -> float:
     return float(np.log(white.diagonal()).sum())
 
 
-def log_sum_exp(values: Array) -> Array:
-    """Log of the summed exponentials over the last axis; not all of them may be zero."""
-    top: Array = values.max(axis=-1)
-    if values.shape[-1] == 1:
-        return top
-    top += np.log(np.exp(values - top[..., None]).sum(axis=-1))
-    return top
+def log_sum_exp(values: Array, axis: int = -1) -> Array:
+    """Log of the summed exponentials over an axis; not all of them may be zero."""
+    top: Array = values.max(axis=axis, keepdims=True)
+    result = top.squeeze(axis)
+    if values.shape[axis] > 1:
+        shares = values - top
+        result += np.log(np.exp(shares, out=shares).sum(axis=axis))
+    return result
 
 
 def log_density(whitened: Array, white: Array) -> Array:

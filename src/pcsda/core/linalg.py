@@ -158,12 +158,13 @@ def whitened_square_norms(
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
     size = len(inverse_factor)
+    panels = np.empty((width + columns.shape[1], len(rows)))  # fresh memory costs time
     for start in range(0, size, width):  # panels skip most of the zero triangle
         stop = min(start + width, size)
         factor = inverse_factor[start:stop, :stop]
         if stop == size:  # the last panel takes the few columns along
             factor = np.vstack([factor, columns.T])
-        panel = factor @ rows[:, :stop].T
+        panel = np.matmul(factor, rows[:, :stop].T, out=panels[: len(factor)])
         white = panel[: stop - start]
         norms += np.einsum("ji,ji->i", white, white)
     return norms, panel[stop - start :].T

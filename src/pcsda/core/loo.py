@@ -121,9 +121,11 @@ def left_out(
         ``Q Lambda^(-1/2)``.
     groups, alone, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
+    out : two arrays of shape (n, d), optional
+        Fastest in Fortran order.
     """
     total = counts[groups]
-    weight = np.ones(len(groups)) if weights is None else weights
+    weight = 1.0 if weights is None else weights
     rest = np.where(alone, 1.0, total - weight)  # any number will do for rows that are alone
     gap = np.where(alone, 1.0, gap)
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
@@ -134,23 +136,26 @@ def left_out(
     reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
     lift = np.where(negative, 1 + total * reach, stretch)
     reach = np.where(negative, reach, shift)
+    # One row for each axis, so that factors of the samples run along memory.
+    turn = rotation.T
+    if out is None:
+        out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
+    coordinate, residual = out[0].T, out[1].T
     # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
-    shape = (len(groups), rotation.shape[1])
-    coordinate, residual = (np.empty(shape), np.empty(shape)) if out is None else out
-    np.matmul(residuals, rotation, out=coordinate)
-    centres = np.vstack([np.zeros(rotation.shape[1]), gram @ rotation]).take(groups, axis=0)
-    axes = np.vstack([-rotation.sum(axis=0), rotation]).take(groups, axis=0)
+    np.matmul(turn, residuals.T, out=coordinate)
+    centres = np.column_stack([np.zeros(len(turn)), turn @ gram]).take(groups, axis=1)
+    axes = np.column_stack([-turn.sum(axis=1), turn]).take(groups, axis=1)
     lonely = np.flatnonzero(alone)
     itself = np.diag(gram)[np.maximum(groups[lonely], 1) - 1] * negative[lonely]
-    without = centres[lonely] - itself[:, None] * axes[lonely]
-    np.multiply(coordinate, stretch[:, None], out=residual)
-    residual -= shift[:, None] * axes
-    coordinate *= lift[:, None]
-    axes *= reach[:, None]
+    without = centres[:, lonely] - itself * axes[:, lonely]
+    np.multiply(coordinate, stretch, out=residual)
+    residual -= shift * axes
+    coordinate *= lift
+    axes *= reach
     coordinate -= axes
     coordinate += centres
-    residual[lonely], coordinate[lonely] = 0.0, without
-    return coordinate, residual
+    residual[:, lonely], coordinate[:, lonely] = 0.0, without
+    return out
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,7 @@ class Leaver:
         groups, weights = groups[order], None if weights is None else weights[order]
         alone = alone_rows(groups, self.counts, weights)
         shape = (len(X), self.rotation.shape[1])
-        coordinates, residuals = np.empty(shape), np.empty(shape)
+        coordinates, residuals = np.empty(shape, order="F"), np.empty(shape, order="F")
 
         def leave_out(start: int, stop: int) -> None:
             # No D x D sums here, so blocks may be as small as the cache likes.
@@ -271,7 +276,9 @@ def scores(
             part = slice(first, min(first + step, stop))
             own = groups[part]
             weight = np.ones(len(own)) if weights is None else weights[part]
-            rows = (left.coordinates[part], left.residuals[part], own, left.alone[part], weight)
+            # One row for each axis, so that factors of the samples run along memory.
+            z, residuals = left.coordinates[part].T, left.residuals[part].T
+            rows = (z, residuals, own, left.alone[part], weight)
             result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
 
     linalg.over_rows(score, len(groups), width)
@@ -297,8 +304,8 @@ def _inside(
     """Log density under the positive class; positives are left out of its covariance."""
     white = density.white[0]
     width = len(white)
-    whitened = z @ white.T
-    square = np.einsum("ij,ij->i", whitened, whitened)
+    whitened = white @ z
+    square = np.einsum("ji,ji->i", whitened, whitened)
     strength = density.positive_strength
     weight = np.where((groups == 0) & ~alone, weight, 0.0)
     gap = np.maximum(1 - weight * square / strength, _SMALLEST_GAP)
@@ -321,38 +328,39 @@ def _outside(
     """Log density under the negative class; negatives are left out of its covariance."""
     white = density.white[1]
     width = len(white)
-    at_rows, own, at_centres = z @ white.T, residuals @ white.T, density.centres @ white.T
-    own[groups == 0] = 0.0
+    at_rows, own, at_centres = white @ z, white @ residuals, density.centres @ white.T
     weight = np.where(groups > 0, weight, 0.0)
-    square = np.einsum("ij,ij->i", own, own)
-    distance = at_rows @ (-2 * at_centres.T)
-    distance += np.einsum("ij,ij->i", at_centres, at_centres)
-    distance += np.einsum("ij,ij->i", at_rows, at_rows)[:, None]
-    overlap = own @ -at_centres.T
-    overlap += np.einsum("ij,ij->i", at_rows, own)[:, None]
-    rest = np.ones(len(z))
+    norm, square = np.einsum("ji,ji->i", at_rows, at_rows), np.einsum("ji,ji->i", own, own)
+    # Squared distances from the centres, less `norm`.
+    distance = (-2 * at_centres) @ at_rows
+    distance += np.einsum("ij,ij->i", at_centres, at_centres)[:, None]
+    overlap = -at_centres @ own
+    overlap += np.einsum("ji,ji->i", at_rows, own)
+    rest = np.ones(len(groups))
     if density.is_mixture:
         negative = np.flatnonzero(groups)
-        column = groups[negative] - 1
-        distance[negative, column] = square[negative]
-        overlap[negative, column] = square[negative]
+        mine = (groups[negative] - 1) * len(groups) + negative  # its own subclass, counted flat
+        distance.ravel()[mine] = square[negative] - norm[negative]
+        overlap.ravel()[mine] = square[negative]
         rest -= np.where(alone, 0.0, weight) / density.negative_strength
     share = weight / density.negative_strength
     gap = np.maximum(1 - share * square, _SMALLEST_GAP)
     overlap *= overlap
-    overlap *= (share / gap)[:, None]
+    overlap *= share / gap
     distance += overlap
-    distance *= (-0.5 * rest)[:, None]
-    distance += density.log_weights
-    volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest) + width * LOG_2PI)
+    distance *= -0.5 * rest
+    distance += density.log_weights[:, None]
+    volume: Array = log_volume(white) - 0.5 * (
+        rest * norm + np.log(gap) - width * np.log(rest) + width * LOG_2PI
+    )
     if density.is_mixture:
         # Mixture weights without the row itself: a row that is alone leaves its subclass empty.
-        total, mine = counts[1:].sum(), counts[groups[negative]]
-        left = np.where(alone[negative], 0.0, mine - weight[negative])
+        total, size = counts[1:].sum(), counts[groups[negative]]
+        left = np.where(alone[negative], 0.0, size - weight[negative])
         with np.errstate(divide="ignore"):
-            distance[negative, column] += np.log(left / mine)
+            distance.ravel()[mine] += np.log(left / size)
         volume -= np.log((total - weight) / total)
-    return volume + log_sum_exp(distance)
+    return volume + log_sum_exp(distance, axis=0)
 
 
 def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:
