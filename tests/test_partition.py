@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from pcsda import partition
 from pcsda.partition import count_distinct, given_labels, make_groups
+from pcsda.validation import distinct
 
 
 def clouds(n_negatives=60, n_clouds=3, n_positives=10, seed=0):
@@ -295,3 +296,23 @@ def test_only_rows_that_may_be_overwritten_are():
     X.flags.writeable = False
     assert_array_equal(partition.run_kmeans(X, 4, None, 0), labels)
     assert_array_equal(partition.run_kmeans(kept, 4, None, 0, overwrite=True), labels)
+
+
+LABELS = st.one_of(
+    hnp.arrays(st.sampled_from(["int8", "int64", "uint64"]), 20, elements=st.integers(0, 9)),
+    hnp.arrays("int64", 20, elements=st.integers(-3, 3)),
+    hnp.arrays("int64", 20, elements=st.sampled_from([0, 2**15 - 1, 2**15, 2**62])),
+    hnp.arrays("bool", 20),
+    hnp.arrays("float64", 20, elements=st.sampled_from([0.0, 1.5, 2.0])),
+    hnp.arrays("U1", 20, elements=st.sampled_from("abc")),
+    hnp.arrays("int64", 0),
+)
+
+
+@given(LABELS)
+def test_labels_are_counted_as_unique_would(labels):
+    names, codes = distinct(labels)
+    expected, places = np.unique(labels, return_inverse=True)
+    assert names.dtype == labels.dtype
+    assert_array_equal(names, expected)
+    assert_array_equal(codes, places)

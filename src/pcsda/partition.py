@@ -12,6 +12,8 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
+from .validation import distinct
+
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 50
 MOST_AUTO = 10
@@ -66,14 +68,14 @@ def make_groups(
         weight = None if weights is None else weights[rows]
         labels = _cluster(X[rows], n_subclasses, subclasses, weight, random_state)
     try:
-        names, codes = np.unique(labels, return_inverse=True)
+        names, codes = distinct(labels)
     except TypeError as error:
         kinds = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(
             f"subclass_labels mixes {' and '.join(kinds)}, which have no common order; make all of "
             "them text or all of them numbers"
         ) from error
-    groups[rows] = codes.ravel() + 1
+    groups[rows] = codes + 1
     return groups, names
 
 

@@ -42,6 +42,19 @@ def check_number(name: str, value: Any, instead: str | None = None) -> None:
         raise ValueError(f"{name}={value!r} must be a number of at least 0{other}")
 
 
+def distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Different labels in order, and the number of each entry's label among them.
+
+    As ``np.unique``, but small whole numbers, the usual labels, are counted instead of sorted.
+    """
+    if labels.size and labels.dtype.kind in "biu" and 0 <= labels.min() <= labels.max() < 2**15:
+        places = labels.astype(np.intp)
+        there = np.bincount(places) > 0
+        return np.flatnonzero(there).astype(labels.dtype), (np.cumsum(there) - 1)[places]
+    names, codes = np.unique(labels, return_inverse=True)
+    return names, codes.ravel()
+
+
 def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[Any], int, Any]:
     """Encode binary labels.
 
@@ -54,7 +67,7 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     """
     y = column_or_1d(y, warn=True)
     try:
-        found = np.unique(y)
+        found = distinct(y)[0]
     except TypeError as error:
         kinds = sorted({type(label).__name__ for label in y.tolist()})
         raise ValueError(
