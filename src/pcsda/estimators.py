@@ -19,12 +19,14 @@ from sklearn.utils.validation import validate_data
 from . import validation
 from .calibration import Calibration, calibrate
 from .core import model as models
-from .core.linalg import narrow_fit
+from .core.linalg import cache_rows, narrow_fit
 from .core.model import Model
 from .core.scatter import GroupScatter
 from .partition import count_distinct, given_labels, make_groups
 from .verifier import Verifier
 
+# A mean this many standard deviations from zero, in the subspace, costs float32 rows two digits.
+FAR = 100.0
 # What partial_fit keeps from one batch to the next.
 _STREAM = ("scatter_", "_subclasses", "_labelled")
 
@@ -118,14 +120,38 @@ class _Linear(Verifier):
             projection.rank,
         )
         self.components_ = projection.components.astype(dtype)
-        self.positive_mean_ = learned.means[0].astype(dtype)
+        # In float32 the mean of data far from zero would be off by more than it is known.
+        self.positive_mean_ = learned.means[0].copy()
         self.subclass_means_ = learned.means[1:].astype(dtype)
 
     def _coordinates(self, X: Any) -> NDArray[np.floating]:
         components = self.components_.astype(X.dtype, copy=False)
+        if X.dtype == np.float32 and not sparse.issparse(X) and self._is_far():
+            return self._centred_coordinates(X, components)
         origin = self.components_ @ self.positive_mean_
         z: NDArray[np.floating] = X @ components.T
         z -= origin.astype(X.dtype, copy=False)
+        return z
+
+    def _is_far(self) -> bool:
+        """Whether the mean is so far from zero that float32 rows would lose digits by it."""
+        offset = (self.components_.astype(np.float64) * self.positive_mean_) ** 2
+        return bool(np.any(offset.sum(axis=1) > FAR**2 * self.density_.positive.diagonal()))
+
+    def _centred_coordinates(
+        self, X: NDArray[np.float32], components: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Project rows after the mean is taken off them."""
+        mean = self.positive_mean_.astype(np.float32)
+        origin = self.components_ @ (self.positive_mean_ - mean)
+        z = np.empty((len(X), len(components)), np.float32)
+        step = min(cache_rows(X.shape[1]), len(X))
+        buffer = np.empty((step, X.shape[1]), np.float32)
+        for start in range(0, len(X), step):
+            part = slice(start, min(start + step, len(X)))
+            rows = np.subtract(X[part], mean, out=buffer[: part.stop - start])
+            np.matmul(rows, components.T, out=z[part])
+        z -= origin.astype(np.float32)
         return z
 
     def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
@@ -256,6 +282,11 @@ class PCSDA(_Linear):
     -----
     Deviations from the paper, all of which :meth:`published` undoes: left-out covariances, the
     mixture density, shrinkage and calibration. The ridge is on the denominator of the criterion.
+
+    Many float32 rows are multiplied in float32. Log-likelihood ratios then differ by less than
+    5e-4, and angles of the subspace by less than 1e-4, from those of the same numbers in float64;
+    where they would differ by more, because features depend on each other or have extreme scales,
+    the products are float64.
 
     References
     ----------

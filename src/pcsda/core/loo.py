@@ -8,12 +8,13 @@ projects it, which is what covariances and calibration have to see.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import linalg
+from . import linalg, single
 from .density import LOG_2PI, Density, log_sum_exp, log_volume
 from .linalg import Array
 from .scatter import GroupScatter, gather, group_order
@@ -21,6 +22,8 @@ from .solvers import Projection
 
 # A row is alone where the others of its group weigh less than this share of the group.
 ALONE = 1e-10
+# A gap, one minus the leverage, from which on float32 products leave it enough digits.
+WIDE_GAP = 0.05
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def alone_rows(groups: NDArray[np.intp], counts: Array, weights: Array | None) -
 
 
 def left_out(
-    residuals: Array,
+    residuals: NDArray[np.floating],
     leverage: Array,
     gap: Array,
     gram: Array,
@@ -174,6 +177,8 @@ class Leaver:
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
         ``Q Lambda^(-1/2)``.
+    variances : array of shape (D,)
+        The diagonal of ``S_I + eps I``.
     """
 
     counts: Array
@@ -182,6 +187,7 @@ class Leaver:
     solved: Array
     gram: Array
     rotation: Array
+    variances: Array
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
@@ -195,49 +201,99 @@ class Leaver:
         # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2).
         rotation = (delta @ projection.components.T) / projection.eigenvalues
         inverse = linalg.triangular_inverse(factor)
-        return cls(scatter.counts, scatter.means, inverse, solved, half.T @ half, rotation)
+        variances = scatter.positive.diagonal() + scatter.within.diagonal() + ridge
+        return cls(
+            scatter.counts, scatter.means, inverse, solved, half.T @ half, rotation, variances
+        )
 
     def leave_out(
-        self, X: NDArray[np.floating], groups: NDArray[np.intp], weights: Array | None = None
+        self,
+        X: NDArray[np.floating],
+        groups: NDArray[np.intp],
+        weights: Array | None = None,
+        dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
         """Left-out projections of rows that the fit has seen, sorted by group.
 
-        Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest.
+        Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
+        products are float32 where their rounding does not matter.
         """
         order = group_order(groups)
         groups, weights = groups[order], None if weights is None else weights[order]
         alone = alone_rows(groups, self.counts, weights)
         shape = (len(X), self.rotation.shape[1])
         coordinates, residuals = np.empty(shape, order="F"), np.empty(shape, order="F")
+        ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
+        few = len(self.gram) <= X.shape[1]
+        total = self.counts.sum()
+        if dtype == np.float32 and few and single.whitens(self.inverse, self.variances, total):
+            ways.insert(0, self._in_single())
+        # In many short steps, threads would wait for each other at each of them.
+        one_at_a_time = Lock()
 
         def leave_out(start: int, stop: int) -> None:
             # No D x D sums here, so blocks may be as small as the cache likes.
             width = X.shape[1] + len(self.gram)
             step = min(max(2 * linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
-            buffer = np.empty((step, X.shape[1]))
-            for first in range(start, stop, len(buffer)):
-                part = slice(first, min(first + len(buffer), stop))
+            buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
+            for first in range(start, stop, step):
+                part = slice(first, min(first + step, stop))
                 own = groups[part]
-                rows = gather(X, order[part], buffer)
-                _centre(rows, own, self.means)
-                leverage, a = linalg.whitened_square_norms(rows, self.inverse, self.solved)
                 weight = None if weights is None else weights[part]
-                gap = 1 - inflation(self.counts[own], weight) * leverage
-                left_out(
-                    a,
-                    leverage,
-                    gap,
-                    self.gram,
-                    self.rotation,
-                    own,
-                    self.counts,
-                    alone[part],
-                    weight,
-                    (coordinates[part], residuals[part]),
-                )
+                factor = inflation(self.counts[own], weight)
+                for buffer, way in zip(buffers, ways, strict=True):
+                    leverage, a = _whiten(gather(X, order[part], buffer), own, *way)
+                    gap = 1 - factor * leverage
+                    if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
+                        break
+                with one_at_a_time:
+                    left_out(
+                        a,
+                        leverage,
+                        gap,
+                        self.gram,
+                        self.rotation,
+                        own,
+                        self.counts,
+                        alone[part],
+                        weight,
+                        (coordinates[part], residuals[part]),
+                    )
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
         return LeftOut(coordinates, residuals, alone, order)
+
+    def _in_single(self) -> tuple[Any, ...]:
+        """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
+
+        The columns are turned so that each sees unit spread: the rounding of strong directions
+        would drown weak ones.
+        """
+        values, vectors = linalg.eigh_descending(self.gram)
+        roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
+        vectors = vectors[:, : len(roots)]
+        columns = (self.solved @ (vectors / roots)).astype(np.float32)
+        means = single.two_parts(self.means)
+        return means, self.inverse.astype(np.float32), columns, (vectors * roots).T
+
+
+def _whiten(
+    rows: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    means: tuple[NDArray[np.floating], ...],
+    inverse: NDArray[np.floating],
+    columns: NDArray[np.floating],
+    turn: Array | None,
+) -> tuple[Array, Array]:
+    """Leverages of rows, which are centred in place, and ``Delta A r`` by way of `columns`.
+
+    Means come in parts; `turn`, if any, leads from the products with the columns to the result.
+    """
+    for part in means:
+        _centre(rows, groups, part)
+    leverage, products = linalg.whitened_square_norms(rows, inverse, columns)
+    solved: Array = products.astype(np.float64, copy=False) if turn is None else products @ turn
+    return leverage, solved
 
 
 def primal(
@@ -247,9 +303,10 @@ def primal(
     projection: Projection,
     ridge: float,
     weights: Array | None = None,
+    dtype: type[np.floating] = np.float64,
 ) -> LeftOut:
     """Left-out projections of the rows of `X` for any exact PCSDA solution: one more pass."""
-    return Leaver.of(scatter, projection, ridge).leave_out(X, groups, weights)
+    return Leaver.of(scatter, projection, ridge).leave_out(X, groups, weights, dtype)
 
 
 def scores(
@@ -363,7 +420,9 @@ def _outside(
     return volume + log_sum_exp(distance, axis=0)
 
 
-def _centre(rows: Array, groups: NDArray[np.intp], means: Array) -> None:
+def _centre(
+    rows: NDArray[np.floating], groups: NDArray[np.intp], means: NDArray[np.floating]
+) -> None:
     """Subtract from every row the mean of its group, in place; rows are sorted by group."""
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     if len(starts) > 32:

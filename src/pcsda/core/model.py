@@ -6,6 +6,7 @@ Three routes lead to a projection: group statistics (D <= N), the dual form or t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from . import density as densities
-from . import dual, linalg, loo, solvers
+from . import dual, linalg, loo, single, solvers
 from .density import Density, Moments
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter, group_means
@@ -204,16 +205,27 @@ def _primal(
     leave_one_out: bool,
     resample: np.random.Generator | None,
 ) -> Subspace:
-    scatter = GroupScatter.from_samples(X, groups, weights=weights)
-    ridge = ridge_of(scatter.total_variance, regularization)
-    if resample is not None:
-        scatter = resampled(X, groups, scatter, weights, resample)
-        leave_one_out = False
-    projection = _solve(scatter, solver, ridge, regularization, n_components)
+    def solve(dtype: type[np.floating]) -> tuple[GroupScatter, float, Projection]:
+        scatter = GroupScatter.from_samples(X, groups, weights=weights, dtype=dtype)
+        ridge = ridge_of(scatter.total_variance, regularization)
+        if resample is not None:
+            scatter = resampled(X, groups, scatter, weights, resample)
+        return scatter, ridge, _solve(scatter, solver, ridge, regularization, None)
+
+    found = None
+    fast = single.pays(X)
+    if fast and solver == "cholesky" and weights is None and resample is None:
+        with suppress(ValueError):  # float64 will say what is wrong
+            found = solve(np.float32)
+    if found is None or not single.determines(*found):
+        found = solve(np.float64)
+    scatter, ridge, projection = found
+    projection = choose(projection, n_components, projection.rank)
     projected = scatter.project(projection.components)
     left = None
-    if leave_one_out:
-        left = loo.primal(X, groups, scatter, projection, ridge, weights)
+    if leave_one_out and resample is None:
+        dtype = np.float32 if fast else np.float64
+        left = loo.primal(X, groups, scatter, projection, ridge, weights, dtype)
     return Subspace(scatter.means, replace(projection, factor=None), projected, ridge, left)
 
 

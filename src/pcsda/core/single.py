@@ -1,0 +1,69 @@
+"""Where products of float32 rows may be float32, at half the time, and where they may not.
+
+A product in float32 knows an entry of a scatter matrix to a few 1e-8 (at worst some 1e-7) of the
+roots of its two variances. What is made of the matrix is then as good as the share of those
+variances that is left in it: a quadratic form of 1e-2 of them is known to 1e-5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .linalg import Array
+from .scatter import GroupScatter
+from .solvers import Projection
+
+# From this many multiplications on, N D^2, float32 is worth it; less is done in no time.
+ENOUGH = 1e8
+# Least share of a quadratic form in its variances. At this share angles of the subspace were found
+# to differ from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
+STATISTICS_SHARE = 1e-2
+# The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of their
+# largest.
+ROWS_SHARE = 1e-4
+# Least squared distance of subclass means, in standard deviations, that is not rounding of means.
+LEAST_APART = 1e-6
+# Variances whose squares and inverses float32 holds, with room for the sums of a block.
+RANGE = 1e-24, 1e24
+
+
+def pays(X: NDArray[np.floating]) -> bool:
+    """Whether the rows are float32, and so many that it matters."""
+    return X.dtype == np.float32 and X.size * X.shape[1] >= ENOUGH
+
+
+def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
+    """Whether statistics from float32 products are good enough for a solution made of them.
+
+    Looked at are the pivots of the Cholesky factor, which the projection has to bring, both
+    scatter matrices on the components, and the weakest of these, which must not be rounding.
+    """
+    if projection.factor is None:
+        return False
+    variances = scatter.positive.diagonal() + scatter.within.diagonal() + ridge
+    forms = [(projection.factor.diagonal() ** 2, variances)]
+    components = projection.components
+    for matrix in (scatter.positive, scatter.within):
+        form = np.einsum("ij,ij->i", components @ matrix, components)
+        forms.append((form, components**2 @ matrix.diagonal()))
+    shares = all(np.all(form >= STATISTICS_SHARE * parts) for form, parts in forms)
+    total = scatter.counts.sum()
+    apart = projection.eigenvalues[-1] * total >= LEAST_APART
+    return bool(shares and apart) and in_range(variances / total)
+
+
+def whitens(inverse: Array, variances: Array, total: float) -> bool:
+    """Whether float32 rows may be whitened in float32, given L^-1 and the diagonal of LL'."""
+    return bool(np.all(inverse**2 @ variances <= 1 / ROWS_SHARE)) and in_range(variances / total)
+
+
+def in_range(variances: Array) -> bool:
+    """Whether nothing overflows or vanishes in float32."""
+    return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
+
+
+def two_parts(values: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Values as the sum of two float32 arrays: subtracted one after the other, nothing is lost."""
+    high = values.astype(np.float32)
+    return high, (values - high).astype(np.float32)

@@ -1,0 +1,247 @@
+"""Float32 rows: products in float32 where that does not show, in float64 where it would."""
+
+import numpy as np
+import pytest
+from factories import largest_angle, make_rows
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pcsda import PCSDA
+from pcsda.core import linalg, loo, model, single, solvers
+from pcsda.core.scatter import GroupScatter
+
+SIZES = [90, 70, 80, 60]
+SINGLE, BOTH, DOUBLE = ["float32"], ["float32", "float64"], ["float64"]
+
+
+@pytest.fixture(autouse=True)
+def _every_fit_is_large(monkeypatch):
+    monkeypatch.setattr(single, "ENOUGH", 0)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Types in which statistics are collected, one after the other."""
+    seen = []
+    collect = GroupScatter.from_samples.__func__
+
+    def watched(cls, *args, **kwargs):
+        seen.append(np.dtype(kwargs["dtype"]).name)
+        return collect(cls, *args, **kwargs)
+
+    monkeypatch.setattr(GroupScatter, "from_samples", classmethod(watched))
+    return seen
+
+
+def fit(X, groups, weights=None, **changes):
+    given = {
+        "solver": "cholesky",
+        "regularization": 0.01,
+        "n_components": None,
+        "negatives": "mixture",
+        "leave_one_out": True,
+        "shrinkage": None,
+    }
+    return model.fit_pcsda(X, groups, weights=weights, **(given | changes))
+
+
+def assert_same_fit(X, groups, weights=None, **changes):
+    """Float32 rows give the model of the same numbers in float64."""
+    exact = X.astype(np.float64)
+    found = fit(X, groups, weights, **changes)
+    expected = fit(exact, groups, weights, **changes)
+    assert found.projection.rank == expected.projection.rank
+    assert_allclose(found.projection.eigenvalues, expected.projection.eigenvalues, rtol=1e-3)
+    assert_allclose(found.means, expected.means, rtol=1e-6, atol=1e-6 * exact.std())
+    scores = expected.score(exact)
+    close = {"rtol": 1e-3, "atol": 1e-3 * max(1.0, scores.std())}
+    assert_allclose(found.score(exact), scores, **close)
+    if expected.left_out is not None:
+        assert_allclose(found.left_out, expected.left_out, **close)
+
+
+def decaying(decay, width=6, seed=0, sizes=SIZES):
+    """Groups whose variances fall from 1 to `decay` along directions that are no columns."""
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    centres = rng.standard_normal((len(sizes), width))
+    rows = rng.standard_normal((len(groups), width)) + centres[groups]
+    turn = np.linalg.qr(rng.standard_normal((width, width)))[0]
+    return (rows * np.sqrt(np.geomspace(1, decay, width))) @ turn, groups
+
+
+@settings(max_examples=60)
+@given(
+    decay=st.sampled_from([1.0, 1e-2, 1e-4, 1e-6, 1e-8]),
+    offset=st.sampled_from([0.0, 10.0, 1e3, 1e5]),
+    scale=st.sampled_from([1e-30, 1e-13, 1.0, 1e11, 1e20, 1e30]),
+    regularization=st.sampled_from([1e-2, 1e-4, 1e-9]),
+    order=st.sampled_from("CF"),
+    leave_one_out=st.booleans(),
+    seed=st.integers(0, 20),
+)
+@example(1e-8, 0.0, 1.0, 1e-9, "C", True, 0)
+@example(1.0, 1e5, 1e30, 1e-2, "F", True, 0)
+def test_float32_rows_give_the_model_of_the_same_numbers(
+    decay, offset, scale, regularization, order, leave_one_out, seed
+):
+    X, groups = decaying(decay, seed=seed)
+    X = np.asarray((X + offset) * scale, dtype=np.float32, order=order)
+    assert_same_fit(X, groups, regularization=regularization, leave_one_out=leave_one_out)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_rows_that_float32_holds_well_are_multiplied_in_float32(products, offset, scale):
+    X, groups = decaying(0.1)
+    assert_same_fit(((X + offset) * scale).astype(np.float32), groups)
+    assert products == SINGLE + DOUBLE  # the float64 rows they are compared with
+
+
+@pytest.mark.parametrize("scale", [1e-37, 1e-20, 1e20, 1e36])
+def test_squares_that_float32_does_not_hold_are_float64(products, scale):
+    X, groups, _ = make_rows(SIZES, 6)
+    assert_same_fit((X * scale).astype(np.float32), groups)
+    assert products == BOTH + DOUBLE
+
+
+@pytest.mark.parametrize("decay", [1e-6, 1e-8])
+def test_a_scatter_with_small_pivots_is_float64(products, decay):
+    X, groups = decaying(decay)
+    assert_same_fit(X.astype(np.float32), groups, regularization=1e-9)
+    assert products == BOTH + DOUBLE
+
+
+@pytest.mark.parametrize("column", ["constant", "constant and far", "equal", "almost equal"])
+def test_columns_that_say_nothing_new(column):
+    X, groups, _ = make_rows(SIZES, 5)
+    noise = np.random.default_rng(1).standard_normal(len(X))
+    more = {
+        "constant": np.full(len(X), 7.3),
+        "constant and far": np.full(len(X), 1.1e8),
+        "equal": X[:, 0],
+        "almost equal": X[:, 0] + 1e-4 * noise,
+    }[column]
+    assert_same_fit(np.column_stack([X, more]).astype(np.float32), groups)
+
+
+@pytest.mark.parametrize("n_components", [1, None])
+def test_rounding_of_means_is_no_direction(n_components):
+    X, groups, _ = make_rows([80, 80, 80], 5)
+    X = X.astype(np.float32)
+    X[np.flatnonzero(groups == 2)] = X[np.flatnonzero(groups == 1)[::-1]]
+    assert_same_fit(X, groups, n_components=n_components)
+    X[np.flatnonzero(groups == 0)] = X[np.flatnonzero(groups == 1)[::-1]]
+    with pytest.raises(ValueError, match="every subclass mean equals the positive mean"):
+        fit(X, groups)
+
+
+def test_more_subclasses_than_columns():
+    X, groups, _ = make_rows([40, *[30] * 9], 4)
+    assert_same_fit(X.astype(np.float32), groups)
+
+
+def test_positives_at_one_point_are_refused_all_the_same():
+    X, groups, _ = make_rows(SIZES, 5)
+    X[groups == 0] = 1 / 3
+    with pytest.raises(ValueError, match=r"positive class is (a point|singular) in the subspace"):
+        fit(X.astype(np.float32), groups, shrinkage=0.0)
+
+
+def test_tight_positives_have_their_own_covariance():
+    X, groups = decaying(1.0)
+    X[groups == 0] *= 1e-5
+    assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, shrinkage=0.0)
+
+
+def test_singular_statistics_are_refused_in_the_same_words():
+    X, groups, _ = make_rows(SIZES, 5)
+    X = np.column_stack([X, X[:, 0]]).astype(np.float32)
+    with pytest.raises(ValueError, match="of 6 dimensions is singular at regularization=0; raise"):
+        fit(X, groups, regularization=0.0)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_in_the_same_words(odd):
+    X, groups, _ = make_rows(SIZES, 5)
+    X = X.astype(np.float32)
+    X[3, 2] = odd
+    with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+        PCSDA().fit(X, groups == 0, subclass_labels=groups)
+
+
+def test_one_row_may_lie_anywhere():
+    X, groups, _ = make_rows(SIZES, 5)
+    for far in (1e3, 1e6, 1e18):
+        changed = X.copy()
+        changed[np.flatnonzero(groups == 2)[0]] *= far
+        assert_same_fit(changed.astype(np.float32), groups)
+
+
+def test_weights_and_other_solvers_collect_in_float64(products):
+    X, groups, weights = make_rows(SIZES, 6, weighted=True)
+    X = X.astype(np.float32)
+    assert_same_fit(X, groups, weights)
+    assert_same_fit(X, groups, weights * 1e-40)
+    assert_same_fit(X, groups, solver="eigen")
+    assert set(products) == set(DOUBLE)
+
+
+def test_small_fits_are_float64_to_the_last_digit(monkeypatch):
+    monkeypatch.setattr(single, "ENOUGH", 1e8)
+    X, groups, _ = make_rows(SIZES, 6)
+    X = X.astype(np.float32)
+    assert_array_equal(fit(X, groups).left_out, fit(X.astype(np.float64), groups).left_out)
+
+
+@pytest.mark.parametrize("block", [7, 1000])
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e8])
+def test_an_entry_of_a_scatter_is_known_to_its_variances(monkeypatch, block, offset):
+    monkeypatch.setattr(linalg, "block_rows", lambda width: block)
+    X, groups, _ = make_rows([300, 200, 250], 6)
+    X = (300 * X + offset).astype(np.float32)
+    found = GroupScatter.from_samples(X, groups, dtype=np.float32)
+    expected = GroupScatter.from_samples(X.astype(np.float64), groups)
+    assert found.positive.dtype == found.means.dtype == np.float64
+    for matrix, exact in ((found.positive, expected.positive), (found.within, expected.within)):
+        roots = np.sqrt(exact.diagonal())
+        assert np.all(np.abs(matrix - exact) <= 2e-6 * np.outer(roots, roots))
+    spread = np.sqrt(expected.intra.diagonal() / len(X))
+    assert np.all(np.abs(found.means - expected.means) <= 1e-6 * spread)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+@pytest.mark.parametrize("far", [1.0, 30.0], ids=["usual", "leverage near one"])
+def test_left_out_rows_are_those_of_float64(offset, far):
+    X, groups, _ = make_rows(SIZES, 6)
+    X[7] *= far
+    X = (300 * X + offset).astype(np.float32)
+    exact = X.astype(np.float64)
+    scatter = GroupScatter.from_samples(exact, groups)
+    ridge = 0.01 * scatter.total_variance
+    projection = solvers.cholesky(scatter, ridge)
+    expected = loo.primal(exact, groups, scatter, projection, ridge)
+    found = loo.primal(X, groups, scatter, projection, ridge, dtype=np.float32)
+    for one, other in (
+        (found.coordinates, expected.coordinates),
+        (found.residuals, expected.residuals),
+    ):
+        assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+    # Where a row is all but one of its kind, float64 is what is left.
+    assert np.array_equal(found.coordinates, expected.coordinates) == (far > 1)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_offset_costs_no_digits_in_predictions_on_float32_rows(offset, dtype):
+    X, groups, _ = make_rows(SIZES, 6)
+    X = (300 * X + offset).astype(np.float32)
+    exact = PCSDA(random_state=0).fit(X.astype(np.float64), groups == 0, subclass_labels=groups)
+    expected = exact.log_likelihood_ratio(X.astype(np.float64))
+    found = PCSDA(random_state=0).fit(X.astype(dtype), groups == 0, subclass_labels=groups)
+    ratio = found.log_likelihood_ratio(X)
+    assert ratio.dtype == np.float32
+    assert_allclose(ratio, expected, rtol=1e-4, atol=1e-4 * expected.std())
+    assert largest_angle(found.components_, exact.components_) < 1e-5
+    assert_allclose(found.transform(X), exact.transform(X.astype(np.float64)), rtol=0, atol=1e-5)
