@@ -3,14 +3,15 @@
 from itertools import pairwise
 
 import numpy as np
-from factories import make_rows
+from factories import assert_same_blend, make_rows, with_heavy_tails
 
 SIZES = (60, 50, 70, 40)
 
 
-def make_data(seed=0, *, sizes=SIZES, width=5, weighted=False):
+def make_data(seed=0, *, sizes=SIZES, width=5, weighted=False, heavy=False):
     """Rows, binary labels, subclass labels and weights (or None)."""
     X, groups, weights = make_rows(sizes, width, seed=seed, weighted=weighted)
+    X = with_heavy_tails(X, groups) if heavy else X
     return X, groups == 0, groups, weights
 
 
@@ -40,6 +41,7 @@ def assert_same_model(found, expected, X, *, tolerance=1e-8, calibrated=True):
     close(found.class_prior_, expected.class_prior_)
     for name in ("positive", "negative", "centres", "log_weights"):
         close(getattr(found.density_, name), getattr(expected.density_, name))
+    assert_same_blend(found.density_, expected.density_, tolerance)
     if not calibrated:
         close(
             found.density_.log_ratio(found.transform(X)),

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy import linalg
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, multivariate_t
 
 
 def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
@@ -15,6 +17,25 @@ def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
     X = rng.standard_normal((len(groups), width)) @ mixing + centres[groups]
     weights = rng.uniform(0.3, 2.5, len(groups)) if weighted else None
     return X, groups, weights
+
+
+def with_heavy_tails(X, groups, seed=0):
+    """The same rows with some of them far from the mean of their group, as in a t of 3 degrees."""
+    means = np.array([X[groups == g].mean(axis=0) for g in range(groups.max() + 1)])[groups]
+    stretch = np.sqrt(3 / np.random.default_rng(seed).chisquare(3, (len(X), 1)))
+    return means + stretch * (X - means)
+
+
+def assert_same_blend(found, expected, rtol=1e-7):
+    """Tails, shares, offset and Fisher's axis of two densities agree."""
+    np.testing.assert_allclose(found.tails, expected.tails, rtol=rtol)
+    np.testing.assert_allclose(found.shares, expected.shares, rtol=rtol, atol=rtol)
+    assert (found.offset is None) == (expected.offset is None)
+    if expected.offset is not None:
+        np.testing.assert_allclose(found.offset, expected.offset, rtol=rtol, atol=rtol)
+    assert (found.axis is None) == (expected.axis is None)
+    if expected.axis is not None:
+        np.testing.assert_allclose(found.axis, expected.axis, atol=rtol)
 
 
 def outer_sum(rows, weights):
@@ -59,6 +80,41 @@ def paper_statistics(X, groups, weights=None, n_groups=None):
         out_of_class=out_of_class,
         total_variance=np.trace(outer_sum(X - grand, w)) / total,
     )
+
+
+def log_density(z, mean, covariance, tail=np.inf):
+    """SciPy's Gaussian, or its t with `tail` degrees of freedom and the same covariance."""
+    if np.isinf(tail):
+        return multivariate_normal.logpdf(z, mean, covariance)
+    return multivariate_t.logpdf(z, mean, covariance * ((tail - 2) / tail), tail)
+
+
+def cloud_of(density):
+    """Variances of both classes on Fisher's axis, and the mean of the negatives there."""
+    shares = np.exp(density.log_weights)
+    centre = shares @ density.centres
+    spread = density.centres - centre
+    total = density.negative + (shares * spread.T) @ spread
+    v = density.axis
+    return v @ density.positive @ v, v @ total @ v, centre @ v
+
+
+def log_ratio_by_scipy(density, z, sets=None):
+    """Log ratio of rows, or of sets of independent rows that share a centre, tails included."""
+
+    def summed(values):
+        return values if sets is None else np.bincount(sets, values)
+
+    tail, on_axis = density.tails
+    parts = [summed(log_density(z, c, density.negative, tail)) for c in density.centres]
+    inside = summed(log_density(z, np.zeros(z.shape[1]), density.positive, tail))
+    mixture = inside - logsumexp(np.array(parts) + density.log_weights[:, None], axis=0)
+    if density.axis is None:
+        return mixture
+    positive, negative, centre = cloud_of(density)
+    u = z @ density.axis
+    cloud = log_density(u, 0.0, positive, on_axis) - log_density(u, centre, negative, on_axis)
+    return density.shares[0] * mixture + density.shares[1] * summed(cloud) + (density.offset or 0.0)
 
 
 def generalized_eigen(numerator, denominator, count):

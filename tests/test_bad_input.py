@@ -496,7 +496,8 @@ SOLVERS = "must be one of 'auto', 'cholesky', 'eigen', 'spectral', 'lsqr'"
         ("n_subclasses", np.array([1, 2]), f"{COUNT} 'auto'"),
         *[("solver", value, SOLVERS) for value in ("svd", "labels", None, ["eigen"])],
         ("balance", "equal", "must be one of 'pooled', 'resampled'"),
-        ("negatives", "gaussian", "must be one of 'mixture', 'marginal'"),
+        ("negatives", "gaussian", "must be one of 'blend', 'mixture', 'marginal'"),
+        ("tails", "heavy", "must be one of 'fitted', 'gaussian'"),
         ("covariance", "loo", "must be one of 'leave-one-out', 'resubstitution'"),
         ("subclasses", "dbscan", "must be one of 'kmeans', 'samples'"),
         ("subclasses", None, "must be one of 'kmeans', 'samples'"),
@@ -709,7 +710,7 @@ def test_a_singular_scatter_without_a_ridge_is_refused(estimator, widen, seed):
     model = clone(estimator)
     with refused(
         "the within-class scatter of 5 dimensions is singular at regularization=0; raise "
-        "regularization (the default is 0.01)"
+        "regularization, to 0.1 for instance"
     ):
         model.fit(widen(X), y)
     model.set_params(regularization=1e-6).fit(widen(X), y)
@@ -722,7 +723,7 @@ def test_more_features_than_samples_without_a_ridge_are_refused(way):
     X, y, _ = problem(90)
     with refused(
         "the within-class scatter of 90 dimensions is singular at regularization=0; raise "
-        "regularization (the default is 0.01)"
+        "regularization, to 0.1 for instance"
     ):
         enter(PCSDA(regularization=0), way, X, y)
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from factories import make_rows
+from factories import make_rows, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
@@ -43,8 +43,18 @@ SETTINGS = pytest.mark.parametrize(
         {"covariance": "resubstitution"},
         {"covariance": "resubstitution", "calibrate": False, "negatives": "marginal"},
         {"negatives": "marginal", "n_components": 2, "shrinkage": 0.7, "priors": "equal"},
+        {"negatives": "mixture"},
+        {"tails": "gaussian", "n_components": 2},
     ],
-    ids=["default", "not calibrated", "resubstitution", "published", "marginal"],
+    ids=[
+        "default",
+        "not calibrated",
+        "resubstitution",
+        "published",
+        "marginal",
+        "mixture",
+        "tails",
+    ],
 )
 
 
@@ -64,6 +74,9 @@ def assert_same_model(found, expected, X, rtol=1e-8):
     assert_array_equal(found.groups_, expected.groups_)
     close(found.eigenvalues_, expected.eigenvalues_, rtol)
     close(found.class_prior_, expected.class_prior_)
+    tails, wanted = found.density_.tails, expected.density_.tails
+    assert_allclose(tails, wanted, rtol=rtol)
+    close(found.density_.shares, np.array(expected.density_.shares), rtol)
     assert hasattr(found, "loo_scores_") == hasattr(expected, "loo_scores_")
     if hasattr(expected, "loo_scores_"):
         close(found.loo_scores_, expected.loo_scores_, rtol)
@@ -104,6 +117,17 @@ def test_every_model_equals_one_fitted_on_its_own(template, width, settings, sub
         if subclasses == "shared":
             alone = clone(template).fit(X, y == label, subclass_labels=bank.clusters_)
             assert_array_equal(model.groups_, alone.groups_)
+
+
+@TEMPLATES
+def test_models_with_heavy_tails_equal_those_fitted_on_their_own(template, width):
+    X, y = problem(width)
+    X = with_heavy_tails(X, np.unique(y, return_inverse=True)[1])
+    bank = VerifierBank(template).fit(X, y)
+    for label, model in bank.models_.items():
+        assert_same_model(model, separate(bank, label, X, y), X)
+    tails = np.array([model.density_.tails for model in bank.models_.values()])
+    assert np.isfinite(tails).any(axis=0).all()
 
 
 @pytest.mark.parametrize(("template", "width"), [(LINEAR, 6), (LINEAR, 130), (KERNEL, 6)])
@@ -157,8 +181,10 @@ def test_groups_that_are_almost_separable_agree_at_a_tiny_ridge(subclasses, cova
     rng = np.random.default_rng(0)
     y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
     X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
-    # At the edge of the precision there is: scores are in the hundreds of millions.
-    template = PCSDA(n_subclasses=4, regularization=1e-12, covariance=covariance, random_state=0)
+    # At the edge of the precision there is: scores are in the hundreds of millions. Heavy tails
+    # would take their logarithm, and rounding would be all that is left of small distances.
+    template = PCSDA(4, regularization=1e-12, covariance=covariance, tails="gaussian")
+    template.set_params(random_state=0)
     bank = VerifierBank(template, subclasses=subclasses).fit(X, y)
     for label, model in bank.models_.items():
         assert_same_model(model, separate(bank, label, X, y), X, rtol=1e-6)
@@ -170,7 +196,7 @@ def test_own_clusters_survive_where_the_shared_solution_would_be_rounding():
     part = rng.integers(2, size=len(y))
     centres = rng.standard_normal((4, 2, 5)) * [1.0, 1.0, 1.0, 0.3, 0.3]
     X = centres[y, part] + 1e-6 * rng.standard_normal((len(y), 5))
-    template = PCSDA(n_subclasses=3, regularization=1e-12, random_state=0)
+    template = PCSDA(3, regularization=1e-12, tails="gaussian", random_state=0)
     bank = VerifierBank(template, subclasses="per-class").fit(X, y)
     for label, model in bank.models_.items():
         assert_array_equal(model.groups_, bank._own_groups(label))
@@ -298,7 +324,7 @@ def test_every_class_with_one_sample_is_identified(template):
 @TWO
 def test_two_labels_are_told_apart_by_the_difference_of_their_odds(template):
     X, y = problem(sizes=(40, 30))
-    bank = VerifierBank(template).fit(X, y)
+    bank = VerifierBank(clone(template).set_params(regularization=0.01)).fit(X, y)
     odds = bank.decision_function(X)
     own = [bank.models_[label].decision_function(X) for label in ("ant", "bee")]
     close(odds, own[1] - own[0])
@@ -699,7 +725,7 @@ def test_long_lists_of_labels_are_cut_short():
             "all rows of X are equal to the kernel",
         ),
         (
-            VerifierBank(KernelPCSDA("linear")),
+            VerifierBank(KernelPCSDA("linear", regularization=0.01)),
             {"X": 1e6 + problem()[0]},
             "too coarse for regularization=0.01; take the mean off X first",
         ),

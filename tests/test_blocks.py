@@ -54,20 +54,25 @@ class Counted:
     cuts=cuts,
     order=st.randoms(use_true_random=False),
     weighted=st.booleans(),
-    negatives=st.sampled_from(["mixture", "marginal"]),
+    negatives=st.sampled_from(["blend", "mixture", "marginal"]),
+    tails=st.sampled_from(["fitted", "gaussian"]),
+    calibrate=st.booleans(),
     solver=st.sampled_from(["auto", "eigen", "spectral", "lsqr"]),
 )
-def test_any_chunking_and_any_order_is_the_fit_in_memory(cuts, order, weighted, negatives, solver):
-    X, y, groups, weights = make_data(weighted=weighted)
+def test_any_chunking_and_any_order_is_the_fit_in_memory(
+    cuts, order, weighted, negatives, tails, calibrate, solver
+):
+    X, y, groups, weights = make_data(weighted=weighted, heavy=True)
     # "lsqr" has nothing to iterate over in statistics: it is the exact solution.
     exact = "cholesky" if solver == "lsqr" else solver
-    expected = PCSDA(negatives=negatives, solver=exact).fit(
-        X, y, subclass_labels=groups, sample_weight=weights
-    )
+    given = {"negatives": negatives, "tails": tails, "calibrate": calibrate}
+    expected = PCSDA(solver=exact, **given).fit(X, y, subclass_labels=groups, sample_weight=weights)
+    heavy = tails == "fitted" and negatives != "marginal"
+    assert np.isfinite(expected.density_.tails[0]) == heavy
     turn = list(range(N_ROWS))
     order.shuffle(turn)
     arrays = [None if part is None else part[turn] for part in (X, y, groups, weights)]
-    found = fit_blocks(PCSDA(negatives=negatives, solver=solver), in_blocks(cuts, *arrays))
+    found = fit_blocks(PCSDA(solver=solver, **given), in_blocks(cuts, *arrays))
     assert_same_model(found, expected, X)
 
 
@@ -441,16 +446,17 @@ def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
     X = rng.standard_normal((3400, 2)) + np.array([[0, 0], [1.5, 0], [0, 1.5]])[groups]
     y = groups == 0
     blocks = in_blocks(range(200, 3400, 200), X, y, groups)
-    whole = fit_blocks(PCSDA(random_state=0), blocks).calibration_
-    part = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=250).calibration_
-    again = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=250).calibration_
-    other = fit_blocks(PCSDA(random_state=1), blocks, calibration_rows=250).calibration_
-    assert part == again
-    assert part != whole
-    assert part != other
+
+    def fitted(seed, **settings):
+        density = fit_blocks(PCSDA(random_state=seed), blocks, **settings).density_
+        return np.array([*density.shares, density.offset])
+
+    whole, part = fitted(0), fitted(0, calibration_rows=250)
+    np.testing.assert_array_equal(part, fitted(0, calibration_rows=250))
+    assert np.all(part != whole)
+    assert np.all(part != fitted(1, calibration_rows=250))
     # Classes are sampled alike but count with their full weight, else the offset would be 2 off.
-    assert abs(part.offset - whole.offset) < 0.4
-    assert abs(part.slope - whole.slope) < 0.3
+    np.testing.assert_allclose(part, whole, atol=0.4)
 
 
 def test_rows_without_a_chance_are_not_kept_and_the_sample_is_the_same():

@@ -16,14 +16,14 @@ from sklearn.model_selection import StratifiedKFold
 
 from pcsda.calibration import (
     FOLDS,
-    OFFSET_SPREAD,
-    SLOPE_STRENGTH,
     Calibration,
     bayes_threshold,
     fit_calibration,
     fold_scores,
 )
 from pcsda.core import model
+from pcsda.core.density import Rule
+from pcsda.core.logistic import OFFSET_SPREAD
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 
@@ -38,7 +38,7 @@ def penalised_loss(slope, offset, scores, positive, weights):
     """Cross-entropy of the posterior log odds, with the prior that nothing needs calibration."""
     odds = slope * scores + offset + log_odds(positive, weights)
     fit = weights @ np.logaddexp(0, np.where(positive, -odds, odds))
-    return fit + SLOPE_STRENGTH * (slope - np.log(slope)) + (offset / OFFSET_SPREAD) ** 2 / 2
+    return fit + slope - np.log(slope) + (offset / OFFSET_SPREAD) ** 2 / 2
 
 
 def log_odds(positive, weights=None):
@@ -77,7 +77,7 @@ def test_the_gradient_vanishes(scores, data):
     assert np.isfinite([found.slope, found.offset]).all()
     assert found.slope > 0
     error = expit(found(scores) + log_odds(positive)) - positive
-    pull = SLOPE_STRENGTH * (1 - 1 / found.slope), found.offset / OFFSET_SPREAD**2
+    pull = 1 - 1 / found.slope, found.offset / OFFSET_SPREAD**2
     assert abs(error.sum() + pull[1]) < 1e-5
     along = error @ (scores - scores.mean()) + pull[0] - pull[1] * scores.mean()
     assert abs(along) * found.slope < 1e-5
@@ -166,9 +166,8 @@ def test_fold_scores_equal_refits_by_hand_with_the_groups_held(weighted):
             solver="cholesky",
             regularization=0.01,
             n_components=None,
-            negatives="mixture",
+            rule=Rule(),
             leave_one_out=False,
-            shrinkage=None,
         )
 
     scores = fold_scores(learn, X, groups, weights, seed=4)

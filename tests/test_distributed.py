@@ -56,7 +56,7 @@ def chunked(chunks, *arrays):
 
 @pytest.mark.parametrize("per_worker", [1, 2, 5])
 def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
-    X, y, groups, weights = make_data(weighted=True)
+    X, y, groups, weights = make_data(weighted=True, heavy=True)
     size = -(-N_ROWS // (2 * per_worker))
     parts = chunked(size, X, y, groups, weights)
     found = distributed.fit(

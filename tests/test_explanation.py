@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from factories import log_ratio_by_scipy
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
-from scipy.special import logsumexp
-from scipy.stats import kstest, multivariate_normal
+from scipy.stats import kstest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
@@ -44,7 +44,8 @@ def test_the_axes_and_the_offset_sum_up_to_the_score(data, model, dtype):
     assert_allclose(why.contributions.sum(axis=1) + why.offset, why.score)
     tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype == np.float64 else {"rtol": 1e-4}
     assert_allclose(why.score, model.log_likelihood_ratio(X), **tolerance)
-    assert why.offset == model.calibration_.offset
+    offset = model.density_.offset
+    assert why.offset == (model.calibration_.offset if offset is None else offset)
 
 
 @EVERY
@@ -53,16 +54,8 @@ def test_an_axis_adds_to_what_the_axes_before_it_said(data, model):
     z, density = model.transform(data.data), model.density_
     why = model.explain(data.data)
     for d in range(1, model.n_components_ + 1):
-        lead = np.s_[:d, :d]
-        inside = multivariate_normal(np.zeros(d), density.positive[lead]).logpdf(z[:, :d])
-        outside = logsumexp(
-            [
-                weight + multivariate_normal(centre[:d], density.negative[lead]).logpdf(z[:, :d])
-                for weight, centre in zip(density.log_weights, density.centres, strict=True)
-            ],
-            axis=0,
-        )
-        expected = model.calibration_.slope * (inside - outside)
+        margin = log_ratio_by_scipy(density.margin(range(d)), z[:, :d])
+        expected = model.calibration_.slope * (margin - (density.offset or 0.0))
         assert_allclose(why.contributions[:, :d].sum(axis=1), expected, rtol=1e-7, atol=1e-7)
 
 
@@ -110,6 +103,21 @@ def test_typicality_is_the_share_of_samples_farther_out():
     assert_allclose(model.explain(model.positive_mean_[None]).typicality, 1)
     assert why.outside.mean() < 0.005
     assert_array_equal(why.outside, why.typicality < 0.001)
+
+
+def test_typicality_knows_of_heavy_tails():
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        return rng.standard_normal((n, 4)) * np.sqrt(2 / rng.chisquare(4, (n, 1)))
+
+    train = np.vstack([draw(3000), 40 + draw(3000)])
+    model = PCSDA(1, shrinkage=0, regularization=1e-6, random_state=0)
+    model.fit(train, np.repeat([1, 0], 3000))
+    assert 3 < model.density_.tails[0] < 6  # four were planted
+    why = model.explain(draw(10_000))
+    assert kstest(why.typicality, "uniform").statistic < 0.05
+    assert why.outside.mean() < 0.003  # of Gaussians, one in a hundred
 
 
 @EVERY

@@ -31,7 +31,7 @@ from pcsda.partition import RESTARTS, kernel_kmeans, kernel_start, make_groups
 GAMMA = 0.05
 PLAIN = {"covariance": "resubstitution", "calibrate": False}
 METHOD = pytest.mark.parametrize("method", ["cholesky", "eigen"])
-DENSITY = pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+DENSITY = pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
 COVARIANCE = pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
 BOTH = pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA])
 
@@ -108,16 +108,22 @@ def test_the_published_rule_takes_changes():
 @COVARIANCE
 @pytest.mark.parametrize("name", ["rbf", "linear", "precomputed"])
 @WEIGHTED
-def test_calibration_equals_that_of_pcsda_on_exact_features(name, covariance, weighted):
+@pytest.mark.parametrize("negatives", ["blend", "mixture"])
+def test_calibration_equals_that_of_pcsda_on_exact_features(name, covariance, weighted, negatives):
     X, new, y, groups, *_ = kernel_problem(name, spread=0.3)
     mapped = ExactKernelMap(tol=1e-13, **SETTINGS[name]).fit(X)
     fitting = {"subclass_labels": groups, "sample_weight": weights_of(len(X), weighted)}
-    given = {"covariance": covariance, "random_state": 3}
+    # A ridge so small that there is something to calibrate.
+    given = {"covariance": covariance, "negatives": negatives, "random_state": 3}
+    given["regularization"] = 0.01
     found = KernelPCSDA(**SETTINGS[name], **given).fit(X, y, **fitting)
     expected = PCSDA(**given).fit(mapped.transform(X), y, **fitting)
     assert_allclose(found.calibration_.slope, expected.calibration_.slope, rtol=1e-5)
     assert_allclose(found.calibration_.offset, expected.calibration_.offset, atol=1e-5)
-    assert abs(found.calibration_.slope - 1) > 0.01
+    assert_allclose(found.density_.shares, expected.density_.shares, atol=1e-5)
+    calibrated = negatives == "mixture" or covariance == "resubstitution"
+    if calibrated:  # else the shares are slopes already
+        assert abs(found.calibration_.slope - 1) > 0.01
     assert_same_model(found, expected, new, mapped.transform(new), rtol=1e-5)
 
 
@@ -175,6 +181,7 @@ def test_a_common_offset_hardly_costs_the_linear_kernel_digits(solver, offset):
 )
 def test_values_too_coarse_for_the_ridge_are_refused(model):
     X, y, groups = labelled()
+    model = clone(model).set_params(regularization=0.01)
     fitting = {"subclass_labels": groups} if isinstance(model, KernelPCSDA) else {}
     message = "in feature space are too coarse for regularization=0.01; take the mean off X first"
     with refuses(message):
@@ -187,8 +194,8 @@ def test_values_too_coarse_for_the_ridge_are_refused(model):
 def test_features_that_rounding_hides_are_refused_not_dropped(model):
     X, y, _ = labelled()
     X[:, 3:] *= 0.02  # a direction whose pivot is far below 1e-12 of the values at the offset
-    model.fit(X, y)
-    KernelPCSDA("linear").fit(X + 2e5, y)
+    model = clone(model).set_params(regularization=0.01).fit(X, y)
+    KernelPCSDA("linear", regularization=0.01).fit(X + 2e5, y)
     message = "in feature space are too coarse for regularization=0.01; take the mean off X first"
     with refuses(message):
         model.fit(X + 2e5, y)
@@ -293,7 +300,7 @@ def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, w
     features = ExactKernelMap(tol=1e-13, **SETTINGS[name]).fit_transform(X)
     w = np.ones(len(X)) if weights is None else weights
     centred = features - w @ features / w.sum()
-    ridge = 0.01 * (w @ np.sum(centred**2, axis=1)) / w.sum()
+    ridge = 0.1 * (w @ np.sum(centred**2, axis=1)) / w.sum()
     components = model.dual_coef_.T @ features[model.support_]
     coordinates, residuals = refit_without_each_row(features, groups, weights, ridge, components)
     alone = groups == 3
@@ -1050,9 +1057,9 @@ def test_an_indefinite_kernel_is_refused(given):
         "definite kernel such as 'rbf', other kernel parameters, or a larger regularization"
     )
     with refuses(message):
-        KernelPCSDA("sigmoid", **given).fit(X, y)
+        KernelPCSDA("sigmoid", regularization=0.01, **given).fit(X, y)
     with refuses(message):
-        KernelPCSDA("precomputed").fit(matrix, y)
+        KernelPCSDA("precomputed", regularization=0.01).fit(matrix, y)
     for model in (KernelCSDA("sigmoid", **given), KernelPCSDA("sigmoid", solver="eigen", **given)):
         with pytest.raises(ValueError, match=r"the kernel matrix is not positive (semi-)?definite"):
             model.fit(X, y)
@@ -1062,7 +1069,7 @@ def test_an_indefinite_kernel_is_refused(given):
 def test_a_kernel_that_is_negative_is_called_so(make):
     X, y, _ = labelled()
     with refuses("the kernel matrix is not positive definite at regularization=0.01"):
-        make("precomputed").fit(-X @ X.T, y)
+        make("precomputed", regularization=0.01).fit(-X @ X.T, y)
 
 
 @BOTH
@@ -1138,7 +1145,8 @@ def test_bad_parameters_are_refused(make, params, message):
     [
         ({"n_subclasses": 0}, "n_subclasses=0 must be a whole number of at least 1, or 'auto'"),
         ({"subclasses": "hdbscan"}, "subclasses='hdbscan' must be one of 'kmeans', 'input', 'sam"),
-        ({"negatives": "both"}, "negatives='both' must be one of 'mixture', 'marginal'"),
+        ({"negatives": "both"}, "negatives='both' must be one of 'blend', 'mixture', 'marginal'"),
+        ({"tails": 4.0}, "tails=4.0 must be one of 'fitted', 'gaussian'"),
         ({"covariance": "loo"}, "covariance='loo' must be one of 'leave-one-out', 'resubstitut"),
         ({"balance": "even"}, "balance='even' must be one of 'pooled', 'resampled'"),
     ],

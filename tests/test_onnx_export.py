@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -245,6 +246,30 @@ BANKS = {
 
 
 @TYPES
+@pytest.mark.parametrize("tails", [(3.0, 7.0), (3.0, np.inf), (np.inf, 7.0), (np.inf, np.inf)])
+@pytest.mark.parametrize("negatives", ["blend", "mixture"])
+def test_tails_and_shares(negatives, tails, dtype, tmp_path):
+    model = PCSDA(3, negatives=negatives, random_state=0).fit(X, Y)
+    model.density_ = replace(model.density_, tails=tails)
+    if negatives == "blend":
+        model.density_ = replace(model.density_, shares=(0.7, 0.4), offset=-1.3)
+        model.calibration_ = Calibration(0.8, 0.2)
+    assert (model.density_.axis is not None) == (negatives == "blend")
+    assert_agrees(exported(model, tmp_path, NEW, dtype), model, NEW, dtype)
+
+
+@TYPES
+def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
+    bank = VerifierBank(PCSDA(3, random_state=0)).fit(X, GROUPS)
+    tails = [(np.inf, 4.0), (3.0, np.inf), (5.0, 6.0), (np.inf, np.inf)]
+    for number, model in enumerate(bank.models_.values()):
+        density = replace(model.density_, tails=tails[number % 4], shares=(0.3, 0.9))
+        model.density_ = density.alone() if number == 1 else density
+    assert len(bank.models_) > 2
+    assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
+
+
+@TYPES
 @pytest.mark.parametrize("name", BANKS)
 def test_a_bank(name, dtype, tmp_path):
     bank = BANKS[name].fit(X, GROUPS)
@@ -368,7 +393,8 @@ def test_rows_of_absurd_size(scale, tmp_path):
 
 
 def test_small_probabilities_keep_their_digits(tmp_path):
-    model = PCSDA(2, random_state=0).fit(X, Y)
+    # Heavy tails make nothing so certain.
+    model = PCSDA(2, negatives="mixture", tails="gaussian", random_state=0).fit(X, Y)
     found = np.log(exported(model, tmp_path, 3 * NEW)["probabilities"])
     logs = model.predict_log_proba(3 * NEW)
     assert logs.min() < -60

@@ -73,9 +73,9 @@ def test_kmeans_sees_the_weights_of_the_negatives():
 
 
 @pytest.mark.parametrize(
-    ("n_negatives", "expected"), [(1, 1), (20, 1), (74, 1), (76, 2), (250, 5), (2000, 10)]
+    ("n_negatives", "expected"), [(1, 1), (20, 1), (74, 1), (76, 2), (250, 5), (2000, 20)]
 )
-def test_auto_takes_one_subclass_for_fifty_negatives_up_to_ten(n_negatives, expected):
+def test_auto_takes_one_subclass_for_fifty_negatives_up_to_twenty(n_negatives, expected):
     X, positive, _ = clouds(n_negatives)
     groups, _ = make_groups(X, positive, random_state=0)
     assert_numbered(groups, positive, expected)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 import skops.io
+from factories import with_heavy_tails
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_factories import labelled, rational
@@ -93,6 +94,19 @@ def test_a_model_comes_back_as_it_was(name, tmp_path):
     assert_same(restored, model)
     assert vars(restored).keys() == vars(model).keys()
     assert os.listdir(tmp_path) == ["m.pcsda"]
+
+
+@pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+def test_tails_and_shares_come_back(kind, tmp_path):
+    model = kind(n_subclasses=3, random_state=0).fit(with_heavy_tails(X, 1 - Y), Y)
+    assert np.isfinite(model.density_.tails).all()
+    save(model, tmp_path / "m.pcsda")
+    restored = load(tmp_path / "m.pcsda")
+    assert_same(restored, model)
+    assert restored.density_.tails == model.density_.tails
+    assert restored.density_.shares == model.density_.shares
+    assert restored.density_.offset == model.density_.offset
+    np.testing.assert_array_equal(restored.density_.axis, model.density_.axis)
 
 
 @pytest.mark.parametrize("kind", [ExactKernelMap, NystroemMap, FourierMap])

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from factories import largest_angle
+from factories import largest_angle, with_heavy_tails
 
 from pcsda import CSDA, PCSDA
 from pcsda.datasets import make_class_specific
@@ -63,6 +63,32 @@ def test_probabilities_at_the_true_prior_are_right_as_often_as_they_say(seed):
         chosen = (probability > low) & (probability < high)
         spread = np.sqrt(chosen.sum()) / 2
         assert abs(truth[chosen].sum() - probability[chosen].sum()) < 4 * spread
+
+
+@SEEDS
+def test_where_the_mixture_is_the_truth_the_blend_is_the_mixture(seed):
+    density = fitted(seed).density_
+    assert density.tails == (np.inf, np.inf)
+    assert density.axis is not None
+    assert abs(density.shares[0] - 1) < 0.1
+    assert 0 < density.shares[1] < 0.1
+
+
+@pytest.mark.parametrize("negatives", ["blend", "mixture"])
+@pytest.mark.parametrize("seed", range(2))
+def test_fitted_tails_pay_where_tails_are_heavy(seed, negatives):
+    data = make_class_specific(
+        8000, n_features=20, n_informative=4, n_subclasses=6, random_state=seed
+    )
+    X = with_heavy_tails(data.data, data.subclass_labels + 1, seed)
+    costs = {}
+    for tails in ("fitted", "gaussian"):
+        model = PCSDA(6, 4, negatives=negatives, tails=tails, random_state=0)
+        model.fit(X[:4000], data.target[:4000])
+        costs[tails] = cllr(data.target[4000:], model.log_likelihood_ratio(X[4000:]))
+        if tails == "fitted":  # three degrees were planted
+            assert 2.5 < model.density_.tails[0] < 4.5
+    assert costs["fitted"] < costs["gaussian"] - 0.05
 
 
 @SEEDS

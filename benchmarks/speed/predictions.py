@@ -31,7 +31,7 @@ REQUEST_SECONDS = 60e-6
 
 
 def linear_predict(setup: Setup) -> Iterator[Job]:
-    """Score 100000 rows, D = 512, d = K = 10, mixture; limit: X @ W."""
+    """Score 100000 rows, D = 512, d = K = 10; limit: X @ W."""
     n_rows, width = setup.size(100000), setup.size(512)
     sample = make_sample(setup.size(10000), width)
     model = fit_grouped(PCSDA(), sample)
@@ -107,11 +107,11 @@ def request_job(
 
 
 def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.ndarray]:
-    """Write out the log-likelihood ratio of a mixture; whatever is constant is made before."""
+    """Write out the log-likelihood ratio; whatever is constant is made before."""
     density, slope, offset = model.density_, model.calibration_.slope, model.calibration_.offset
-    inside, outside = np.linalg.inv(density.positive), np.linalg.inv(density.negative)
-    volume = np.linalg.slogdet(density.negative)[1] - np.linalg.slogdet(density.positive)[1]
-    centres, log_weights = density.centres, density.log_weights
+    of_mixture = bare_ratio(density)
+    axis, shares, level = density.axis, density.shares, density.offset or 0.0
+    of_cloud = None if axis is None else bare_ratio(density.cloud)
     if gamma is None:
         W, origin = model.components_.T, model.components_ @ model.positive_mean_
     else:
@@ -123,13 +123,32 @@ def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.
             squares = (X**2).sum(axis=1)[:, None] + norms - 2 * (X @ rows.T)
             X = np.exp(-gamma * squares)
         z = X @ W - origin
-        away = z[:, None, :] - centres
-        near = log_weights - 0.5 * ((away @ outside) * away).sum(axis=-1)
-        top = near.max(axis=1)
-        rest = top + np.log(np.exp(near - top[:, None]).sum(axis=1))
-        return slope * (0.5 * (volume - ((z @ inside) * z).sum(axis=1)) - rest) + offset
+        ratio = of_mixture(z)
+        if of_cloud is not None:
+            ratio = shares[0] * ratio + shares[1] * of_cloud(z @ axis[:, None]) + level
+        return slope * ratio + offset
 
     return expression
+
+
+def bare_ratio(density: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Write out the log ratio of one view, a mixture with tails."""
+    inside, outside = np.linalg.inv(density.positive), np.linalg.inv(density.negative)
+    volume = np.linalg.slogdet(density.negative)[1] - np.linalg.slogdet(density.positive)[1]
+    centres, log_weights, tail = density.centres, density.log_weights, density.tails[0]
+    factor = 0.5 * (tail + len(inside))
+
+    def energy(squares: np.ndarray) -> np.ndarray:
+        return 0.5 * squares if np.isinf(tail) else factor * np.log1p(squares / (tail - 2))
+
+    def ratio(z: np.ndarray) -> np.ndarray:
+        away = z[:, None, :] - centres
+        near = log_weights - energy(((away @ outside) * away).sum(axis=-1))
+        top = near.max(axis=1)
+        rest = top + np.log(np.exp(near - top[:, None]).sum(axis=1))
+        return 0.5 * volume - energy(((z @ inside) * z).sum(axis=1)) - rest
+
+    return ratio
 
 
 def scoring(label: str, score: Callable[..., Any], X: np.ndarray, *bounds: Bound) -> Contestant:

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 from sklearn.model_selection import StratifiedKFold
 
 from .core.decision import bayes_threshold
+from .core.logistic import fit_logistic
 
 __all__ = ["Calibration", "bayes_threshold", "calibrate", "fit_calibration", "fold_scores"]
 
 Array = NDArray[np.float64]
 
-# Weight of the prior on the slope, in samples, and spread of that on the offset.
-SLOPE_STRENGTH = 1.0
-OFFSET_SPREAD = 10.0
 # Folds of the calibration where no leave-one-out scores exist.
 FOLDS = 5
 
@@ -60,78 +57,8 @@ def fit_calibration(
     among the negatives. Far out on the scale of a log-likelihood ratio that one outweighs all
     others and flattens the slope.
     """
-    weight = np.ones(len(scores)) if weights is None else weights
-    prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
-    # Centred and scaled scores keep the Newton steps well conditioned.
-    centre = float(np.average(scores, weights=weight))
-    scale = float(np.sqrt(np.average((scores - centre) ** 2, weights=weight))) or 1.0
-    problem = _Problem(
-        (scores - centre) / scale, positive, weight, prior_odds, centre / scale, scale
-    )
-    slope, level = _newton(problem)
-    return Calibration(float(slope / scale), float(level - slope * centre / scale))
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """Penalised cross-entropy as a function of slope and level on standard scores."""
-
-    scores: Array
-    positive: NDArray[np.bool_]
-    weight: Array
-    prior_odds: float
-    centre: float
-    scale: float
-
-    def loss(self, point: Array) -> float:
-        slope, level = point
-        if slope <= 0:
-            return np.inf
-        odds = slope * self.scores + level + self.prior_odds
-        wrong = np.where(self.positive, -odds, odds)
-        # ln(1 + e^x), at a third of the price of logaddexp.
-        fit = self.weight @ (np.maximum(wrong, 0) + np.log1p(np.exp(-np.abs(wrong))))
-        offset = (level - slope * self.centre) / OFFSET_SPREAD
-        return float(fit + SLOPE_STRENGTH * (slope / self.scale - np.log(slope)) + offset**2 / 2)
-
-    def derivatives(self, point: Array) -> tuple[Array, Array]:
-        slope, level = point
-        chance = expit(slope * self.scores + level + self.prior_odds)
-        error = self.weight * (chance - self.positive)
-        curve = self.weight * chance * (1 - chance)
-        mixed = curve @ self.scores
-        hessian = np.array([[(curve * self.scores) @ self.scores, mixed], [mixed, curve.sum()]])
-        gradient = np.array([error @ self.scores, error.sum()])
-        gradient[0] += SLOPE_STRENGTH * (1 / self.scale - 1 / slope)
-        hessian[0, 0] += SLOPE_STRENGTH / slope**2
-        turn = np.array([-self.centre, 1.0]) / OFFSET_SPREAD
-        return gradient + turn * (turn @ point), hessian + np.outer(turn, turn)
-
-
-def _newton(problem: _Problem, max_iter: int = 100) -> Array:
-    """Minimise over slope and level; convex, by damped Newton steps."""
-    flat = np.array([1e-3, 0.0])
-    as_it_is = np.array([problem.scale, problem.centre * problem.scale])
-    loss, _, point = min(
-        (problem.loss(start), number, start) for number, start in enumerate((as_it_is, flat))
-    )
-    for _ in range(max_iter):
-        gradient, hessian = problem.derivatives(point)
-        try:
-            step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:  # scores so far apart that only the prior is left
-            return point
-        gain = gradient @ step
-        if gain <= 1e-12 * abs(loss) and step[0] < point[0]:
-            # Convergence is quadratic: this step ends at the precision of the numbers.
-            return point - step
-        size = 1.0
-        while (trial := problem.loss(point - size * step)) > loss - 1e-4 * size * gain:
-            size /= 2
-            if size < 1e-10:
-                return point
-        point, loss = point - size * step, trial
-    return point
+    slopes, offset = fit_logistic(scores[None], positive, weights)
+    return Calibration(float(slopes[0]), offset)
 
 
 def fold_scores(

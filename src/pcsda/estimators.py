@@ -92,7 +92,7 @@ class _Linear(Verifier):
                     self._require_finite(X)  # says so where it is NaN or infinity
                     raise
             calibration = Calibration()
-            if self.calibrate:
+            if self.calibrate and learned.density.offset is None:
                 self._say("calibrating")
 
                 def learn(X: Any, groups: Any, weights: Any) -> Model:
@@ -213,7 +213,7 @@ class PCSDA(_Linear):
     ----------
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses of the negatives for k-means. "auto" is about one for 50 negatives,
-        between 1 and 10. A number above that of different negatives is an error.
+        between 1 and 20. A number above that of different negatives is an error.
     n_components : int or None, default=None
         Dimension d of the subspace, at most ``min(n_subclasses, n_features, rank)``, which is what
         None stands for.
@@ -227,11 +227,18 @@ class PCSDA(_Linear):
         "cholesky" is exact and fastest, "eigen" the literal generalised eigenproblem, "spectral"
         the paper's spectral regression, "lsqr" its iterative form that never makes sparse data
         dense (with resubstituted covariances). "auto" takes "lsqr" for sparse X, else "cholesky".
-    regularization : float, default=0.01
+    regularization : float, default=0.1
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
-    negatives : {"mixture", "marginal"}, default="mixture"
-        Density of the negatives: Gaussians at the subclass means, or the published one Gaussian
-        about the positive mean.
+    negatives : {"blend", "mixture", "marginal"}, default="blend"
+        How the negatives are modelled in the subspace: a "mixture" has a density at each subclass
+        mean, the published "marginal" is one Gaussian about the positive mean. A "blend" adds the
+        log ratio of the mixture and that of all negatives as one cloud along Fisher's axis of the
+        subspace, each with the weight that left-out samples give it; where covariances are
+        resubstituted nothing tells these weights, and a "blend" is a "mixture".
+    tails : {"fitted", "gaussian"}, default="fitted"
+        Tails of both classes: those of Student's t with as many degrees of freedom as left-out
+        negatives ask for, or a Gaussian's, as published. A "marginal" density is Gaussian, and so
+        are densities with resubstituted covariances.
     covariance : {"leave-one-out", "resubstitution"}, default="leave-one-out"
         Whether covariances come from projections of samples that are left out, in closed form, or
         from the training projections as published.
@@ -240,7 +247,8 @@ class PCSDA(_Linear):
         covariance; "auto" is d/2, 0 is published.
     calibrate : bool, default=True
         Whether scores are calibrated, on left-out scores or, where there are none, on scores of 5
-        folds. With one positive or one negative there is nothing to calibrate on.
+        folds: by slope and offset or, in a blend, by the weights of its two ratios and an offset.
+        With one positive or one negative there is nothing to calibrate on.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
         Prior probabilities in the order of `classes_`, used by the decision and the probabilities
         but not by the log-likelihood ratio.
@@ -310,8 +318,9 @@ class PCSDA(_Linear):
         subclasses: Any = "kmeans",
         balance: str = "pooled",
         solver: str = "auto",
-        regularization: float = 1e-2,
-        negatives: str = "mixture",
+        regularization: float = 0.1,
+        negatives: str = "blend",
+        tails: str = "fitted",
         covariance: str = "leave-one-out",
         shrinkage: float | str = "auto",
         calibrate: bool = True,
@@ -327,6 +336,7 @@ class PCSDA(_Linear):
         self.solver = solver
         self.regularization = regularization
         self.negatives = negatives
+        self.tails = tails
         self.covariance = covariance
         self.shrinkage = shrinkage
         self.calibrate = calibrate
@@ -346,6 +356,8 @@ class PCSDA(_Linear):
         """
         rule: dict[str, Any] = {
             "negatives": "marginal",
+            "tails": "gaussian",
+            "regularization": 0.01,
             "covariance": "resubstitution",
             "shrinkage": 0,
             "calibrate": False,
@@ -433,9 +445,8 @@ class PCSDA(_Linear):
             solver=solver,
             regularization=self.regularization,
             n_components=self.n_components,
-            negatives=self.negatives,
+            rule=self._rule,
             leave_one_out=self.covariance == "leave-one-out",
-            shrinkage=self._strength,
             resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
         )
 
@@ -489,8 +500,7 @@ class PCSDA(_Linear):
             solver=self._scatter_solver,
             regularization=self.regularization,
             n_components=self.n_components,
-            negatives=self.negatives,
-            shrinkage=self._strength,
+            rule=self._rule,
         )
 
     @property

@@ -161,6 +161,9 @@ class _KernelBased(Verifier):
     def _calibrated(
         self, learned: KernelModel, X: Any, groups: Any, weights: Any, seed: int
     ) -> Calibration:
+        if learned.density.offset is not None:
+            return Calibration()
+
         def learn(train: Any, labels: Any, weight: Any) -> Any:
             rows = self._rows(X, train, train)
             matrix = training_matrix(self.kernel_, rows, False)
@@ -330,8 +333,8 @@ class KernelPCSDA(_KernelBased):
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth: ``1/(2 s^2)`` with s the mean pairwise distance of the positives, the paper's
         rule, or of all rows; scikit-learn's "scale"; or a number.
-    n_subclasses, n_components, balance, negatives, covariance, shrinkage, calibrate, priors, \
-pos_label, random_state, verbose
+    n_subclasses, n_components, balance, negatives, tails, covariance, shrinkage, calibrate, \
+priors, pos_label, random_state, verbose
         As in :class:`PCSDA`.
     subclasses : {"kmeans", "input", "samples"} or clusterer, default="kmeans"
         "kmeans" is k-means in feature space, that is kernel k-means, started from k-means in input
@@ -339,7 +342,7 @@ pos_label, random_state, verbose
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
         "cholesky" is the dual form and what "auto" takes; the others are the solvers of
         :class:`PCSDA` on exact features of the kernel.
-    regularization : float, default=0.01
+    regularization : float, default=0.1
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
     degree, coef0, kernel_params
         Further parameters of the kernel, as in scikit-learn.
@@ -373,8 +376,9 @@ groups_, loo_scores_, density_, calibration_
         subclasses: Any = "kmeans",
         balance: str = "pooled",
         solver: str = "auto",
-        regularization: float = 1e-2,
-        negatives: str = "mixture",
+        regularization: float = 0.1,
+        negatives: str = "blend",
+        tails: str = "fitted",
         covariance: str = "leave-one-out",
         shrinkage: float | str = "auto",
         calibrate: bool = True,
@@ -395,6 +399,7 @@ groups_, loo_scores_, density_, calibration_
         self.solver = solver
         self.regularization = regularization
         self.negatives = negatives
+        self.tails = tails
         self.covariance = covariance
         self.shrinkage = shrinkage
         self.calibrate = calibrate
@@ -412,6 +417,8 @@ groups_, loo_scores_, density_, calibration_
         """Make an estimator that follows the paper's rule exactly; see :meth:`PCSDA.published`."""
         rule: dict[str, Any] = {
             "negatives": "marginal",
+            "tails": "gaussian",
+            "regularization": 0.01,
             "covariance": "resubstitution",
             "shrinkage": 0,
             "calibrate": False,
@@ -495,9 +502,8 @@ groups_, loo_scores_, density_, calibration_
                 solver="cholesky" if self.solver == "auto" else self.solver,
                 regularization=self.regularization,
                 n_components=self.n_components,
-                negatives=self.negatives,
+                rule=self._rule,
                 leave_one_out=leave_one_out,
-                shrinkage=self._strength,
                 resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
             )
             return _on_features(learned, pivots, factor, len(groups))
@@ -521,8 +527,7 @@ groups_, loo_scores_, density_, calibration_
             found.left,
             groups,
             weights,
-            self.negatives,
-            self._strength,
+            self._rule,
         )
         return KernelModel(
             found.projected.counts,

@@ -76,8 +76,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         :func:`pcsda.metrics.make_detection_scorer` makes one of a metric.
     slack : float, default=0.5
         Settings whose score is within this many standard errors of the best, of the paired
-        difference, count as equal, and the simplest of them is taken: smallest d, then smallest K,
-        then largest ridge. 0 takes the best.
+        difference, count as equal. Of these the largest ridge is taken, and at that ridge the best.
+        0 takes the best of all.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -357,7 +357,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         return scores
 
     def _select(self, grid: list[Cell], data: Data, parts: Any, in_folds: bool) -> None:
-        """Rank the settings and take the simplest of those that count as best."""
+        """Rank the settings and take the largest ridge of those that count as best."""
         usable = np.isfinite(self.cv_scores_).all(axis=1)
         if not usable.any():
             raise ValueError("no setting could be fitted; use other grids or a larger ridge")
@@ -372,7 +372,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         error = lag.std(axis=1, ddof=1) / np.sqrt(lag.shape[1])
         close = usable & (_average(lag, data.weights) <= self.slack * error)
         close[best] = True
-        order = sorted(np.flatnonzero(close), key=lambda i: (*grid[i].simplicity, -mean[i]))
+        order = sorted(np.flatnonzero(close), key=lambda i: (-grid[i].regularization, -mean[i]))
         chosen = best if self.slack == 0 else int(order[0])
         self.best_index_, self.best_score_ = chosen, float(mean[chosen])
         names = [f for f in Cell.__dataclass_fields__ if f != "gamma" or grid[0].gamma is not None]

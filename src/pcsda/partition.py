@@ -16,7 +16,7 @@ from .validation import distinct
 
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 50
-MOST_AUTO = 10
+MOST_AUTO = 20
 # Restarts of k-means; the best of them is kept. They are tried out on a sample of this many rows
 # for each cluster, and no fewer than SAMPLE: more rows cost time and hardly change the outcome.
 RESTARTS = 3
@@ -41,7 +41,7 @@ def make_groups(
     X : array or sparse matrix of shape (N, D)
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
-        K for k-means. "auto" is about one for 50 negatives, between 1 and 10, and never more than
+        K for k-means. "auto" is about one for 50 negatives, between 1 and 20, and never more than
         there are different negatives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
         The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, makes a

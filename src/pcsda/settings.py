@@ -33,11 +33,6 @@ class Cell:
     regularization: float
     gamma: Any = None
 
-    @property
-    def simplicity(self) -> tuple[float, ...]:
-        """Sorts simple settings first: fewer axes, fewer subclasses, larger ridge."""
-        return (self.n_components, self.n_subclasses, -self.regularization)
-
 
 @dataclass(frozen=True)
 class Data:
@@ -200,6 +195,7 @@ class _Rows:
         found = self.solve(engine, groups, max(dims))
         z = None if self.others is None else self.project(found)
         values = {}
+        density = None
         for d in dims:
             if d > len(found.eigenvalues):
                 continue
@@ -210,11 +206,11 @@ class _Rows:
                 part.left,
                 groups,
                 data.weights,
-                model.negatives,
-                model._strength,
+                model._rule,
+                density,
             )
             calibration = Calibration()
-            if model.calibrate and scores is not None:
+            if model.calibrate and scores is not None and density.offset is None:
                 calibration = self._calibration(scores, groups)
             if z is not None:
                 scores = density.log_ratio(z[:, :d])

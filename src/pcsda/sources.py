@@ -123,9 +123,7 @@ def _learned(
     components = found.coefficients.T if rows is None else found.coefficients.T @ rows
     projection = Projection(components, found.eigenvalues, found.rank)
     subspace = models.Subspace(means, projection, found.projected, ridge, found.left)
-    return models.with_density(
-        models.signed(subspace), model.negatives, model._strength, groups, None
-    )
+    return models.with_density(models.signed(subspace), model._rule, groups, None)
 
 
 def _kept(model: Any, bank: Any, groups: NDArray[np.intp], learned: Any) -> Any:

@@ -209,7 +209,8 @@ def check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
     solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")
     check_option("solver", estimator.solver, solvers)
     check_option("balance", estimator.balance, ("pooled", "resampled"))
-    check_option("negatives", estimator.negatives, ("mixture", "marginal"))
+    check_option("negatives", estimator.negatives, ("blend", "mixture", "marginal"))
+    check_option("tails", estimator.tails, ("fitted", "gaussian"))
     check_option("covariance", estimator.covariance, ("leave-one-out", "resubstitution"))
     if estimator.solver == "lsqr" and estimator.balance == "resampled":
         raise ValueError(

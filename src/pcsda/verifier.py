@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
 from .calibration import Calibration, fit_calibration
-from .core.density import Density
+from .core.density import Density, Rule
 from .core.explanation import Explanation, explain
 from .core.linalg import cache_rows
 
@@ -73,6 +73,10 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     @property
     def _strength(self) -> float | None:
         return None if self.shrinkage == "auto" else float(self.shrinkage)
+
+    @property
+    def _rule(self) -> Rule:
+        return Rule(self.negatives, self._strength, self.tails, self.calibrate)
 
     def _keep_decision(
         self, counts: Any, density: Density, calibration: Calibration, eigenvalues: Any, rank: int
@@ -248,7 +252,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         check_is_fitted(self)
         density, slope, offset = self.density_, self.calibration_.slope, self.calibration_.offset
         features, matrix, origin = self._map()
-        columns = density.products[0]
+        columns = density.products
         columns, shift = matrix @ columns, origin @ columns
 
         def score(rows: NDArray[np.floating]) -> Any:
@@ -291,7 +295,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             z,
             self.density_,
             slope=calibration.slope,
-            offset=calibration.offset,
+            offset=calibration.slope * (self.density_.offset or 0.0) + calibration.offset,
             sizes=np.asarray(self.subclass_counts_, dtype=np.float64),
             unseen=self._unseen(z),
         )

@@ -1,15 +1,20 @@
-"""Densities against SciPy's Gaussians, sets of samples against joint Gaussians built in full."""
+"""Densities against SciPy's, sets of samples against joint Gaussians built in full."""
+
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_rows, paper_statistics
+from factories import log_density, log_ratio_by_scipy, make_rows, paper_statistics
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg as scipy_linalg
+from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, multivariate_t
 from sklearn.cluster import KMeans
 
 from pcsda.core import density as densities
+from pcsda.core import solvers
 from pcsda.core.density import Moments, fit_density
 from pcsda.core.linalg import SingularMatrixError
 from pcsda.core.scatter import GroupScatter
@@ -25,9 +30,10 @@ def make_moments(d=3, sizes=(20, 9, 12, 15, 10), seed=0, spread=2.0):
     return Moments(scatter, target, scatter.n_positive, scatter.within_freedom)
 
 
-def leading(moments, d):
-    scatter = moments.scatter.project(np.eye(moments.scatter.means.shape[1])[:d])
-    return Moments(scatter, moments.target[:d, :d], moments.n_positive, moments.n_within)
+def leading_of(moments, axes):
+    scatter = moments.scatter.project(np.eye(moments.scatter.means.shape[1])[list(axes)])
+    target = moments.target[np.ix_(axes, axes)]
+    return Moments(scatter, target, moments.n_positive, moments.n_within)
 
 
 def points(n, d, seed=1):
@@ -124,7 +130,7 @@ def test_path_over_d_equals_a_refit_at_each_d(negatives):
     path = fit_density(moments, negatives=negatives, shrinkage=0.8).log_ratio_path(z)
     assert path.shape == (30, 4)
     for d in range(1, 5):
-        refit = fit_density(leading(moments, d), negatives=negatives, shrinkage=0.8)
+        refit = fit_density(leading_of(moments, range(d)), negatives=negatives, shrinkage=0.8)
         assert_allclose(path[:, d - 1], refit.log_ratio(z[:, :d]), rtol=1e-9, atol=1e-9)
 
 
@@ -300,6 +306,227 @@ def test_likelihood_needs_fewer_subclasses_than_negatives():
     )
     with pytest.raises(ValueError, match=message):
         densities.training_log_likelihood(GroupScatter.from_samples(X, groups))
+
+
+def heavy(tails, *, negatives="blend", d=3, shares=(0.7, 0.4), **changes):
+    """Densities with the given degrees of freedom and shares."""
+    density = fit_density(make_moments(d, **changes), negatives=negatives, shrinkage=0.7)
+    if density.axis is None:
+        return replace(density, tails=tails)
+    return replace(density, tails=tails, shares=shares, offset=-1.3)
+
+
+TAILS = pytest.mark.parametrize(
+    "tails", [(np.inf, np.inf), (3.0, np.inf), (2.6, 40.0), (150.0, 5.0)], ids=str
+)
+BLENDS = pytest.mark.parametrize("negatives", ["blend", "mixture"])
+
+
+@TAILS
+@BLENDS
+@pytest.mark.parametrize("d", [1, 3])
+def test_tails_are_those_of_scipy_with_the_same_covariances(tails, negatives, d):
+    density, z = heavy(tails, negatives=negatives, d=d), np.vstack([points(50, d), 1e3 * np.eye(d)])
+    expected = log_ratio_by_scipy(density, z)
+    assert_allclose(density.log_ratio(z), expected, rtol=1e-9, atol=1e-9)
+    assert_allclose(density.log_ratio(z[0]), expected[0], rtol=1e-9)
+    assert (density.axis is not None) == (negatives == "blend")
+
+
+@pytest.mark.parametrize("width", [1, 2, 7])
+@pytest.mark.parametrize("tail", [2.5, 4.0, 200.0, np.inf])
+def test_log_density_is_that_of_scipy(width, tail):
+    covariance = np.cov(np.random.default_rng(0).standard_normal((width, 20))).reshape(width, width)
+    z, white = points(30, width), densities.whitening(covariance)
+    found = densities.log_density(z @ white.T, white, tail)
+    assert_allclose(found, log_density(z, np.zeros(width), covariance, tail), rtol=1e-10)
+
+
+def test_the_limit_of_light_tails_is_a_gaussian():
+    z = points(50, 3)
+    light = heavy((1e12, 1e12)).log_ratio(z)
+    assert_allclose(light, heavy((np.inf, np.inf)).log_ratio(z), rtol=1e-6, atol=1e-6)
+
+
+@TAILS
+@BLENDS
+def test_path_over_d_equals_the_margin_at_each_d(tails, negatives):
+    density, z = heavy(tails, negatives=negatives, d=4), points(30, 4)
+    path = density.log_ratio_path(z) + (density.offset or 0.0)
+    for d in range(1, 5):
+        margin = density.margin(range(d))
+        assert_allclose(margin.positive, density.positive[:d, :d])
+        assert_allclose(margin.subclasses, density.subclasses[:, :d])
+        expected = log_ratio_by_scipy(margin, z[:, :d])
+        assert_allclose(path[:, d - 1], expected, rtol=1e-9, atol=1e-9)
+        assert_allclose(margin.log_ratio(z[:, :d]), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_margins_without_fishers_axis_are_those_of_the_mixture():
+    density, z = heavy((4.0, 5.0)), points(30, 3)
+    turned = replace(density, axis=np.array([0.0, 1.0, 0.5]))
+    path = turned.log_ratio_path(z)
+    margin = turned.margin([0])
+    assert margin.axis is None
+    assert_allclose(path[:, 0], log_ratio_by_scipy(margin, z[:, :1]), rtol=1e-9)
+    assert_allclose(margin.log_ratio(z[:, :1]), path[:, 0], rtol=1e-9)
+    assert_allclose(path[:, 2] + turned.offset, turned.log_ratio(z), rtol=1e-9)
+
+
+@NEGATIVES
+def test_margins_take_sets_too(negatives):
+    density = fit_density(make_moments(), negatives=negatives, shrinkage=0.7)
+    z, axes = points(len(SETS), 3), [2, 0]
+    whole = fit_density(
+        leading_of(make_moments(), axes), negatives=negatives, shrinkage=0.7
+    ).log_ratio_of_sets(z[:, axes], SETS, 5)
+    found = density.margin(axes).log_ratio_of_sets(z[:, axes], SETS, 5)
+    assert_allclose(found, whole, rtol=1e-9)
+
+
+@TAILS
+@BLENDS
+def test_sets_of_blends_share_a_subclass_and_are_independent_in_the_cloud(tails, negatives):
+    density, z = heavy(tails, negatives=negatives), points(len(SETS), 3)
+    expected = log_ratio_by_scipy(density, z, SETS)
+    assert_allclose(density.log_ratio_of_sets(z, SETS, 5), expected, rtol=1e-9)
+
+
+def test_pickles_keep_tails_axis_and_shares_and_nothing_else():
+    density, z = heavy((4.0, 5.0)), points(9, 3)
+    expected = density.log_ratio(z)  # which keeps what it made on the way
+    again = pickle.loads(pickle.dumps(density))
+    assert "products" not in vars(again)
+    assert (again.tails, again.shares) == (density.tails, density.shares)
+    assert again.offset == density.offset == -1.3
+    assert_array_equal(again.axis, density.axis)
+    assert_array_equal(again.log_ratio(z), expected)
+
+
+def test_only_a_blend_has_a_cloud():
+    with pytest.raises(ValueError, match="only a blend sees the negatives as one cloud"):
+        _ = heavy((4.0, np.inf), negatives="mixture").cloud
+
+
+def test_one_subclass_is_a_cloud_already():
+    blend, mixture = (heavy((4.0, 5.0), negatives=n, sizes=(20, 15)) for n in ("blend", "mixture"))
+    assert blend.axis is None
+    assert_array_equal(blend.log_ratio(points(9, 3)), mixture.log_ratio(points(9, 3)))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 5.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weighted):
+    """Where covariances times numbers of samples are the scatter of the fit, ridge included."""
+    X, groups, weights = make_rows([20, 9, 12, 15, 10], 8, weighted=weighted)
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    projection = solvers.cholesky(scatter, ridge)
+    assert projection.rank == 4
+    W = projection.components
+    projected = scatter.project(W)
+    # The ridge is scatter like any other: here the positives have it.
+    projected = replace(projected, positive=projected.positive + ridge * W @ W.T)
+    moments = Moments(projected, np.eye(4), projected.n_positive, projected.n_negative)
+    axis = fit_density(moments, negatives="blend", shrinkage=0.0).axis
+    one = GroupScatter.from_samples(X, np.minimum(groups, 1), weights=weights)
+    expected = solvers.cholesky(one, ridge).components[0]
+    found = axis @ W
+    found *= np.linalg.norm(expected) / np.linalg.norm(found) * np.sign(found @ expected)
+    assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+def test_negatives_about_the_positive_mean_have_no_axis(scale):
+    half, groups, _ = make_rows([20, 9, 12], 3)
+    half[groups == 0] -= half[groups == 0].mean(axis=0)
+    rows, mirrored = half[groups > 0], np.where(groups > 0, groups + 2, 0)[groups > 0]
+    X = scale * np.vstack([half[groups == 0], -half[groups == 0], rows, -rows])
+    both = np.concatenate([np.zeros(40, dtype=np.intp), groups[groups > 0], mirrored])
+    scatter = GroupScatter.from_samples(X, both)
+    moments = Moments(scatter, scatter.intra / 82, 40.0, 42.0)
+    density = fit_density(moments, negatives="blend", shrinkage=1.0)
+    assert density.axis is None
+    assert density.shares == (1.0, 0.0)
+
+
+def squares_of(tail, d, n, seed=0):
+    """Squared Mahalanobis distances of draws of unit covariance."""
+    if np.isinf(tail):
+        z = np.random.default_rng(seed).standard_normal((n, d))
+    else:
+        z = multivariate_t.rvs(np.zeros(d), np.eye(d) * (tail - 2) / tail, tail, n, seed)
+    return np.sum(np.reshape(z, (n, d)) ** 2, axis=1)
+
+
+def t_loss(tail, squares, d, weights):
+    """Minus the log likelihood by SciPy, at points on one axis."""
+    z = np.sqrt(squares)[:, None] * np.eye(d)[0]
+    return -weights @ np.atleast_1d(log_density(z, np.zeros(d), np.eye(d), tail))
+
+
+@pytest.mark.parametrize("d", [1, 4])
+@pytest.mark.parametrize("planted", [4.0, 10.0])
+def test_planted_tails_are_found(planted, d):
+    n = 4000
+    squares = squares_of(planted, d, n)
+    found = densities.fit_tail(squares, d, np.ones(n))
+    best = minimize_scalar(
+        lambda inverse: t_loss(1 / inverse, squares, d, np.ones(n)), bounds=(0.005, 0.4)
+    )
+    assert_allclose(found, 1 / best.x, rtol=1e-3)
+    assert t_loss(found, squares, d, np.ones(n)) <= best.fun * (1 + 1e-12)
+    # Four standard errors, from the curvature of the likelihood.
+    step = 1e-2 * found
+    losses = [t_loss(found + k * step, squares, d, np.ones(n)) for k in (-1, 0, 1)]
+    error = step / np.sqrt(losses[0] - 2 * losses[1] + losses[2])
+    assert error < 0.2 * planted
+    assert abs(found - planted) < 4 * error
+
+
+@pytest.mark.parametrize(("n", "least"), [(1000, 10), (40_000, 20)], ids=["exact", "binned"])
+def test_gaussian_data_have_gaussian_tails(n, least):
+    found = [densities.fit_tail(squares_of(np.inf, 3, n, s), 3, np.ones(n)) for s in range(20)]
+    # Of few, some spread more by chance: their tails are hardly heavier.
+    assert np.isinf(found).sum() >= least
+    assert min(found) > 30
+
+
+def test_lighter_tails_than_a_gaussians_are_a_gaussians():
+    assert densities.fit_tail(np.full(300, 3.0), 3, np.ones(300)) == np.inf
+
+
+@pytest.mark.parametrize("n", [50, 4000], ids=["exact", "binned"])
+def test_whole_weights_of_distances_equal_repetition(n):
+    squares = squares_of(5.0, 2, n)
+    weights = np.random.default_rng(1).integers(0, 5, n)
+    repeated = np.repeat(squares, weights)
+    found = densities.fit_tail(squares, 2, weights.astype(float))
+    expected = densities.fit_tail(repeated, 2, np.ones(len(repeated)))
+    assert np.isfinite(expected)
+    # Where one of them is in bins and the other is not, the bins are the difference.
+    assert_allclose(found, expected, rtol=1e-10 if n == 50 else 1e-4)
+
+
+def test_many_distances_in_any_order_have_the_same_tail():
+    squares = squares_of(5.0, 2, 20_000)
+    weights = np.random.default_rng(1).uniform(0.2, 2, 20_000)
+    order = np.random.default_rng(2).permutation(20_000)
+    found = densities.fit_tail(squares, 2, weights)
+    assert_allclose(densities.fit_tail(squares[order], 2, weights[order]), found, rtol=1e-10)
+    exact = minimize_scalar(
+        lambda inverse: t_loss(1 / inverse, squares, 2, weights), bounds=(0.05, 0.4)
+    )
+    assert_allclose(found, 1 / exact.x, rtol=1e-3)
+
+
+def test_no_distance_or_no_weight_tells_no_tail():
+    assert densities.fit_tail(np.zeros(0), 3, np.zeros(0)) == np.inf
+    assert densities.fit_tail(np.array([1.0, 1e9]), 3, np.zeros(2)) == np.inf
+
+
+def test_the_heaviest_tail_has_a_bound():
+    squares = np.append(np.full(50, 1e-3), 1e6)
+    assert densities.fit_tail(squares, 2, np.ones(51)) == densities.HEAVIEST
 
 
 def test_log_sum_exp_takes_missing_entries_and_large_values():

@@ -8,6 +8,7 @@ from factories import generalized_eigen, make_rows, paper_statistics
 from numpy.testing import assert_allclose
 
 from pcsda.core import dual, linalg, model
+from pcsda.core.density import Rule
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 SIZES = [8, 5, 6, 2]
@@ -147,9 +148,8 @@ def test_left_out_gaps_are_accurate_at_a_tiny_ridge(monkeypatch, weighted, regul
         solver="cholesky",
         regularization=regularization,
         n_components=None,
-        negatives="mixture",
+        rule=Rule("mixture", None, "gaussian"),
         leave_one_out=True,
-        shrinkage=None,
     )
     assert_allclose(seen["ridge"], ridge, rtol=1e-12)
     assert_allclose(seen["values"][1], gaps, rtol=1e-9)
@@ -172,9 +172,8 @@ def test_wide_rows_give_the_generalised_eigenvectors(weighted, regularization):
         solver="cholesky",
         regularization=regularization,
         n_components=None,
-        negatives="mixture",
+        rule=Rule(),
         leave_one_out=False,
-        shrinkage=None,
     )
     assert_allclose(fitted.projection.eigenvalues, expected[0], rtol=1e-7)
     scale = np.abs(expected[1]).max()

@@ -5,11 +5,15 @@ import re
 import numpy as np
 import pytest
 from factories import (
+    assert_same_blend,
+    cloud_of,
     generalized_eigen,
     largest_angle,
+    log_density,
     make_rows,
     paper_statistics,
     refit_without_each_row,
+    with_heavy_tails,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -18,10 +22,16 @@ from scipy.stats import multivariate_normal
 
 from pcsda import CSDA, PCSDA
 from pcsda.core import model
+from pcsda.core.density import Rule
 from pcsda.core.scatter import GroupScatter
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-NEGATIVES = pytest.mark.parametrize("negatives", ["mixture", "marginal"])
+GAUSSIANS = [Rule(negatives, None, "gaussian") for negatives in ("mixture", "marginal")]
+RULES = pytest.mark.parametrize(
+    "rule",
+    [*GAUSSIANS, Rule("mixture"), Rule("blend", None, "gaussian"), Rule()],
+    ids=lambda rule: f"{rule.negatives}-{rule.tails}",
+)
 TALL_AND_WIDE = pytest.mark.parametrize("width", [6, 70], ids=["D<N", "D>N"])
 
 
@@ -30,9 +40,8 @@ def fit(X, groups, weights=None, **changes):
         "solver": "cholesky",
         "regularization": 0.01,
         "n_components": None,
-        "negatives": "mixture",
+        "rule": Rule(),
         "leave_one_out": True,
-        "shrinkage": None,
     }
     return model.fit_pcsda(X, groups, weights=weights, **(settings | changes))
 
@@ -62,6 +71,7 @@ def assert_same_model(found, expected, rtol=1e-7):
     for name in ("positive", "negative", "centres"):
         a, b = getattr(found.density, name), getattr(expected.density, name)
         assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
+    assert_same_blend(found.density, expected.density, rtol)
     if expected.left_out is not None:
         assert_allclose(found.left_out, expected.left_out, rtol=rtol, atol=rtol)
 
@@ -136,13 +146,15 @@ def test_all_solvers_give_the_same_model(width, weighted, solver):
 
 @TALL_AND_WIDE
 @WEIGHTED
-@NEGATIVES
+@RULES
 @pytest.mark.parametrize("solver", ["eigen", "spectral"])
-def test_dense_solvers_give_the_same_left_out_model(width, weighted, negatives, solver):
+def test_dense_solvers_give_the_same_left_out_model(width, weighted, rule, solver):
     X, groups, weights = make_rows([14, 9, 1, 12, 7], width, weighted=weighted)
-    expected = fit(X, groups, weights, negatives=negatives, n_components=3)
-    found = fit(X, groups, weights, negatives=negatives, n_components=3, solver=solver)
-    assert expected.left_out is not None
+    X = with_heavy_tails(X, groups)
+    expected = fit(X, groups, weights, rule=rule, n_components=3)
+    found = fit(X, groups, weights, rule=rule, n_components=3, solver=solver)
+    assert np.all(np.isfinite(expected.left_out))
+    assert (expected.density.axis is not None) == (rule.negatives == "blend")
     assert_same_model(found, expected)
 
 
@@ -179,6 +191,7 @@ def test_entries_of_a_sparse_array_that_are_stored_in_parts_count_once():
 @TALL_AND_WIDE
 def test_group_numbers_and_row_order_do_not_matter(width):
     X, groups, weights = make_rows([14, 9, 12, 7], width, weighted=True)
+    X = with_heavy_tails(X, groups)
     order = np.random.default_rng(0).permutation(len(X))
     renamed = np.array([0, 3, 1, 2])[groups]
     expected = fit(X, groups, weights)
@@ -188,13 +201,14 @@ def test_group_numbers_and_row_order_do_not_matter(width):
     assert_allclose(found.score(X), expected.score(X), rtol=1e-8, atol=1e-8)
 
 
-@NEGATIVES
-def test_scores_do_not_change_under_invertible_affine_maps_without_ridge(negatives):
+@RULES
+def test_scores_do_not_change_under_invertible_affine_maps_without_ridge(rule):
     X, groups, weights = make_rows([24, 15, 18, 17], 5, weighted=True)
+    X = with_heavy_tails(X, groups)
     rng = np.random.default_rng(0)
     moved = X @ (rng.standard_normal((5, 5)) + 2 * np.eye(5)) * 7 + rng.standard_normal(5) * 100
-    first = fit(X, groups, weights, regularization=0.0, negatives=negatives)
-    second = fit(moved, groups, weights, regularization=0.0, negatives=negatives)
+    first = fit(X, groups, weights, regularization=0.0, rule=rule)
+    second = fit(moved, groups, weights, regularization=0.0, rule=rule)
     assert_allclose(second.score(moved), first.score(X), rtol=1e-7, atol=1e-7)
     assert_allclose(second.left_out, first.left_out, rtol=1e-7, atol=1e-7)
 
@@ -203,9 +217,12 @@ def test_scores_do_not_change_under_invertible_affine_maps_without_ridge(negativ
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
 def test_scores_do_not_depend_on_the_unit_of_measurement(width, scale):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
+    X = with_heavy_tails(X, groups)
     first, second = fit(X, groups), fit(X * scale, groups)
     assert_allclose(second.score(X * scale), first.score(X), rtol=1e-7, atol=1e-7)
     assert_allclose(second.left_out, first.left_out, rtol=1e-7, atol=1e-7)
+    assert_same_blend(second.density, first.density)
+    assert np.isfinite(first.density.tails[0]) or width > len(X)
 
 
 @TALL_AND_WIDE
@@ -224,10 +241,10 @@ def test_an_offset_of_1e8_costs_no_more_than_the_digits_of_the_rows(width, solve
 
 @TALL_AND_WIDE
 @pytest.mark.parametrize("leave_one_out", [False, True])
-@NEGATIVES
+@pytest.mark.parametrize("negatives", ["mixture", "marginal"])
 def test_path_over_d_equals_a_fit_at_each_d(width, leave_one_out, negatives):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
-    settings = {"leave_one_out": leave_one_out, "negatives": negatives, "shrinkage": 1.5}
+    settings = {"leave_one_out": leave_one_out, "rule": Rule(negatives, 1.5, "gaussian")}
     every = fit(X, groups, **settings)
     path = every.density.log_ratio_path(every.project(X))
     for d in (1, 2, 3):
@@ -236,8 +253,25 @@ def test_path_over_d_equals_a_fit_at_each_d(width, leave_one_out, negatives):
         assert_allclose(path[:, d - 1], fitted.score(X), rtol=1e-7, atol=1e-7)
 
 
-def brute_force_left_out(X, groups, weights, fitted, negatives):
-    """Left-out scores by refits of the statistics, then of the covariances (MATH 8 and 9)."""
+@TALL_AND_WIDE
+@RULES
+def test_path_over_d_equals_the_margins(width, rule):
+    X, groups, _ = make_rows([14, 9, 12, 7], width, seed=3)
+    fitted = fit(X, groups, rule=rule)
+    z = fitted.project(X)
+    path = fitted.density.log_ratio_path(z) + (fitted.density.offset or 0.0)
+    for d in (1, 2, 3):
+        margin = fitted.density.margin(range(d))
+        assert_allclose(path[:, d - 1], margin.log_ratio(z[:, :d]), rtol=1e-9, atol=1e-9)
+    assert_allclose(path[:, -1], fitted.score(X), rtol=1e-9, atol=1e-9)
+
+
+def brute_force_left_out(X, groups, weights, fitted, rule):
+    """Left-out scores by refits of the statistics, then of the covariances (MATH 8 and 9).
+
+    Of the full fit, tails, shares, Fisher's axis and the moments of negatives on it are held.
+    """
+    negatives, density = rule.negatives, fitted.density
     w = np.ones(len(X)) if weights is None else weights
     s = paper_statistics(X, groups, w)
     ridge = 0.01 * s.total_variance
@@ -275,19 +309,33 @@ def brute_force_left_out(X, groups, weights, fitted, negatives):
         if negatives == "marginal":
             outside = gaussian(z[i], phi_n)
         else:
-            parts = [gaussian(z[i], phi_n, c) for c in own]
+            parts = [log_density(z[i], c, phi_n, density.tails[0]) for c in own]
             outside = logsumexp(parts, b=shares / shares.sum())
-        scores.append(gaussian(z[i], phi_p) - outside)
-    return np.array(scores)
+        scores.append(log_density(z[i], np.zeros(d), phi_p, density.tails[0]) - outside)
+    if density.axis is None:
+        return np.array(scores)
+    inside, outside, centre = cloud_of(density)
+    u, strength = z @ density.axis, n["positive"] + nu
+    left = (strength * inside - w * u**2) / (strength - w)
+    variances = np.where(groups == 0, left, inside)
+    of_cloud = [
+        log_density(at, 0.0, variance, density.tails[1])
+        - log_density(at, centre, outside, density.tails[1])
+        for at, variance in zip(u, variances, strict=True)
+    ]
+    both = density.shares[0] * np.array(scores) + density.shares[1] * np.array(of_cloud)
+    return both + density.offset
 
 
 @TALL_AND_WIDE
 @WEIGHTED
-@NEGATIVES
-def test_left_out_scores_equal_refits_from_the_rows_on(width, weighted, negatives):
+@RULES
+def test_left_out_scores_equal_refits_from_the_rows_on(width, weighted, rule):
     X, groups, weights = make_rows([14, 9, 1, 12, 7], width, weighted=weighted)
-    fitted = fit(X, groups, weights, negatives=negatives, n_components=3)
-    expected = brute_force_left_out(X, groups, weights, fitted, negatives)
+    X = with_heavy_tails(X, np.minimum(groups, 1))
+    fitted = fit(X, groups, weights, rule=rule, n_components=3)
+    assert np.all(np.isfinite(fitted.density.tails)) == (rule == Rule())
+    expected = brute_force_left_out(X, groups, weights, fitted, rule)
     assert_allclose(fitted.left_out, expected, rtol=1e-7, atol=1e-7)
 
 
@@ -298,6 +346,10 @@ def test_a_class_of_one_row_has_a_model_but_no_left_out_scores(sizes, width):
     fitted = fit(X, groups)
     assert fitted.left_out is None
     assert np.all(np.isfinite(fitted.score(X)))
+    assert fitted.density.tails == (np.inf, np.inf)
+    blend = fitted.density.axis is not None
+    assert blend == (len(sizes) > 2)  # one subclass is a cloud already
+    assert fitted.density.shares == ((0.5, 0.5) if blend else (1, 0))
 
 
 @TALL_AND_WIDE
@@ -314,18 +366,17 @@ def test_statistics_alone_give_the_resubstituted_model():
         solver="cholesky",
         regularization=0.01,
         n_components=None,
-        negatives="mixture",
-        shrinkage=None,
+        rule=Rule(),
     )
     assert_same_model(found, expected)
 
 
 @TALL_AND_WIDE
-@NEGATIVES
-def test_integer_weights_equal_repeated_rows_with_resubstitution(width, negatives):
+@RULES
+def test_integer_weights_equal_repeated_rows_with_resubstitution(width, rule):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     weights = np.random.default_rng(2).integers(1, 4, len(X))
-    settings = {"leave_one_out": False, "negatives": negatives}
+    settings = {"leave_one_out": False, "rule": rule}
     weighted = fit(X, groups, weights.astype(float), **settings)
     repeated = fit(np.repeat(X, weights, axis=0), np.repeat(groups, weights), **settings)
     assert_same_model(weighted, repeated)
@@ -458,7 +509,7 @@ def test_a_singular_scatter_names_the_ridge(solver):
     X, groups, _ = make_rows([5, 4, 4], 30)
     message = (
         "the within-class scatter of .* dimensions is singular at regularization=0; raise "
-        r"regularization \(the default is 0\.01\)"
+        "regularization, to 0.1 for instance"
     )
     with pytest.raises(ValueError, match=message):
         fit(X, groups, solver=solver, regularization=0.0)
@@ -526,4 +577,4 @@ def test_a_singular_covariance_names_the_remedy():
         "negatives do not fill n_components=3 axes; lower n_components or set shrinkage='auto'"
     )
     with pytest.raises(ValueError, match=message):
-        fit(X, groups, leave_one_out=False, shrinkage=0.0)
+        fit(X, groups, leave_one_out=False, rule=Rule(shrinkage=0.0))

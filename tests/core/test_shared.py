@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pcsda.core import dual, linalg, shared
 from pcsda.core import model as models
+from pcsda.core.density import Rule
 from pcsda.core.linalg import SingularMatrixError
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -260,14 +261,13 @@ def test_groups_that_leave_no_scatter_are_refused_and_the_fallback_is_the_direct
         solver="cholesky",
         regularization=1e-12,
         n_components=None,
-        negatives="mixture",
+        rule=Rule(),
         leave_one_out=True,
-        shrinkage=None,
     )
     close(found.coefficients.T, fitted.projection.components)
     close(found.eigenvalues, fitted.projection.eigenvalues)
     _, scores = models.estimate(
-        found.projected, np.eye(found.rank), found.left, groups, None, "mixture", None
+        found.projected, np.eye(found.rank), found.left, groups, None, Rule()
     )
     close(scores, fitted.left_out, 1e-7)
 

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pcsda import PCSDA
 from pcsda.core import linalg, loo, model, single, solvers
+from pcsda.core.density import Rule
 from pcsda.core.scatter import GroupScatter
 
 SIZES = [90, 70, 80, 60]
@@ -39,9 +40,8 @@ def fit(X, groups, weights=None, **changes):
         "solver": "cholesky",
         "regularization": 0.01,
         "n_components": None,
-        "negatives": "mixture",
+        "rule": Rule(),
         "leave_one_out": True,
-        "shrinkage": None,
     }
     return model.fit_pcsda(X, groups, weights=weights, **(given | changes))
 
@@ -146,13 +146,13 @@ def test_positives_at_one_point_are_refused_all_the_same():
     X, groups, _ = make_rows(SIZES, 5)
     X[groups == 0] = 1 / 3
     with pytest.raises(ValueError, match=r"positive class is (a point|singular) in the subspace"):
-        fit(X.astype(np.float32), groups, shrinkage=0.0)
+        fit(X.astype(np.float32), groups, rule=Rule(shrinkage=0.0))
 
 
 def test_tight_positives_have_their_own_covariance():
     X, groups = decaying(1.0)
     X[groups == 0] *= 1e-5
-    assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, shrinkage=0.0)
+    assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, rule=Rule(shrinkage=0.0))
 
 
 def test_singular_statistics_are_refused_in_the_same_words():

@@ -22,6 +22,7 @@ from .. import validation
 from ..calibration import Calibration, fit_calibration
 from ..core import loo
 from ..core import model as models
+from ..core.density import Rule
 from ..core.model import Model
 from ..core.scatter import GroupScatter
 from ..estimators import CSDA, PCSDA
@@ -194,7 +195,7 @@ class _Fit:
 
     def _draws(self, found: Statistics) -> tuple[Draw, Draw]:
         positive, negative = map(int, found.n_rows)
-        size = self.sizes.calibration if self.model.calibrate else 0
+        size = self.sizes.calibration if self._scores_rows else 0
         return Draw.of_total(size, positive), Draw.of_total(size, negative)
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> tuple[Any, ...]:
@@ -321,18 +322,24 @@ class _Fit:
             )
         seen = replace(subspace.projected, positive=found.positive, within=found.within)
         learned = models.with_left_out(
-            subspace, seen, found.n_positive, found.n_within, model.negatives, model._strength
+            subspace, seen, found.n_positive, found.n_within, model._rule
         )
         both = models.both_left(subspace.projected, found.n_positive, found.n_within)
-        if not (model.calibrate and both):
+        if not (self._scores_rows and both):
             return learned, Calibration()
-        if len(found.scored.negative.keys) == 0:
+        if len(found.scored.negative.keys) == 0 and model.calibrate:
             warnings.warn(
                 f"each of the {scatter.n_subclasses} subclasses has one row, which leaves nothing "
                 "to calibrate on; scores are not calibrated. Give larger subclasses",
                 stacklevel=2,
             )
-        return learned, _left_out_calibration(found.scored, learned)
+        learned, calibration = _completed(found.scored, learned, model._rule)
+        return learned, calibration if model.calibrate else Calibration()
+
+    @property
+    def _scores_rows(self) -> bool:
+        """Whether left-out rows have to be scored, for the density or for the calibration."""
+        return bool(self.model.calibrate or self.model._rule.asks_left_out)
 
     def _folds(self) -> Folds | None:
         return Folds.of_counts(self.runner.run(CountPass(self.intake)), self.seed)
@@ -379,16 +386,28 @@ def present(names: NDArray[Any], scatter: GroupScatter) -> tuple[NDArray[Any], G
     return names[kept], replace(scatter, counts=scatter.counts[groups], means=scatter.means[groups])
 
 
-def _left_out_calibration(scored: Scored, learned: Model) -> Calibration:
+def _completed(scored: Scored, learned: Model, rule: Rule) -> tuple[Model, Calibration]:
+    """Fit what left-out rows tell of the density, and calibrate, on the sample of each class."""
+    parts = scored.positive, scored.negative
+    if min(len(part.keys) for part in parts) == 0:
+        return learned, Calibration()
+    table = np.concatenate([part.table for part in parts])
+    stands_for = np.concatenate(
+        [np.full(len(part.keys), part.offered / part.table[:, -1].sum()) for part in parts]
+    )
     width = learned.projection.components.shape[0]
-
-    def scores(table: Any) -> Any:
-        nobody = np.zeros(len(table), dtype=bool)
-        left = loo.LeftOut(table[:, :width], table[:, width : 2 * width], nobody)
-        groups = table[:, -2].astype(np.intp)
-        return loo.scores(learned.density, left, groups, learned.counts, table[:, -1])
-
-    return _calibration(scored, scores)
+    nobody = np.zeros(len(table), dtype=bool)
+    left = loo.LeftOut(table[:, :width], table[:, width : 2 * width], nobody)
+    groups, weights = table[:, -2].astype(np.intp), table[:, -1]
+    density, scores = loo.complete(
+        learned.density, left, groups, learned.counts, weights, rule, stands_for
+    )
+    learned = replace(learned, density=density)
+    if density.offset is not None:
+        return learned, Calibration()
+    seen = np.isfinite(scores)
+    calibration = fit_calibration(scores[seen], groups[seen] == 0, (weights * stands_for)[seen])
+    return learned, calibration
 
 
 def _calibration(scored: Scored, score: Callable[[Any], Any]) -> Calibration:

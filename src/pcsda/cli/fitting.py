@@ -38,6 +38,7 @@ PARAMETERS = (
     "solver",
     "regularization",
     "negatives",
+    "tails",
     "covariance",
     "shrinkage",
     "calibrate",

@@ -339,7 +339,10 @@ def _fit(parser: Any) -> None:
     model.add_argument("--subclasses", help="kmeans, samples; input (kernels)")
     model.add_argument("--balance", choices=("pooled", "resampled"))
     model.add_argument("--solver", help="see the library's documentation")
-    model.add_argument("--negatives", choices=("mixture", "marginal"), help="density of the rest")
+    model.add_argument(
+        "--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest"
+    )
+    model.add_argument("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
     model.add_argument("--covariance", choices=("leave-one-out", "resubstitution"))
     model.add_argument("--shrinkage", type=number_or("auto"), metavar="S", help="number, or auto")
     model.add_argument(

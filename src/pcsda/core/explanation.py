@@ -25,13 +25,12 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        What every axis adds to what the axes before it have said:
-        ``ln p(z_j | z_1..z_{j-1}, positive) - ln p(z_j | z_1..z_{j-1}, rest)``, times the slope of
-        the calibration. By the chain rule they sum up to the score exactly. Below zero the axis
-        speaks for the rest. Axes come in the order of their eigenvalues; in another order the same
-        evidence would be divided otherwise.
+        What every axis adds to what the axes before it have said: the log ratio of axes 1 to j
+        less that of axes 1 to j - 1, times the slope of the calibration. They sum up to the score
+        exactly. Below zero the axis speaks for the rest. Axes come in the order of their
+        eigenvalues; in another order the same evidence would be divided otherwise.
     offset : float
-        Part of the score that no axis has: the offset of the calibration.
+        Part of the score that no axis has: the offset of the calibration, or of a blend.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
@@ -102,7 +101,8 @@ def explain(
 
     `sizes` are those of the subclasses; rows that are `unseen` are outside wherever they lie.
     Distances are tested against the F distribution that the squared Mahalanobis distance has when
-    its covariance is estimated from as many samples as stand behind it (Hotelling).
+    its covariance is estimated from as many samples as stand behind it (Hotelling), or where tails
+    are fitted and heavier, against that of Student's t.
     """
     # Every row meets every centre on every axis: many centres take few rows at a time.
     step = max(1, BLOCK_BYTES // (8 * density.centres.size))
@@ -133,8 +133,8 @@ def _parts(z: Array, density: Density) -> tuple[Array, Array, NDArray[np.intp], 
     # The density that the score comes from, about its own centres.
     rest = _distances(z, density.centres, density.negative).min(axis=1)
     typicality = np.maximum(
-        _tail(positive, width, density.positive_strength),
-        _tail(rest, width, density.negative_strength),
+        _farther(positive, width, density.positive_strength, density.tails[0]),
+        _farther(rest, width, density.negative_strength, density.tails[0]),
     )
     return contributions, positive, apart.argmin(axis=1), apart.min(axis=1), typicality
 
@@ -146,8 +146,11 @@ def _distances(z: Array, centres: Array, covariance: Array) -> Array:
     return np.stack([np.linalg.norm(rows - middle, axis=1) for middle in middles], axis=1)
 
 
-def _tail(distance: Array, width: int, strength: float) -> Array:
+def _farther(distance: Array, width: int, strength: float, tail: float) -> Array:
     """Probability to lie farther out, where `strength` samples gave the covariance."""
     freedom = max(strength - width + 1, 1.0)
-    share: Array = stats.f.sf(distance**2 * freedom / (strength * width), width, freedom)
+    scale = freedom / strength
+    if tail < freedom:
+        freedom, scale = tail, tail / (tail - 2)
+    share: Array = stats.f.sf(distance**2 * scale / width, width, freedom)
     return share

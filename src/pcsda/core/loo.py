@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import linalg, single
-from .density import LOG_2PI, Density, log_sum_exp, log_volume
+from .density import Density, Rule, energy, fit_tail, log_sum_exp, log_volume
 from .linalg import Array
+from .logistic import fit_logistic
 from .scatter import GroupScatter, gather, group_order
 from .solvers import Projection
 
@@ -321,8 +322,107 @@ def scores(
     The row's own residual is taken out of its covariance by a rank-one downdate (first leak of
     MATH 8; the shrinkage target is held). A negative meets its own subclass at its left-out mean
     and with the left-out mixture weight, the other subclasses at the centres of the full fit. For
-    the marginal density the divisor of the covariance is held.
+    the marginal density the divisor of the covariance is held, and for a blend Fisher's axis, the
+    moments of the negatives on it and the shares are.
     """
+    seen = [
+        _view_scores(*view, tail, weights)
+        for view, tail in zip(_views(density, left, groups, counts), density.tails, strict=False)
+    ]
+    return _summed(density, np.stack(seen))
+
+
+def _summed(density: Density, seen: Array) -> Array:
+    """Log ratios of the views of a density, added up."""
+    total: Array = np.array(density.shares[: len(seen)]) @ seen + (density.offset or 0.0)
+    return total
+
+
+def complete(
+    density: Density,
+    left: LeftOut,
+    groups: NDArray[np.intp],
+    counts: Array,
+    weights: Array | None,
+    rule: Rule,
+    stands_for: Array | None = None,
+    near: Density | None = None,
+) -> tuple[Density, Array]:
+    """Fit what left-out rows tell of a density, the tails and the shares of a blend, and score.
+
+    Shares come from a logistic regression of the class on the two left-out log ratios. Where the
+    rows are a sample, `stands_for` says for how many each of them stands. The shares of a density
+    that is `near` save steps.
+    """
+    views = _views(density, left, groups, counts)
+    found = [np.inf, np.inf]
+    if rule.tails == "fitted" and density.is_mixture:
+        found[: len(views)] = [_tail(*view[:3], left.alone, weights) for view in views]
+    seen = np.stack(
+        [_view_scores(*view, tail, weights) for view, tail in zip(views, found, strict=False)]
+    )
+    density = replace(density, tails=(found[0], found[1]))
+    known = np.flatnonzero(~left.alone)
+    known = known if left.order is None else left.order[known]
+    positive = groups[known] == 0
+    if density.axis is not None and rule.weighed and positive.any() and not positive.all():
+        weight = np.ones(len(groups)) if weights is None else weights
+        weight = weight if stands_for is None else weight * stands_for
+        start = None
+        if near is not None and near.offset is not None:
+            start = near.shares, near.offset
+        shares, offset = fit_logistic(seen[:, known], positive, weight[known], start)
+        density = replace(density, shares=(float(shares[0]), float(shares[1])), offset=offset)
+    return density, _summed(density, seen)
+
+
+def _views(
+    density: Density, left: LeftOut, groups: NDArray[np.intp], counts: Array
+) -> list[tuple[Density, LeftOut, NDArray[np.intp], Array]]:
+    """The views of a density, each with its left-out rows, groups and counts.
+
+    In the cloud no negative is alone. All of them stand behind its variance, which is held: a
+    row that is far out under the model without it would be more than the whole of it.
+    """
+    if density.axis is None:
+        return [(density, left, groups, counts)]
+    cloud, axis = replace(density.cloud, negative_strength=np.inf), density.axis[:, None]
+    totals = np.array([counts[0], counts[1:].sum()])
+    coordinates = left.coordinates @ axis
+    negative = left.arranged(groups, None)[0] > 0
+    residuals = np.where(negative[:, None], coordinates - cloud.centres, coordinates)
+    one = LeftOut(coordinates, residuals, left.alone & ~negative, left.order)
+    return [(density, left, groups, counts), (cloud, one, np.minimum(groups, 1), totals)]
+
+
+def _tail(
+    density: Density,
+    left: LeftOut,
+    groups: NDArray[np.intp],
+    alone: NDArray[np.bool_],
+    weights: Array | None,
+) -> float:
+    """Degrees of freedom from the negatives, each left out of its covariance and its mean."""
+    groups, weights = left.arranged(groups, weights)
+    known = np.flatnonzero((groups > 0) & ~alone)
+    weight = np.ones(len(known)) if weights is None else weights[known]
+    white = density.white[1]
+    own = white @ left.residuals[known].T
+    square = np.einsum("ji,ji->i", own, own)
+    gap = np.maximum(1 - weight * square / density.negative_strength, _SMALLEST_GAP)
+    square *= (1 - weight / density.negative_strength) / gap
+    return fit_tail(square, len(white), weight)
+
+
+def _view_scores(
+    density: Density,
+    left: LeftOut,
+    groups: NDArray[np.intp],
+    counts: Array,
+    tail: float,
+    weights: Array | None,
+) -> Array:
+    """Left-out log-likelihood ratios of one view, the mixture of a blend or its cloud."""
     groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
     width = 4 * len(density.centres)
@@ -336,7 +436,7 @@ def scores(
             # One row for each axis, so that factors of the samples run along memory.
             z, residuals = left.coordinates[part].T, left.residuals[part].T
             rows = (z, residuals, own, left.alone[part], weight)
-            result[part] = _inside(density, *rows) - _outside(density, *rows, counts)
+            result[part] = _inside(density, tail, *rows) - _outside(density, tail, *rows, counts)
 
     linalg.over_rows(score, len(groups), width)
     if left.order is None:
@@ -352,13 +452,17 @@ _SMALLEST_GAP = 1e-12
 
 def _inside(
     density: Density,
+    tail: float,
     z: Array,
     residuals: Array,
     groups: NDArray[np.intp],
     alone: NDArray[np.bool_],
     weight: Array,
 ) -> Array:
-    """Log density under the positive class; positives are left out of its covariance."""
+    """Log density under the positive class, but for what both classes have in common.
+
+    Positives are left out of its covariance.
+    """
     white = density.white[0]
     width = len(white)
     whitened = white @ z
@@ -367,14 +471,15 @@ def _inside(
     weight = np.where((groups == 0) & ~alone, weight, 0.0)
     gap = np.maximum(1 - weight * square / strength, _SMALLEST_GAP)
     rest = (strength - weight) / strength
-    result: Array = log_volume(white) - 0.5 * (
-        square * rest / gap + np.log(gap) - width * np.log(rest) + width * LOG_2PI
-    )
+    square *= rest / gap
+    result: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
+    result -= energy(square, width, tail)
     return result
 
 
 def _outside(
     density: Density,
+    tail: float,
     z: Array,
     residuals: Array,
     groups: NDArray[np.intp],
@@ -382,7 +487,10 @@ def _outside(
     weight: Array,
     counts: Array,
 ) -> Array:
-    """Log density under the negative class; negatives are left out of its covariance."""
+    """Log density under the negative class, but for what both classes have in common.
+
+    Negatives are left out of its covariance.
+    """
     white = density.white[1]
     width = len(white)
     at_rows, own, at_centres = white @ z, white @ residuals, density.centres @ white.T
@@ -405,11 +513,15 @@ def _outside(
     overlap *= overlap
     overlap *= share / gap
     distance += overlap
-    distance *= -0.5 * rest
+    volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
+    if np.isinf(tail):  # what all centres have in common stays out of the exponents
+        distance *= -0.5 * rest
+        volume -= 0.5 * rest * norm
+    else:
+        distance += norm
+        distance *= rest
+        distance = -energy(distance, width, tail)
     distance += density.log_weights[:, None]
-    volume: Array = log_volume(white) - 0.5 * (
-        rest * norm + np.log(gap) - width * np.log(rest) + width * LOG_2PI
-    )
     if density.is_mixture:
         # Mixture weights without the row itself: a row that is alone leaves its subclass empty.
         total, size = counts[1:].sum(), counts[groups[negative]]

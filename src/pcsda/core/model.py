@@ -16,7 +16,7 @@ from scipy import sparse
 
 from . import density as densities
 from . import dual, linalg, loo, single, solvers
-from .density import Density, Moments
+from .density import Density, Moments, Rule
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
@@ -82,12 +82,11 @@ def fit_pcsda(
     solver: str,
     regularization: float,
     n_components: int | None,
-    negatives: str,
+    rule: Rule,
     leave_one_out: bool,
-    shrinkage: float | None,
     resample: np.random.Generator | None = None,
 ) -> Model:
-    """Fit PCSDA on rows in memory; `shrinkage` None stands for half the number of axes."""
+    """Fit PCSDA on rows in memory."""
     wide = X.shape[1] > X.shape[0]
     if solver == "lsqr":
         subspace = _iterative(X, groups, weights, regularization, n_components)
@@ -103,7 +102,7 @@ def fit_pcsda(
         subspace = _primal(
             X, groups, weights, solver, regularization, n_components, leave_one_out, resample
         )
-    return with_density(subspace, negatives, shrinkage, groups, weights)
+    return with_density(subspace, rule, groups, weights)
 
 
 def fit_pcsda_scatter(
@@ -112,12 +111,11 @@ def fit_pcsda_scatter(
     solver: str,
     regularization: float,
     n_components: int | None,
-    negatives: str,
-    shrinkage: float | None,
+    rule: Rule,
 ) -> Model:
     """Fit PCSDA from statistics alone, with resubstituted covariances."""
     subspace = scatter_subspace(scatter, solver, regularization, n_components)
-    return with_density(subspace, negatives, shrinkage)
+    return with_density(subspace, rule)
 
 
 def scatter_subspace(
@@ -191,7 +189,7 @@ def singular_scatter(width: int, regularization: float) -> ValueError:
     """Make the error for a denominator that cannot be factorised."""
     return ValueError(
         f"the within-class scatter of {width} dimensions is singular at "
-        f"regularization={regularization:g}; raise regularization (the default is 0.01)"
+        f"regularization={regularization:g}; raise regularization, to 0.1 for instance"
     )
 
 
@@ -410,8 +408,7 @@ def _mean_square(X: Any, origin: Array, weight: Array) -> float:
 
 def with_density(
     subspace: Subspace,
-    negatives: str,
-    shrinkage: float | None,
+    rule: Rule,
     groups: NDArray[np.intp] | None = None,
     weights: Array | None = None,
 ) -> Model:
@@ -422,8 +419,7 @@ def with_density(
         subspace.left,
         groups,
         weights,
-        negatives,
-        shrinkage,
+        rule,
     )
     return Model(subspace.projected.counts, subspace.means, subspace.projection, density, scores)
 
@@ -433,12 +429,11 @@ def with_left_out(
     seen: GroupScatter,
     n_positive: float,
     n_within: float,
-    negatives: str,
-    shrinkage: float | None,
+    rule: Rule,
 ) -> Model:
     """Complete a PCSDA subspace by the left-out scatter of rows that are out of reach by now."""
     density = left_out_density(
-        subspace.projected, _ridged(subspace), seen, n_positive, n_within, negatives, shrinkage
+        subspace.projected, _ridged(subspace), seen, n_positive, n_within, rule
     )
     return Model(subspace.projected.counts, subspace.means, subspace.projection, density)
 
@@ -455,23 +450,25 @@ def estimate(
     left: loo.LeftOut | None,
     groups: NDArray[np.intp] | None,
     weights: Array | None,
-    negatives: str,
-    shrinkage: float | None,
+    rule: Rule,
+    near: Density | None = None,
 ) -> tuple[Density, Array | None]:
     """Estimate the densities of a PCSDA subspace and score the left-out rows.
 
     `ridged` is ``W'(S_I + eps I)W``: the pooled scatter that resubstituted covariances are shrunk
-    toward, and a floor for left-out ones.
+    toward, and a floor for left-out ones. Without left-out rows nothing tells the shares of a
+    blend, which is its mixture then. A density that is `near` may save steps.
     """
     if left is None or groups is None:
         total = projected.counts.sum()
         moments = Moments(projected, ridged / total, projected.n_positive, projected.within_freedom)
-        return _fit_density(projected, moments, negatives, shrinkage), None
+        alone = replace(rule, negatives="mixture") if rule.negatives == "blend" else rule
+        return _fit_density(projected, moments, alone), None
     seen, n_positive, n_within = left.scatter(projected, groups, weights)
-    density = left_out_density(projected, ridged, seen, n_positive, n_within, negatives, shrinkage)
+    density = left_out_density(projected, ridged, seen, n_positive, n_within, rule)
     if not both_left(projected, n_positive, n_within):
         return density, None
-    return density, loo.scores(density, left, groups, projected.counts, weights)
+    return loo.complete(density, left, groups, projected.counts, weights, rule, near=near)
 
 
 def left_out_density(
@@ -480,15 +477,14 @@ def left_out_density(
     seen: GroupScatter,
     n_positive: float,
     n_within: float,
-    negatives: str,
-    shrinkage: float | None,
+    rule: Rule,
 ) -> Density:
     """Estimate the densities from the scatter of left-out rows and the weight behind it."""
     # Where rows are alone in every group nothing is seen, and the floor alone is left.
     total = max(n_positive + n_within, 1.0)
     target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
     moments = Moments(seen, target, n_positive, n_within)
-    return _fit_density(projected, moments, negatives, shrinkage)
+    return _fit_density(projected, moments, rule)
 
 
 def both_left(projected: GroupScatter, n_positive: float, n_within: float) -> bool:
@@ -496,13 +492,11 @@ def both_left(projected: GroupScatter, n_positive: float, n_within: float) -> bo
     return n_positive > 0 and (projected.n_subclasses > 1 or n_within > 0)
 
 
-def _fit_density(
-    projected: GroupScatter, moments: Moments, negatives: str, shrinkage: float | None
-) -> Density:
+def _fit_density(projected: GroupScatter, moments: Moments, rule: Rule) -> Density:
     width = projected.means.shape[1]
-    nu = width / 2 if shrinkage is None else shrinkage
+    nu = width / 2 if rule.shrinkage is None else rule.shrinkage
     try:
-        return densities.fit_density(moments, negatives=negatives, shrinkage=nu)
+        return densities.fit_density(moments, negatives=rule.negatives, shrinkage=nu)
     except SingularMatrixError as error:
         raise ValueError(
             f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
@@ -585,5 +579,5 @@ def _csda_density(subspace: Subspace, shrinkage: float | None) -> Model:
     ridged = projected.positive + subspace.ridge * (components @ components.T)
     n_positive = projected.n_positive
     moments = Moments(projected, ridged / n_positive, n_positive, 0.0)
-    density = replace(_fit_density(projected, moments, "marginal", shrinkage), within=None)
+    density = replace(_fit_density(projected, moments, Rule("marginal", shrinkage)), within=None)
     return Model(projected.counts, subspace.means, subspace.projection, density)

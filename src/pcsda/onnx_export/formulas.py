@@ -14,13 +14,14 @@ last product.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
-from ..core.density import log_volume
+from ..core.density import Density, log_volume
 from ..kernels import Kernel
 from ..verifier import FARTHEST
 from .graph import Graph
@@ -132,33 +133,87 @@ def kernel_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
 
 def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
     """Calibrated log-likelihood ratios (rows, models) from coordinates."""
+    z = _bounded(graph, z)
+    densities = [model.density_ for model in models]
+    slopes = np.array([[model.calibration_.slope] for model in models])
+    shares = np.array([density.shares for density in densities])
     wide = _widest(models)
-    most = max(len(model.density_.centres) for model in models)
-    positive, negative, pulls, levels = [], [], [], []
-    constants, slopes, offsets = [], [], []
-    for model in models:
-        density = model.density_
+    ratio = _scaled(graph, _log_ratios(graph, z, densities, wide), slopes * shares[:, :1])
+    if shares[:, 1].any():
+        # On an axis of a blend; a model without one gets zeros, and a share of nothing.
+        axes = [_on_axis(density) for density in densities]
+        columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
+        clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
+        ratio = graph("Add", ratio, _scaled(graph, clouds, slopes * shares[:, 1:]))
+    offsets = [
+        [model.calibration_.slope * (model.density_.offset or 0.0) + model.calibration_.offset]
+        for model in models
+    ]
+    ratio = graph("Add", ratio, np.array(offsets))
+    return graph("Transpose", ratio, perm=[1, 0])
+
+
+def _on_axis(density: Density) -> tuple[Array, Density]:
+    """Fisher's axis of a blend with the cloud on it; of others, an axis of no length."""
+    if density.axis is not None:
+        return density.axis, density.cloud
+    one = replace(density.margin([0]), centres=np.zeros((1, 1)), log_weights=np.zeros(1))
+    return np.zeros(len(density.positive)), one
+
+
+def _log_ratios(graph: Graph, z: str, densities: Sequence[Density], wide: int) -> str:
+    """Log ratios (models, rows) of one view of each density, not calibrated."""
+    most = max(len(density.centres) for density in densities)
+    positive, negative, pulls, sizes, levels, volumes = [], [], [], [], [], []
+    for density in densities:
         inside, outside = density.white
         at_centres = density.centres @ outside.T
         positive.append(_filled(inside.T, (wide, wide)))
         negative.append(_filled(outside.T, (wide, wide)))
         pulls.append(_filled((at_centres @ outside).T, (wide, most)))
-        level = density.log_weights - 0.5 * np.einsum("ij,ij->i", at_centres, at_centres)
-        levels.append(_filled(level, (most,), NOTHING)[None])
-        constants.append([log_volume(inside) - log_volume(outside)])
-        slopes.append([model.calibration_.slope])
-        offsets.append([model.calibration_.offset])
-    z = _bounded(graph, z)
+        sizes.append(_filled(np.einsum("ij,ij->i", at_centres, at_centres), (most,))[None])
+        levels.append(_filled(density.log_weights, (most,), NOTHING)[None])
+        volumes.append([log_volume(inside) - log_volume(outside)])
+    tails = np.array([[density.tails[0]] for density in densities])
+    widths = np.array([[len(density.positive)] for density in densities], dtype=np.float64)
     near = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(positive)), 2)
     far = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(negative)), 2)
-    centres = graph("Add", graph("MatMul", z, np.array(pulls)), np.array(levels))
-    ratio = graph("Add", graph("Mul", graph("Sub", far, near), 0.5), np.array(constants))
+    heavy = bool(np.isfinite(tails).any())
+    if not heavy:
+        level = np.array(levels) - 0.5 * np.array(sizes)
+        centres = graph("Add", graph("MatMul", z, np.array(pulls)), level)
+        ratio = graph("Mul", graph("Sub", far, near), 0.5)
+    else:
+        apart = graph("MatMul", z, -2 * np.array(pulls))
+        apart = graph("Add", graph("Add", apart, np.array(sizes)), _column(graph, far))
+        energies = _energy(graph, apart, widths[..., None], tails[..., None])
+        centres = graph("Sub", np.array(levels), energies)
+        ratio = graph("Neg", _energy(graph, near, widths, tails))
     ratio = graph("Sub", ratio, graph.reduce("ReduceLogSumExp", centres, 2))
-    # A power of two costs no digit; what is left lies between a quarter and a half.
-    parts, powers = np.frexp(np.array(slopes))
-    ratio = graph("Mul", graph("Mul", ratio, parts / 2), np.ldexp(2.0, powers))
-    ratio = graph("Add", ratio, np.array(offsets))
-    return graph("Transpose", ratio, perm=[1, 0])
+    return graph("Add", ratio, np.array(volumes))
+
+
+def _column(graph: Graph, values: str) -> str:
+    return graph("Unsqueeze", values, np.array([2]))
+
+
+def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
+    """Half the squares, or what takes their place in densities with tails; see `core.density`."""
+    gaussian = np.isinf(tails)
+    spread = np.where(gaussian, 1.0, tails - 2)
+    factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))
+    squares = graph("Max", squares, 0.0)
+    heavy = graph("Log", graph("Add", _scaled(graph, squares, 1 / spread), 1.0))
+    heavy = graph("Mul", heavy, factors)
+    if not gaussian.any():
+        return heavy
+    return graph("Add", heavy, graph("Mul", squares, np.where(gaussian, 0.5, 0.0)))
+
+
+def _scaled(graph: Graph, values: str, factors: Array) -> str:
+    """Values times factors; a power of two costs no digit, the rest lies between 1/4 and 1/2."""
+    parts, powers = np.frexp(factors)
+    return graph("Mul", graph("Mul", values, parts / 2), np.ldexp(2.0, powers))
 
 
 def _bounded(graph: Graph, z: str) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.density import Density
 from ..metrics.scorers import class_of_interest
 from .style import POSITIVE_COLOR, rimmed
 
@@ -25,14 +23,7 @@ _IN_PLANE, _ON_LINE = 401, 4001
 
 def margin_decision(model: Any, axes: tuple[int, ...]) -> Decision:
     """Decision of a model that knows some axes only: the margins of its two densities."""
-    drawn, kept = list(axes), np.ix_(axes, axes)
-    whole: Density = model.density_
-    margin = replace(
-        whole,
-        positive=whole.positive[kept],
-        negative=whole.negative[kept],
-        centres=whole.centres[:, drawn],
-    )
+    margin = model.density_.margin(axes)
     odds = np.log(model.class_prior_[1] / model.class_prior_[0])
     if class_of_interest(model) != model.classes_[1]:
         odds = -odds
