@@ -2,9 +2,9 @@
 
     python -m benchmarks.pages      write the two tables of the README anew
 
-The rows of a study are kept in `benchmarks/paper/rows.jsonl.gz`, those of a quiet run of the speed
-suite in `benchmarks/speed/rows.jsonl.gz`. Where a file is absent, the page says that nothing was
-run yet.
+Rows of a study are kept in `benchmarks/paper/rows.jsonl.gz`, those that the defaults were chosen
+by in `benchmarks/paper/defaults.jsonl.gz`, those of a quiet run of the speed suite in
+`benchmarks/speed/rows.jsonl.gz`. Where a file is absent, the page says that nothing was run yet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from .paper import defaults as chosen
 from .paper import tables as paper_tables
 from .paper.methods import KINDS, METHODS
 from .paper.rows import Row, read
@@ -22,18 +23,24 @@ from .paper.tables import Block, Table
 from .speed import tables as speed_tables
 
 HERE = Path(__file__).parent
-ROWS = {name: HERE / name / "rows.jsonl.gz" for name in ("paper", "speed")}
+ROWS = {
+    "paper": HERE / "paper" / "rows.jsonl.gz",
+    "defaults": HERE / "paper" / "defaults.jsonl.gz",
+    "speed": HERE / "speed" / "rows.jsonl.gz",
+}
 README = HERE.parent / "README.md"
 NOT_RUN = {
     "paper": "**Not run yet.** There are no rows of the whole study in this version, so there are "
     "no numbers here. `python -m benchmarks.paper` makes them.",
+    "defaults": "**Not run yet.** There are no rows of the study in this version. "
+    "`python -m benchmarks.paper.defaults` makes them.",
     "speed": "**Not run yet.** There are no rows of a quiet run in this version, so there are no "
     "numbers here. `make bench` makes them.",
 }
 
 
 def load(name: str) -> list[Row]:
-    """Rows of the study "paper" (those of the whole protocol) or "speed"; none where not run."""
+    """Rows of the study "paper" (the whole protocol), "defaults" or "speed"; none where not run."""
     found = read(ROWS[name])
     return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
 
@@ -43,6 +50,11 @@ def reproduction(rows: list[Row]) -> str:
     if not rows:
         return NOT_RUN["paper"] + "\n"
     return paper_tables.to_markdown(paper_tables.page(rows)[1:])
+
+
+def defaults(rows: list[Row]) -> str:
+    """Tables of the study that the defaults were chosen by."""
+    return NOT_RUN["defaults"] + "\n" if not rows else paper_tables.to_markdown(chosen.page(rows))
 
 
 def speed(rows: list[Row]) -> str:

@@ -12,6 +12,7 @@ def write_parts(app) -> None:
     folder.mkdir(exist_ok=True)
     parts = {
         "reproduction.md": pages.reproduction(pages.load("paper")),
+        "defaults.md": pages.defaults(pages.load("defaults")),
         "speed.md": pages.speed(pages.load("speed")),
         "scale.md": pages.speed([r for r in pages.load("speed") if r["job"].startswith("scale")]),
     }
