@@ -404,8 +404,10 @@ def _tail(
 ) -> float:
     """Degrees of freedom from the negatives, each left out of its covariance and its mean."""
     groups, weights = left.arranged(groups, weights)
-    known = np.flatnonzero((groups > 0) & ~alone)
+    known: Any = np.flatnonzero((groups > 0) & ~alone)
     weight = np.ones(len(known)) if weights is None else weights[known]
+    if left.order is not None and not alone.any():  # sorted: the negatives come last
+        known = slice(len(groups) - len(known), None)
     white = density.white[1]
     own = white @ left.residuals[known].T
     square = np.einsum("ji,ji->i", own, own)
