@@ -325,11 +325,7 @@ def scores(
     the marginal density the divisor of the covariance is held, and for a blend Fisher's axis, the
     moments of the negatives on it and the shares are.
     """
-    seen = [
-        _view_scores(*view, tail, weights)
-        for view, tail in zip(_views(density, left, groups, counts), density.tails, strict=False)
-    ]
-    return _summed(density, np.stack(seen))
+    return _summed(density, _views(density, density.tails, left, groups, counts, weights))
 
 
 def _summed(density: Density, seen: Array) -> Array:
@@ -354,14 +350,9 @@ def complete(
     rows are a sample, `stands_for` says for how many each of them stands. The shares of a density
     that is `near` save steps.
     """
-    views = _views(density, left, groups, counts)
-    found = [np.inf, np.inf]
     if rule.tails == "fitted" and density.is_mixture:
-        found[: len(views)] = [_tail(*view[:3], left.alone, weights) for view in views]
-    seen = np.stack(
-        [_view_scores(*view, tail, weights) for view, tail in zip(views, found, strict=False)]
-    )
-    density = replace(density, tails=(found[0], found[1]))
+        density = replace(density, tails=_tails(density, left, groups, weights))
+    seen = _views(density, density.tails, left, groups, counts, weights)
     known = np.flatnonzero(~left.alone)
     known = known if left.order is None else left.order[known]
     positive = groups[known] == 0
@@ -377,46 +368,74 @@ def complete(
 
 
 def _views(
-    density: Density, left: LeftOut, groups: NDArray[np.intp], counts: Array
-) -> list[tuple[Density, LeftOut, NDArray[np.intp], Array]]:
-    """The views of a density, each with its left-out rows, groups and counts.
-
-    In the cloud no negative is alone. All of them stand behind its variance, which is held: a
-    row that is far out under the model without it would be more than the whole of it.
-    """
-    if density.axis is None:
-        return [(density, left, groups, counts)]
-    cloud, axis = replace(density.cloud, negative_strength=np.inf), density.axis[:, None]
-    totals = np.array([counts[0], counts[1:].sum()])
-    coordinates = left.coordinates @ axis
-    negative = left.arranged(groups, None)[0] > 0
-    residuals = np.where(negative[:, None], coordinates - cloud.centres, coordinates)
-    one = LeftOut(coordinates, residuals, left.alone & ~negative, left.order)
-    return [(density, left, groups, counts), (cloud, one, np.minimum(groups, 1), totals)]
-
-
-def _tail(
     density: Density,
+    tails: tuple[float, float],
     left: LeftOut,
     groups: NDArray[np.intp],
-    alone: NDArray[np.bool_],
+    counts: Array,
     weights: Array | None,
-) -> float:
+) -> Array:
+    """Left-out log ratios of the mixture and, in a blend, of the cloud: one row each."""
+    mixture = _mixture_scores(density, left, groups, counts, tails[0], weights)
+    if density.axis is None:
+        return mixture[None]
+    cloud = _cloud_scores(density.cloud, density.axis, left, groups, tails[1], weights)
+    return np.stack([mixture, cloud])
+
+
+def _tails(
+    density: Density, left: LeftOut, groups: NDArray[np.intp], weights: Array | None
+) -> tuple[float, float]:
     """Degrees of freedom from the negatives, each left out of its covariance and its mean."""
     groups, weights = left.arranged(groups, weights)
-    known: Any = np.flatnonzero((groups > 0) & ~alone)
+    known: Any = np.flatnonzero((groups > 0) & ~left.alone)
     weight = np.ones(len(known)) if weights is None else weights[known]
-    if left.order is not None and not alone.any():  # sorted: the negatives come last
+    if left.order is not None and not left.alone.any():  # sorted: the negatives come last
         known = slice(len(groups) - len(known), None)
     white = density.white[1]
     own = white @ left.residuals[known].T
     square = np.einsum("ji,ji->i", own, own)
     gap = np.maximum(1 - weight * square / density.negative_strength, _SMALLEST_GAP)
     square *= (1 - weight / density.negative_strength) / gap
-    return fit_tail(square, len(white), weight)
+    mixture = fit_tail(square, len(white), weight)
+    if density.axis is None:
+        return mixture, np.inf
+    cloud = density.cloud
+    offset = left.coordinates[known] @ density.axis - cloud.centres[0]
+    return mixture, fit_tail(offset**2 / cloud.negative[0], 1, weight)
 
 
-def _view_scores(
+def _cloud_scores(
+    cloud: Density,
+    axis: Array,
+    left: LeftOut,
+    groups: NDArray[np.intp],
+    tail: float,
+    weights: Array | None,
+) -> Array:
+    """Left-out log ratios of the cloud on its axis.
+
+    In it no negative is alone. All of them stand behind its variance, which is held: a row that is
+    far out under the model without it would be more than the whole of it.
+    """
+    groups, weights = left.arranged(groups, weights)
+    on_axis = (left.coordinates @ axis)[None]
+    weight = np.ones(len(groups)) if weights is None else weights
+    result = _inside(cloud, tail, on_axis, on_axis, groups, left.alone, weight)
+    white = cloud.white[1]
+    square = (white[0] * (on_axis[0] - cloud.centres[0])) ** 2
+    result -= log_volume(white) - energy(square, 1, tail)
+    return result if left.order is None else _restored(result, left.order)
+
+
+def _restored(values: Array, order: NDArray[np.intp]) -> Array:
+    """Bring what belongs to sorted rows into the order of the training rows."""
+    restored = np.empty_like(values)
+    restored[order] = values
+    return restored
+
+
+def _mixture_scores(
     density: Density,
     left: LeftOut,
     groups: NDArray[np.intp],
@@ -424,7 +443,7 @@ def _view_scores(
     tail: float,
     weights: Array | None,
 ) -> Array:
-    """Left-out log-likelihood ratios of one view, the mixture of a blend or its cloud."""
+    """Left-out log ratios of the mixture, or of the marginal density."""
     groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
     width = 4 * len(density.centres)
@@ -441,11 +460,7 @@ def _view_scores(
             result[part] = _inside(density, tail, *rows) - _outside(density, tail, *rows, counts)
 
     linalg.over_rows(score, len(groups), width)
-    if left.order is None:
-        return result
-    restored = np.empty_like(result)
-    restored[left.order] = result
-    return restored
+    return result if left.order is None else _restored(result, left.order)
 
 
 # A point that is the whole of its covariance leaves nothing behind; keep the logarithm finite.
