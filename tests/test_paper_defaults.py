@@ -65,7 +65,7 @@ def test_the_table_ranks_variants_and_shows_losses_and_failures():
         if row["value"] is not None and row["method"] != "PCSDA: as it is":
             row["value"] += 1e-3 * (number % 3)
     heading, table = defaults.page(rows)
-    assert heading == "### PCSDA"
+    assert heading == "## PCSDA"
     names = [line[0] for line in table.lines]
     assert names == ["better", "**as it is**", "worse", "impossible"]
     assert [line[1] for line in table.lines] == ["1.0", "**2.0**", "3.0", "-"]

@@ -167,7 +167,7 @@ def page(rows: list[Row]) -> list[Block]:
     names = dict.fromkeys(row["method"] for row in rows)
     for family in dict.fromkeys(name.partition(":")[0] for name in names):
         own = [row for row in rows if row["method"].partition(":")[0] == family]
-        blocks += [f"### {family}", _table(own)]
+        blocks += [f"## {family}", _table(own)]
     return blocks
 
 
