@@ -325,7 +325,7 @@ def scores(
     the marginal density the divisor of the covariance is held, and for a blend Fisher's axis, the
     moments of the negatives on it and the shares are.
     """
-    return _summed(density, _views(density, density.tails, left, groups, counts, weights))
+    return _summed(density, _views(density, left, groups, counts, weights))
 
 
 def _summed(density: Density, seen: Array) -> Array:
@@ -352,7 +352,7 @@ def complete(
     """
     if rule.tails == "fitted" and density.is_mixture:
         density = replace(density, tails=_tails(density, left, groups, weights))
-    seen = _views(density, density.tails, left, groups, counts, weights)
+    seen = _views(density, left, groups, counts, weights)
     known = np.flatnonzero(~left.alone)
     known = known if left.order is None else left.order[known]
     positive = groups[known] == 0
@@ -369,17 +369,16 @@ def complete(
 
 def _views(
     density: Density,
-    tails: tuple[float, float],
     left: LeftOut,
     groups: NDArray[np.intp],
     counts: Array,
     weights: Array | None,
 ) -> Array:
     """Left-out log ratios of the mixture and, in a blend, of the cloud: one row each."""
-    mixture = _mixture_scores(density, left, groups, counts, tails[0], weights)
+    mixture = _mixture_scores(density, left, groups, counts, weights)
     if density.axis is None:
         return mixture[None]
-    cloud = _cloud_scores(density.cloud, density.axis, left, groups, tails[1], weights)
+    cloud = _cloud_scores(density.cloud, density.axis, left, groups, density.tails[1], weights)
     return np.stack([mixture, cloud])
 
 
@@ -440,13 +439,12 @@ def _mixture_scores(
     left: LeftOut,
     groups: NDArray[np.intp],
     counts: Array,
-    tail: float,
     weights: Array | None,
 ) -> Array:
     """Left-out log ratios of the mixture, or of the marginal density."""
     groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
-    width = 4 * len(density.centres)
+    width, tail = 4 * len(density.centres), density.tails[0]
     step = linalg.cache_rows(width)
 
     def score(start: int, stop: int) -> None:
