@@ -22,6 +22,9 @@ MOST_AUTO = 20
 RESTARTS = 3
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
+# A step of kernel k-means goes on from the sums of the last one where at most this share of the
+# rows changed cluster; the copy of their kernel values stays small.
+MOST_MOVED = 1 / 8
 
 
 def make_groups(
@@ -190,22 +193,34 @@ def kernel_kmeans(
     inertia : float
         Weighted sum of squared distances to the means, up to that of the diagonal.
     """
-    labels = start
+    labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights
-    members = np.zeros((len(matrix), int(start.max()) + 1))
+    count = int(start.max()) + 1
+    sums = None
     for _ in range(max_iter):
-        members[:] = 0
-        members[rows, labels] = weight
-        sizes = members.sum(axis=0)
-        members /= np.where(sizes > 0, sizes, 1.0)
-        similar = matrix @ members
+        if sums is None:
+            members = np.zeros((len(matrix), count))
+            members[rows, labels] = weight
+            sums = (matrix @ members)[rows]
+        sizes = np.bincount(labels, weight, count)
+        share = 1 / np.where(sizes > 0, sizes, 1.0)
+        similar = sums * share
         # ||phi - mean||^2 without the diagonal, which is the same for every cluster.
-        distance = np.einsum("ij,ij->j", members, similar) - 2 * similar[rows]
+        lengths = share * np.bincount(labels, weight * similar[each, labels], count)
+        distance = lengths - 2 * similar
         distance[:, sizes == 0] = np.inf
         nearest = distance.argmin(axis=1)
-        inertia = float(weight @ distance[np.arange(len(rows)), nearest])
-        if np.array_equal(nearest, labels):
+        inertia = float(weight @ distance[each, nearest])
+        moved = np.flatnonzero(nearest != labels)
+        if len(moved) == 0:
             break
+        if len(moved) <= MOST_MOVED * len(rows):
+            change = np.zeros((len(moved), count))
+            change[each[: len(moved)], nearest[moved]] = weight[moved]
+            change[each[: len(moved)], labels[moved]] = -weight[moved]
+            sums += (matrix[rows[moved]].T @ change)[rows]
+        else:
+            sums = None
         labels = nearest
     return labels, inertia
 

@@ -306,13 +306,18 @@ class KernelRows(_Rows):
         weights = self.data.weights
         absolutes = [feature_ridge(self.matrix, weights, ridge) for ridge in ridges]
         self.moved = dual.move_origin(self.matrix, weights, absolutes[0] / ridges[0])
-        root = np.ones(len(self.matrix)) if weights is None else np.sqrt(weights)
+        if weights is not None:
+            self.matrix *= np.sqrt(weights)[:, None]
+            self.matrix *= np.sqrt(weights)
+        spare = np.empty_like(self.matrix)  # one for all ridges: fresh memory costs time
         for ridge, absolute in zip(ridges, absolutes, strict=True):
             try:
-                factor = linalg.cholesky_in_place(self.matrix * np.outer(root, root), absolute)
+                factor = linalg.cholesky_in_place(self.matrix.copy(), absolute)
             except SingularMatrixError as error:
                 raise not_definite(ridge) from error
-            yield shared.DualShared(factor, absolute, True, weights)
+            np.copyto(spare, factor.T)
+            diagonal = dual.inverse_diagonal(spare.T)
+            yield shared.DualShared(factor, absolute, True, weights, diagonal)
 
     def solve(self, engine: Any, groups: NDArray[np.intp], d: int) -> dual.DualSubspace:
         """Solve one partition."""
