@@ -170,8 +170,7 @@ class LeftOutPass(Pass):
         width = self.leaver.rotation.shape[1]
         nothing = GroupScatter(self.leaver.counts, self.leaver.means, *np.zeros((2, width, width)))
         sums, n_positive, n_within = left.scatter(nothing, groups, piece.weights)
-        groups, weight = left.arranged(groups, piece.weight)
-        columns = (left.coordinates, left.residuals, groups, weight)
+        columns = (left.coordinates, left.residuals, groups, piece.weight)
         keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(groups))
         scored = Scored.of(keys, columns, groups == 0, ~left.alone, self.draws)
         total = float(piece.weight.sum())

@@ -18,7 +18,7 @@ from . import linalg, single
 from .density import Density, Rule, energy, fit_tail, log_sum_exp, log_volume
 from .linalg import Array
 from .logistic import fit_logistic
-from .scatter import GroupScatter, gather, group_order
+from .scatter import GroupScatter
 from .solvers import Projection
 
 # A row is alone where the others of its group weigh less than this share of the group.
@@ -40,33 +40,15 @@ class LeftOut:
         positive this is z itself.
     alone : boolean array of shape (N,)
         Rows whose group has no other member: their residual says nothing.
-    order : array of shape (N,) or None
-        The training row that each row here stands for, where rows were sorted by group.
     """
 
     coordinates: Array
     residuals: Array
     alone: NDArray[np.bool_]
-    order: NDArray[np.intp] | None = None
 
     def leading(self, d: int) -> LeftOut:
         """Return the first `d` coordinates."""
         return replace(self, coordinates=self.coordinates[:, :d], residuals=self.residuals[:, :d])
-
-    def arranged(
-        self, groups: NDArray[np.intp], weights: Array | None
-    ) -> tuple[NDArray[np.intp], Array | None]:
-        """Bring what belongs to the training rows into the order of the rows here."""
-        if self.order is None:
-            return groups, weights
-        return groups[self.order], None if weights is None else weights[self.order]
-
-    def in_row_order(self) -> LeftOut:
-        """Return the same in the order of the training rows."""
-        if self.order is None:
-            return self
-        back = np.argsort(self.order)
-        return LeftOut(self.coordinates[back], self.residuals[back], self.alone[back])
 
     def scatter(
         self, projected: GroupScatter, groups: NDArray[np.intp], weights: Array | None
@@ -75,19 +57,14 @@ class LeftOut:
 
         Also returns how many positives and how many negatives (total weight) contributed.
         """
-        groups, weights = self.arranged(groups, weights)
         weight = np.where(self.alone, 0.0, 1.0 if weights is None else weights)
         scatters: list[Array] = []
         totals: list[float] = []
-        halves: Any = np.flatnonzero(groups == 0), np.flatnonzero(groups)
-        if self.order is not None:  # sorted: the positives come first
-            halves = slice(len(halves[0])), slice(len(halves[0]), None)
-        for rows in halves:
-            part = self.residuals[rows]  # zero where a row is alone
-            if weights is not None:
-                part = part * np.sqrt(weight[rows])[:, None]
+        for members in (groups == 0, groups > 0):
+            share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
+            part = self.residuals * np.sqrt(share)[:, None]
             scatters.append(part.T @ part)
-            totals.append(float(weight[rows].sum()))
+            totals.append(float(share.sum()))
         left_out = replace(projected, positive=scatters[0], within=scatters[1])
         return left_out, totals[0], totals[1]
 
@@ -214,13 +191,11 @@ class Leaver:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
-        """Left-out projections of rows that the fit has seen, sorted by group.
+        """Left-out projections of rows that the fit has seen.
 
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
         products are float32 where their rounding does not matter.
         """
-        order = group_order(groups)
-        groups, weights = groups[order], None if weights is None else weights[order]
         alone = alone_rows(groups, self.counts, weights)
         shape = (len(X), self.rotation.shape[1])
         coordinates, residuals = np.empty(shape, order="F"), np.empty(shape, order="F")
@@ -243,7 +218,7 @@ class Leaver:
                 weight = None if weights is None else weights[part]
                 factor = inflation(self.counts[own], weight)
                 for buffer, way in zip(buffers, ways, strict=True):
-                    leverage, a = _whiten(gather(X, order[part], buffer), own, *way)
+                    leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
                     gap = 1 - factor * leverage
                     if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
                         break
@@ -262,7 +237,7 @@ class Leaver:
                     )
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
-        return LeftOut(coordinates, residuals, alone, order)
+        return LeftOut(coordinates, residuals, alone)
 
     def _in_single(self) -> tuple[Any, ...]:
         """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
@@ -281,18 +256,22 @@ class Leaver:
 def _whiten(
     rows: NDArray[np.floating],
     groups: NDArray[np.intp],
+    buffer: NDArray[np.floating],
     means: tuple[NDArray[np.floating], ...],
     inverse: NDArray[np.floating],
     columns: NDArray[np.floating],
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Leverages of rows, which are centred in place, and ``Delta A r`` by way of `columns`.
+    """Leverages of rows, which are centred in the buffer, and ``Delta A r`` by way of `columns`.
 
     Means come in parts; `turn`, if any, leads from the products with the columns to the result.
     """
-    for part in means:
-        _centre(rows, groups, part)
-    leverage, products = linalg.whitened_square_norms(rows, inverse, columns)
+    # The few means stay in cache. "clip" spares a copy; group numbers are in range.
+    np.take(means[0], groups, axis=0, out=buffer, mode="clip")
+    np.subtract(rows, buffer, out=buffer)
+    for part in means[1:]:
+        buffer -= part[groups]
+    leverage, products = linalg.whitened_square_norms(buffer, inverse, columns)
     solved: Array = products.astype(np.float64, copy=False) if turn is None else products @ turn
     return leverage, solved
 
@@ -354,7 +333,6 @@ def complete(
         density = replace(density, tails=_tails(density, left, groups, weights))
     seen = _views(density, left, groups, counts, weights)
     known = np.flatnonzero(~left.alone)
-    known = known if left.order is None else left.order[known]
     positive = groups[known] == 0
     if density.axis is not None and rule.weighed and positive.any() and not positive.all():
         weight = np.ones(len(groups)) if weights is None else weights
@@ -386,21 +364,18 @@ def _tails(
     density: Density, left: LeftOut, groups: NDArray[np.intp], weights: Array | None
 ) -> tuple[float, float]:
     """Degrees of freedom from the negatives, each left out of its covariance and its mean."""
-    groups, weights = left.arranged(groups, weights)
-    known: Any = np.flatnonzero((groups > 0) & ~left.alone)
+    known = np.flatnonzero((groups > 0) & ~left.alone)
     weight = np.ones(len(known)) if weights is None else weights[known]
-    if left.order is not None and not left.alone.any():  # sorted: the negatives come last
-        known = slice(len(groups) - len(known), None)
     white = density.white[1]
-    own = white @ left.residuals[known].T
-    square = np.einsum("ji,ji->i", own, own)
+    own = white @ left.residuals.T
+    square = np.einsum("ji,ji->i", own, own)[known]
     gap = np.maximum(1 - weight * square / density.negative_strength, _SMALLEST_GAP)
     square *= (1 - weight / density.negative_strength) / gap
     mixture = fit_tail(square, len(white), weight)
     if density.axis is None:
         return mixture, np.inf
     cloud = density.cloud
-    offset = left.coordinates[known] @ density.axis - cloud.centres[0]
+    offset = (left.coordinates @ density.axis)[known] - cloud.centres[0]
     return mixture, fit_tail(offset**2 / cloud.negative[0], 1, weight)
 
 
@@ -417,21 +392,13 @@ def _cloud_scores(
     In it no negative is alone. All of them stand behind its variance, which is held: a row that is
     far out under the model without it would be more than the whole of it.
     """
-    groups, weights = left.arranged(groups, weights)
     on_axis = (left.coordinates @ axis)[None]
     weight = np.ones(len(groups)) if weights is None else weights
     result = _inside(cloud, tail, on_axis, on_axis, groups, left.alone, weight)
     white = cloud.white[1]
     square = (white[0] * (on_axis[0] - cloud.centres[0])) ** 2
     result -= log_volume(white) - energy(square, 1, tail)
-    return result if left.order is None else _restored(result, left.order)
-
-
-def _restored(values: Array, order: NDArray[np.intp]) -> Array:
-    """Bring what belongs to sorted rows into the order of the training rows."""
-    restored = np.empty_like(values)
-    restored[order] = values
-    return restored
+    return result
 
 
 def _mixture_scores(
@@ -442,7 +409,6 @@ def _mixture_scores(
     weights: Array | None,
 ) -> Array:
     """Left-out log ratios of the mixture, or of the marginal density."""
-    groups, weights = left.arranged(groups, weights)
     result = np.empty(len(groups))
     width, tail = 4 * len(density.centres), density.tails[0]
     step = linalg.cache_rows(width)
@@ -458,7 +424,7 @@ def _mixture_scores(
             result[part] = _inside(density, tail, *rows) - _outside(density, tail, *rows, counts)
 
     linalg.over_rows(score, len(groups), width)
-    return result if left.order is None else _restored(result, left.order)
+    return result
 
 
 # A point that is the whole of its covariance leaves nothing behind; keep the logarithm finite.
@@ -545,18 +511,6 @@ def _outside(
             distance.ravel()[mine] += np.log(left / size)
         volume -= np.log((total - weight) / total)
     return volume + log_sum_exp(distance, axis=0)
-
-
-def _centre(
-    rows: NDArray[np.floating], groups: NDArray[np.intp], means: NDArray[np.floating]
-) -> None:
-    """Subtract from every row the mean of its group, in place; rows are sorted by group."""
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    if len(starts) > 32:
-        rows -= means[groups]
-        return
-    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-        rows[start:stop] -= means[groups[start]]
 
 
 def inflation(total: Array, weight: Array | None) -> Array:

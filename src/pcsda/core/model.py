@@ -247,7 +247,7 @@ def direct(
         projection.eigenvalues,
         projection.rank,
         scatter.project(projection.components),
-        loo.primal(centred, groups, scatter, projection, ridge, weights).in_row_order(),
+        loo.primal(centred, groups, scatter, projection, ridge, weights),
     )
 
 
