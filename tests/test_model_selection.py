@@ -644,6 +644,14 @@ BAD = [
         {"groups": np.where(np.arange(120) < 30, 0, np.arange(120)), "y": np.arange(120) < 30},
         "leaves only one class to train on; use fewer folds, or groups of which each class has",
     ),
+    (
+        PCSDACV(scoring="eer"),
+        {
+            "groups": np.where(np.arange(120) < 30, np.arange(120) % 2, np.arange(120)),
+            "y": np.arange(120) < 30,
+        },
+        "leaves out samples of one class only, and scoring='eer' compares both in every fold; use",
+    ),
     (PCSDACV(), {"subclass_labels": [1]}, r"subclass_labels has shape \(1,\) but must have one"),
     (PCSDACV(), {"sample_weight": -np.ones(120)}, "weights must be at least 0"),
     (PCSDACV(), {"X": np.full((120, 6), np.nan)}, "Input X contains NaN"),

@@ -335,6 +335,12 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
                     f"fold {part} leaves only one class to train on; use fewer folds, or groups of "
                     "which each class has several"
                 )
+            if self.scoring != "neg_log_loss" and len(np.unique(positive[test])) < 2:
+                raise ValueError(
+                    f"fold {part} leaves out samples of one class only, and scoring="
+                    f"{self.scoring!r} compares both in every fold; use scoring='neg_log_loss', "
+                    "fewer folds, or groups of which each class has as many as there are folds"
+                )
         if not np.all(seen == 1):
             raise ValueError(
                 f"cv={cv!r} leaves out {np.sum(seen == 0)} rows never and {np.sum(seen > 1)} rows "
