@@ -170,7 +170,8 @@ class Effort:
         Runs that are tried before a disturbed one is kept, and marked as noisy.
     turn : float
         A contestant goes on for this many seconds in its turn, so that short calls are not at the
-        mercy of one interruption; its time in the round is that of its best call.
+        mercy of one interruption, and calls of a tenth of a second are not all judged by the one
+        that finds the caches cold; its time in the round is that of its best call.
     pause : float
         Seconds before each turn. Idle BLAS threads spin for about 30 ms before they sleep. NumPy
         and SciPy may each bring a BLAS of their own, and whoever comes next would share the cores
@@ -179,7 +180,7 @@ class Effort:
 
     repeats: int = 5
     attempts: int = 4
-    turn: float = 0.1
+    turn: float = 0.3
     pause: float = 0.05
 
 
