@@ -69,8 +69,8 @@ def test_the_table_ranks_variants_and_shows_losses_and_failures():
     names = [line[0] for line in table.lines]
     assert names == ["better", "**as it is**", "worse", "impossible"]
     assert [line[1] for line in table.lines] == ["1.0", "**2.0**", "3.0", "-"]
-    assert table.lines[0][-1].startswith("better: AP on ORL; better: F1 on ORL")
-    assert table.lines[2][-1].startswith("worse: AP on ORL")
+    assert table.lines[0][-1].startswith("better on ORL: AP, F1")
+    assert table.lines[2][-1].startswith("worse on ORL: AP, F1")
     assert table.lines[3][2] == "failed"
 
 

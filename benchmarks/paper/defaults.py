@@ -202,15 +202,16 @@ def _significant(found: Any, sets: list[str], name: str, own: str) -> str:
     """Where a variant is better or worse than the default by more than two paired errors."""
     if name == own:
         return "-"
-    notes = []
+    notes: dict[str, list[str]] = {}
     for dataset in sets:
         for kind, measure in KINDS.items():
             ours, other = (by_problem(found[kind][dataset][n]) for n in (own, name))
             gaps = np.array([other[label] - ours[label] for label in ours])
             error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.inf
             if abs(gaps.mean()) > 2 * error > 0:
-                notes.append(f"{'better' if gaps.mean() > 0 else 'worse'}: {measure} on {dataset}")
-    return "; ".join(notes) or "nowhere"
+                side = "better" if gaps.mean() > 0 else "worse"
+                notes.setdefault(f"{side} on {dataset}", []).append(measure)
+    return "; ".join(f"{where}: {', '.join(them)}" for where, them in notes.items()) or "nowhere"
 
 
 def main(arguments: list[str] | None = None) -> int:
