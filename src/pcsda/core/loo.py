@@ -445,16 +445,14 @@ def _inside(
     Positives are left out of its covariance.
     """
     white = density.white[0]
-    width = len(white)
     whitened = white @ z
     square = np.einsum("ji,ji->i", whitened, whitened)
-    strength = density.positive_strength
-    weight = np.where((groups == 0) & ~alone, weight, 0.0)
-    gap = np.maximum(1 - weight * square / strength, _SMALLEST_GAP)
-    rest = (strength - weight) / strength
-    square *= rest / gap
-    result: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
-    result -= energy(square, width, tail)
+    known = np.flatnonzero((groups == 0) & ~alone)
+    share = weight[known] / density.positive_strength
+    gap = np.maximum(1 - share * square[known], _SMALLEST_GAP)
+    square[known] *= (1 - share) / gap
+    result: Array = log_volume(white) - energy(square, len(white), tail)
+    result[known] -= 0.5 * (np.log(gap) - len(white) * np.log(1 - share))
     return result
 
 
