@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -91,8 +92,10 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     if threads <= 1:
         return [work(0, n_rows)]
     edges = [n_rows * part // threads for part in range(threads + 1)]
-    with _blas().limit(limits=1), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, edges[:-1], edges[1:]))
+    # The first range is for this thread: to start another costs as much as some products do.
+    with _blas().limit(limits=1), ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
+        return [work(0, edges[1]), *(other.result() for other in others)]
 
 
 def cholesky(matrix: Array, ridge: float = 0.0) -> Array:

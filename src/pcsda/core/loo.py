@@ -249,7 +249,7 @@ class Leaver:
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
         vectors = vectors[:, : len(roots)]
         columns = (self.solved @ (vectors / roots)).astype(np.float32)
-        means = single.two_parts(self.means)
+        means = single.in_parts(self.means, self.variances / self.counts.sum())
         return means, self.inverse.astype(np.float32), columns, (vectors * roots).T
 
 

@@ -234,9 +234,9 @@ def _add_group(
         block_mean = weight @ rows / total
         rows -= block_mean
         if rows.dtype != np.float64:  # a rounded mean leaves some of an offset
-            rest = weight @ rows / total
-            rows -= rest
-            block_mean = block_mean.astype(np.float64) + rest
+            rest = (weight @ rows).astype(np.float64) / total
+            block_mean = block_mean + rest
+            out -= np.outer(total * rest, rest)
         if weights is not None:
             rows *= np.sqrt(weight)[:, None]
         out += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product

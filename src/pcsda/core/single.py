@@ -63,7 +63,12 @@ def in_range(variances: Array) -> bool:
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 
-def two_parts(values: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Values as the sum of two float32 arrays: subtracted one after the other, nothing is lost."""
-    high = values.astype(np.float32)
-    return high, (values - high).astype(np.float32)
+def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
+    """Means as a sum of float32 arrays, to subtract one after the other.
+
+    Two of them lose nothing. One is enough where all that it loses is rounding beside the spread.
+    """
+    high = means.astype(np.float32)
+    low = (means - high).astype(np.float32)
+    rounding = np.finfo(np.float32).eps * np.sqrt(variances)
+    return (high,) if np.all(np.abs(low) <= rounding) else (high, low)
