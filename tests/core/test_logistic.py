@@ -162,3 +162,12 @@ def test_no_start_changes_the_end(start, distance):
     found = fit_logistic(scores, positive, start=start)
     assert_allclose(found[0], expected[0], rtol=1e-7)
     assert_allclose(found[1], expected[1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("spread", [1e-300, 1.2e-160, 1e-110])
+def test_scores_that_hardly_differ_are_as_good_as_equal(spread):
+    scores = np.array([[0.0, 0.0, 1.0], [0.0, spread, 0.0]])
+    positive = np.array([False, True, True])
+    slopes, offset = fit_logistic(scores, positive)
+    expected, level = fit_logistic(scores * [[1.0], [0.0]], positive)
+    assert_allclose([*slopes, offset], [*expected, level], rtol=1e-9)

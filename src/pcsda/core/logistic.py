@@ -12,6 +12,8 @@ from .linalg import Array
 
 # Spread of the prior on the offset.
 OFFSET_SPREAD = 10.0
+# Scores closer than this are all the same; the square of a slope on their scale would overflow.
+LEAST_SPREAD = 1e-100
 # From this many scores on, the fit begins with a tenth of them.
 MANY = 2000
 
@@ -43,7 +45,7 @@ def fit_logistic(
     centre = scores @ weight / weight.sum()
     standard = scores - centre[:, None]
     scale = np.sqrt(np.einsum("ij,ij,j->i", standard, standard, weight) / weight.sum())
-    scale[scale == 0] = 1.0
+    scale[scale < LEAST_SPREAD] = 1.0
     standard /= scale[:, None]
     sign = np.where(positive, -1.0, 1.0)
     standard *= sign
