@@ -240,7 +240,7 @@ def paper_rows(profile="full"):
 
 
 def speed_rows(**more):
-    """Two sizes of a job, the limit at both and a peer at the first, and a job that grows."""
+    """Two sizes of a job, the limit at both and a peer at the first."""
     common = {"noisy": False, "cpu": "abacus", "cores": 2, "threads": 1, "python": "3", "blas": []}
     common |= {"versions": {"pcsda": "0"}, "bounds": [], "ratio": 1.0, "ratio_spread": [1.0, 1.0]}
     common |= {"quick": False, "job": "fit"} | more
@@ -266,13 +266,15 @@ def keep(monkeypatch, folder, **rows):
 
 
 def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
-    keep(monkeypatch, tmp_path, paper=paper_rows(), speed=speed_rows())
+    keep(monkeypatch, tmp_path, paper=paper_rows(), speed=speed_rows() + speed_rows(job="other"))
+    monkeypatch.setattr(pages, "SHOWN", {"fit": "PCSDA"})
     made = pages.readme((ROOT / "README.md").read_text(encoding="utf-8"))
     half = "**0.900** | 0.700 | 0.800 (SVC)"
     assert f"| A | {half} | {half} |" in made
     half = "0.500 | 0.400 | **0.600** (SVC)"
     assert f"| B | {half} | {half} |" in made
-    assert "| fit | N = 10 | 2 ms | limit 0.5 x; LDA 3 x |" in made
+    assert "| fit | N = 10 | PCSDA | 2 ms | limit 0.5 x; LDA 3 x |" in made
+    assert "| other |" not in made
     assert "abacus, 2 cores, 1 threads" in made
     assert "Not run yet" not in made
     assert pages.readme(made) == made
