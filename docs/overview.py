@@ -30,7 +30,7 @@ def draw_regions(ax, model, X, y, name: str) -> None:
     ax.scatter(*X[y == 0].T, s=7, color="#E69F00", label="the rest")
     ax.scatter(*X[y == 1].T, s=14, color="#111111", marker="^", label="class of interest")
     ax.set(xticks=[], yticks=[], aspect="equal")
-    ax.set_title(f"{name}: {model.score(X, y):.0%} right", fontsize=15)
+    ax.set_title(f"{name}: {model.score(X, y):.1%} right", fontsize=15)
 
 
 def draw(output: Path = OUTPUT) -> None:
