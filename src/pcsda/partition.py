@@ -22,6 +22,9 @@ MOST_AUTO = 20
 RESTARTS = 3
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
+# Steps on all rows after that. More of them move few rows, and change the inertia by less than
+# another seed does.
+STEPS = 20
 # A step of kernel k-means goes on from the sums of the last one where at most this share of the
 # rows changed cluster; the copy of their kernel values stays small.
 MOST_MOVED = 1 / 8
@@ -149,19 +152,25 @@ def run_kmeans(
     """Cluster rows by scikit-learn's k-means, the best of several starts.
 
     Where there are many rows the starts are tried out on a seeded sample, and the best of them
-    goes on with all rows. With `overwrite` the rows may be written to, which saves a copy.
+    goes on with all rows for some steps. With `overwrite` the rows may be written to, which saves a copy.
     """
     start: Any = "k-means++"
-    restarts = RESTARTS
+    restarts, steps = RESTARTS, 300
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     if rows.shape[0] > enough:
         rng = check_random_state(random_state)
         chosen = np.sort(rng.choice(rows.shape[0], enough, replace=False))
         tried = KMeans(count, n_init=RESTARTS, random_state=rng, copy_x=False)
         part = None if weights is None else weights[chosen]
-        start, restarts = tried.fit(rows[chosen], sample_weight=part).cluster_centers_, 1
+        start = tried.fit(rows[chosen], sample_weight=part).cluster_centers_
+        restarts, steps = 1, STEPS
     means = KMeans(
-        count, init=start, n_init=restarts, random_state=random_state, copy_x=not overwrite
+        count,
+        init=start,
+        n_init=restarts,
+        max_iter=steps,
+        random_state=random_state,
+        copy_x=not overwrite,
     )
     labels: NDArray[np.intp] = means.fit(rows, sample_weight=weights).labels_
     return labels
