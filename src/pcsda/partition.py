@@ -152,7 +152,8 @@ def run_kmeans(
     """Cluster rows by scikit-learn's k-means, the best of several starts.
 
     Where there are many rows the starts are tried out on a seeded sample, and the best of them
-    goes on with all rows for some steps. With `overwrite` the rows may be written to, which saves a copy.
+    goes on with all rows for some steps. With `overwrite` the rows may be written to, which saves
+    a copy.
     """
     start: Any = "k-means++"
     restarts, steps = RESTARTS, 300
