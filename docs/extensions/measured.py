@@ -5,16 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import pages
+from benchmarks.speed import plot
+
+PICTURE = (
+    "![Ratios of all jobs to the first contestant of each, then time against size]"
+    "(generated/speed.svg)\n\n"
+)
 
 
 def write_parts(app) -> None:
     folder = Path(app.srcdir) / "generated"
     folder.mkdir(exist_ok=True)
+    rows = pages.load("speed")
+    if rows:
+        plot.draw(rows, folder / "speed.svg")
     parts = {
         "reproduction.md": pages.reproduction(pages.load("paper")),
         "defaults.md": pages.defaults(pages.load("defaults")),
-        "speed.md": pages.speed(pages.load("speed")),
-        "scale.md": pages.speed([r for r in pages.load("speed") if r["job"].startswith("scale")]),
+        "speed.md": (PICTURE if rows else "") + pages.speed(rows),
+        "scale.md": pages.speed([row for row in rows if row["job"].startswith("scale")]),
     }
     for name, text in parts.items():
         (folder / name).write_text(text, encoding="utf-8")
