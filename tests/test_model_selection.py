@@ -1,6 +1,7 @@
 """The choice of K, d, ridge and bandwidth: honest left-out scores, the rule, the refusals."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -354,7 +355,7 @@ def test_scores_of_settings_are_those_of_their_left_out_rows(scoring, cv):
 @pytest.mark.parametrize("slack", [0, 0.5, 3.0])
 def test_the_best_at_the_largest_ridge_within_the_slack_is_taken(slack, seed):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
-    search = PCSDACV(LINEAR, cv="leave-one-out", slack=slack, **GRID)
+    search = PCSDACV(LINEAR, cv="leave-one-out", slack=slack, stay=0, **GRID)
     search.fit(X, y, sample_weight=weights)
     losses = log_loss_of(y, search.cv_scores_)
     mean = np.average(losses, axis=1, weights=weights)
@@ -382,6 +383,57 @@ def test_slack_makes_a_difference():
     results = found[2].cv_results_
     of_largest = results["param_regularization"].astype(float) == 1.0
     assert found[2].best_score_ == results["mean_test_score"][of_largest].max()
+
+
+@pytest.mark.parametrize("slack", [0, 0.5])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_own_setting_stays_unless_the_best_is_well_ahead(seed, slack):
+    X, y, weights = problem(seed=seed, weighted=seed == 3)
+    kinds = {"slack": slack, "n_subclasses": [1, 2, 3], "regularization": [0.001, 0.1, 10.0]}
+    own = {"n_subclasses": 2, "n_components": 2, "regularization": 10.0}
+    model = PCSDA(n_subclasses=2, regularization=10.0, random_state=0)
+    found = {
+        stay: PCSDACV(model, cv="leave-one-out", stay=stay, **kinds).fit(
+            X, y, sample_weight=weights
+        )
+        for stay in (0, 1.5, 100.0)
+    }
+    params = found[0].cv_results_["params"]
+    losses = log_loss_of(y, found[0].cv_scores_)
+    lag = losses[params.index(own)] - losses[np.average(losses, axis=1, weights=weights).argmin()]
+    error = lag.std(ddof=1) / np.sqrt(len(X))
+    behind = np.average(lag, weights=weights) / error
+    assert 0 < behind < 100
+    for stay, search in found.items():
+        assert search.best_params_ == (own if behind <= stay else found[0].best_params_)
+
+
+def test_the_own_setting_is_that_of_the_estimator():
+    X, y, _ = problem(sizes=(60, 60, 60, 60))  # K = 4 by the number of negatives
+    fit = partial(PCSDACV, cv="leave-one-out", slack=0, stay=1e9)
+    chosen = fit(PCSDA(random_state=0)).fit(X, y).best_params_
+    assert chosen == {"n_subclasses": 1, "n_components": 1, "regularization": 0.1}
+    chosen = fit(PCSDA(random_state=0), n_subclasses=[2, 4, 6]).fit(X, y).best_params_
+    assert chosen == {"n_subclasses": 4, "n_components": 4, "regularization": 0.1}
+    model = KernelPCSDA(n_subclasses=5, n_components=2, gamma="scale", random_state=0)
+    search = fit(model, gamma=["positive", "scale"]).fit(X, y)
+    own = {"n_subclasses": 5, "n_components": 2, "regularization": 0.1, "gamma": "scale"}
+    assert search.best_params_ == own
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [{"n_subclasses": [3]}, {"n_components": [1]}, {"regularization": [0.02]}],
+    ids=["K", "d", "ridge"],
+)
+def test_without_its_own_setting_in_the_grid_an_estimator_has_nothing_to_stay_at(grid):
+    X, y, _ = problem()
+    model = PCSDA(n_subclasses=5, random_state=0)
+    found = [
+        PCSDACV(model, cv="leave-one-out", stay=stay, **grid).fit(X, y).best_index_
+        for stay in (0, 1e9)
+    ]
+    assert found[0] == found[1]
 
 
 def test_settings_above_their_bound_are_skipped():
@@ -618,6 +670,7 @@ BAD = [
     ),
     (PCSDACV(scoring="best"), {}, "scoring='best' must be one of 'neg_log_loss', 'average_precis"),
     (PCSDACV(slack=-0.5), {}, "slack=-0.5 must be a number of at least 0"),
+    (PCSDACV(stay=-1), {}, "stay=-1 must be a number of at least 0"),
     (PCSDACV(n_subclasses=121), {}, r"n_subclasses=\[121\] must have a value of at most 90 "),
     (PCSDACV(n_subclasses=[]), {}, r"n_subclasses=\[\] must be a list of values to try"),
     (PCSDACV(n_subclasses=[2, 0]), {}, "n_subclasses=0 must be a whole number of at least 1"),

@@ -82,8 +82,10 @@ OF_KERNELS = {
 }
 OF_SEARCH = {
     AS_IT_IS: {},
-    "no slack": {"slack": 0.0},
-    "slack of 1": {"slack": 1.0},
+    "stay of 0": {"stay": 0.0},
+    "stay of 2": {"stay": 2.0},
+    "stay of 0, no slack": {"stay": 0.0, "slack": 0.0},
+    "stay of 0, slack of 1": {"stay": 0.0, "slack": 1.0},
 }
 
 
@@ -106,8 +108,8 @@ def variants() -> dict[str, Make]:
         )
     for name, changes in OF_SEARCH.items():
         found[f"PCSDACV: {name}"] = _search(changes)
-    found["PCSDACV: mixture, Gaussian tails"] = lambda seed, y: PCSDACV(
-        KernelPCSDA(negatives="mixture", tails="gaussian", random_state=seed)
+    found["PCSDACV: stay of 0, mixture, Gaussian tails"] = lambda seed, y: PCSDACV(
+        KernelPCSDA(negatives="mixture", tails="gaussian", random_state=seed), stay=0.0
     )
     return found
 

@@ -25,7 +25,7 @@ from .kernel_estimators import KernelPCSDA
 from .kernels import BANDWIDTHS, KERNELS, SCALED_KERNELS, bandwidth
 from .maps import NystroemMap
 from .metrics import equal_error_rate
-from .partition import count_distinct, given_labels
+from .partition import count_distinct, given_labels, settle_count
 from .progress import progress
 from .settings import Cell, Data, left_out_scores, with_setting
 
@@ -78,6 +78,10 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         Settings whose score is within this many standard errors of the best, of the paired
         difference, count as equal. Of these the largest ridge is taken, and at that ridge the best.
         0 takes the best of all.
+    stay : float, default=1.5
+        The estimator's own setting is kept, if it is among those tried, unless the best is ahead of
+        it by more than this many standard errors: the best of a thousand is the best by luck, too.
+        0 keeps it only where nothing is better.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -118,6 +122,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         cv: Any = "auto",
         scoring: Any = "neg_log_loss",
         slack: float = 0.5,
+        stay: float = 1.5,
         n_jobs: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -129,6 +134,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         self.cv = cv
         self.scoring = scoring
         self.slack = slack
+        self.stay = stay
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -232,6 +238,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if not callable(self.scoring):
             validation.check_option("scoring", self.scoring, SCORINGS)
         validation.check_number("slack", self.slack)
+        validation.check_number("stay", self.stay)
         return final
 
     def _grid(self, template: Any, data: Data) -> list[Cell]:
@@ -363,7 +370,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         return scores
 
     def _select(self, grid: list[Cell], data: Data, parts: Any, in_folds: bool) -> None:
-        """Rank the settings and take the largest ridge of those that count as best."""
+        """Rank the settings and take one of those that count as best."""
         usable = np.isfinite(self.cv_scores_).all(axis=1)
         if not usable.any():
             raise ValueError("no setting could be fitted; use other grids or a larger ridge")
@@ -376,10 +383,14 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         best = int(mean.argmax())
         lag = units[best] - units
         error = lag.std(axis=1, ddof=1) / np.sqrt(lag.shape[1])
-        close = usable & (_average(lag, data.weights) <= self.slack * error)
+        behind = np.where(usable, _average(lag, data.weights), np.inf)
+        close = behind <= self.slack * error
         close[best] = True
         order = sorted(np.flatnonzero(close), key=lambda i: (-grid[i].regularization, -mean[i]))
         chosen = best if self.slack == 0 else int(order[0])
+        own = _own_setting(self._template, grid, data)
+        if own is not None and behind[own] <= self.stay * error[own]:
+            chosen = own
         self.best_index_, self.best_score_ = chosen, float(mean[chosen])
         names = [f for f in Cell.__dataclass_fields__ if f != "gamma" or grid[0].gamma is not None]
         params = [{name: getattr(cell, name) for name in names} for cell in grid]
@@ -456,6 +467,29 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if not isinstance(model, Pipeline):
             return model, X
         return model[-1], None if X is None else model[:-1].transform(X)
+
+
+def _own_setting(template: Any, grid: list[Cell], data: Data) -> int | None:
+    """Number of the setting that the estimator has before any search, if it is in the grid.
+
+    Of K that is chosen by the number of negatives the grid may have the next smaller one.
+    """
+    steps = template if isinstance(template, Pipeline) else [template]
+    final, count = steps[-1], steps[-1].n_subclasses
+    gammas = [step.gamma for step in steps if hasattr(step, "gamma")]
+    if data.subclass_labels is not None:
+        count = grid[0].n_subclasses
+    elif count == "auto":
+        most = settle_count(data.X[~data.positive], count)
+        count = max((c.n_subclasses for c in grid if c.n_subclasses <= most), default=most)
+    full = min(count, data.X.shape[1]) if isinstance(template, PCSDA) else count
+    d = full if final.n_components is None else final.n_components
+    for number, cell in enumerate(grid):
+        same = cell.gamma is None or cell.gamma in gammas
+        setting = (cell.n_subclasses, cell.n_components, cell.regularization)
+        if same and setting == (count, d, final.regularization):
+            return number
+    return None
 
 
 def _column(values: list[Any]) -> Any:
