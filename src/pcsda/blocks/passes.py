@@ -6,6 +6,7 @@ one after the other, from a checkpoint on, or in a tree on a cluster.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from .intake import Head, Intake, Piece, Ruler, check_shape, check_y
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
 
 
-class Pass:
+class Pass(ABC):
     """One pass: a result for each piece, merged."""
 
     name: str
@@ -33,12 +34,12 @@ class Pass:
     needs_rows = True
 
     def of_piece(self, piece: Piece) -> Any:
-        """Result of one piece."""
+        """Result of one piece. Passes that look at whole blocks have `of_block` instead."""
         raise NotImplementedError
 
+    @abstractmethod
     def merge(self, left: Any, right: Any) -> Any:
         """Result of both together."""
-        raise NotImplementedError
 
     def of_block(self, number: int, name: str, block: Block) -> Any:
         """Result of a block; errors say which block it was. None where no row counts."""
