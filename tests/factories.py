@@ -7,6 +7,9 @@ from scipy import linalg
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, multivariate_t
 
+from pcsda.core import loo, solvers
+from pcsda.core.scatter import GroupScatter
+
 
 def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
     """Correlated rows of `len(sizes)` groups in random order: X, groups and weights (or None)."""
@@ -128,6 +131,14 @@ def generalized_eigen(numerator, denominator, count):
 def largest_angle(first, second):
     """Largest principal angle between the spans of the rows."""
     return linalg.subspace_angles(np.asarray(first).T, np.asarray(second).T).max()
+
+
+def leave_rows_out(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
+    """Projection, statistics and left-out rows by the closed form."""
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    projection = solver(scatter, ridge)
+    projection = projection.leading(d or projection.rank)
+    return projection, scatter, loo.primal(X, groups, scatter, projection, ridge, weights)
 
 
 def refit_without_each_row(X, groups, weights, ridge, components):

@@ -25,7 +25,7 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
-from pcsda.core import loo
+from pcsda.core import loo, loo_scores
 from pcsda.partition import RESTARTS, kernel_kmeans, kernel_start, make_groups
 
 GAMMA = 0.05
@@ -306,7 +306,7 @@ def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, w
     alone = groups == 3
     left = loo.LeftOut(coordinates, residuals, alone)
     counts = np.bincount(groups, w)
-    expected = loo.scores(model.density_, left, groups, counts, weights)
+    expected = loo_scores.scores(model.density_, left, groups, counts, weights)
     finite = ~alone
     assert_allclose(model.loo_scores_[finite], expected[finite], rtol=1e-5, atol=1e-5)
     # The covariance of the positives is the mean of z z' over them, shrunk by d/2 rows.

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from .. import validation
 from ..calibration import Calibration, fit_calibration
-from ..core import loo
+from ..core import loo, loo_scores
 from ..core import model as models
 from ..core.density import Rule
 from ..core.model import Model
@@ -399,7 +399,7 @@ def _completed(scored: Scored, learned: Model, rule: Rule) -> tuple[Model, Calib
     nobody = np.zeros(len(table), dtype=bool)
     left = loo.LeftOut(table[:, :width], table[:, width : 2 * width], nobody)
     groups, weights = table[:, -2].astype(np.intp), table[:, -1]
-    density, scores = loo.complete(
+    density, scores = loo_scores.complete(
         learned.density, left, groups, learned.counts, weights, rule, stands_for
     )
     learned = replace(learned, density=density)

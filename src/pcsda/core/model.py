@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from . import density as densities
-from . import dual, linalg, loo, single, solvers
+from . import dual, linalg, loo, loo_scores, single, solvers
 from .density import Density, Moments, Rule
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter, group_means
@@ -468,7 +468,7 @@ def estimate(
     density = left_out_density(projected, ridged, seen, n_positive, n_within, rule)
     if not both_left(projected, n_positive, n_within):
         return density, None
-    return loo.complete(density, left, groups, projected.counts, weights, rule, near=near)
+    return loo_scores.complete(density, left, groups, projected.counts, weights, rule, near=near)
 
 
 def left_out_density(
