@@ -15,6 +15,7 @@ from sklearn.svm import SVC
 
 from pcsda import ExactKernelMap, FourierMap, KernelCSDA, KernelPCSDA, NystroemMap, kernels
 from pcsda.kernels import (
+    FEW_ROWS,
     Kernel,
     bandwidth,
     check_matrix,
@@ -126,9 +127,21 @@ def test_rbf_never_exceeds_one_and_is_one_on_equal_rows():
     assert_allclose(values.diagonal(), 1, atol=1e-8)
 
 
-def test_far_rows_have_no_similarity_and_raise_no_warning():
+@pytest.mark.parametrize("n_rows", [1, FEW_ROWS, FEW_ROWS + 1])
+def test_far_rows_have_no_similarity_and_raise_no_warning(n_rows):
     X = labelled()[0]
-    assert_array_equal(Kernel("rbf", 1.0)(np.full((1, 5), 1e200), X), np.zeros((1, len(X))))
+    far = np.full((n_rows, 5), 1e200)
+    assert_array_equal(Kernel("rbf", 1.0)(far, X), np.zeros((n_rows, len(X))))
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
+def test_few_rows_and_many_have_the_same_rbf_values(n_rows):
+    X, new = labelled()[0], labelled(seed=1)[0].astype(np.float32)
+    kernel = Kernel("rbf", 0.05)
+    values = kernel(new[:n_rows], X)
+    assert values.dtype == np.float64
+    assert_allclose(values, rbf(new, X, 0.05)[:n_rows], rtol=1e-12)
+    assert_allclose(kernel.against(X)(new[:n_rows]), values, rtol=1e-12)
 
 
 # Bandwidth rules

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import (
     additive_chi2_kernel,
     euclidean_distances,
@@ -29,6 +30,8 @@ BANDWIDTHS = ("positive", "all", "scale")
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
+# Up to as many rows, distances one by one cost less than what a product needs beside it.
+FEW_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Kernel:
         if callable(self.metric):
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "rbf":
+            if len(X) <= FEW_ROWS:
+                return np.exp(-self.gamma * cdist(X, Y, "sqeuclidean"))
             return _rbf_with(Y, self.gamma)(X)
         if self.metric == "chi2":
             _require_non_negative(X)
@@ -82,13 +87,14 @@ def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.
     """
     origin = Y.mean(axis=0)
     centred = Y - origin
-    columns = (2 * gamma * centred).T
     squares = gamma * np.einsum("ij,ij->i", centred, centred)
 
     def values(X: Any) -> NDArray[np.float64]:
         X = X - origin
-        found: NDArray[np.float64] = X @ columns
-        found -= gamma * np.einsum("...j,...j->...", X, X)[..., None]
+        own = gamma * np.einsum("...j,...j->...", X, X)[..., None]
+        X *= 2 * gamma
+        found: NDArray[np.float64] = X @ centred.T
+        found -= own
         found -= squares
         np.minimum(found, 0, out=found)
         return np.exp(found, out=found)
