@@ -69,15 +69,21 @@ class Kernel:
         if callable(self.metric):
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "rbf":
-            if len(X) <= FEW_ROWS:
-                return np.exp(-self.gamma * cdist(X, Y, "sqeuclidean"))
-            return _rbf_with(Y, self.gamma)(X)
+            return _rbf(X, Y, self.gamma)
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
             X, Y = _of_unit_size(X), _of_unit_size(Y)
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
+
+
+def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[np.float64]:
+    """exp(-gamma ||x - y||^2)."""
+    if len(X) <= FEW_ROWS:
+        distances: NDArray[np.float64] = cdist(X, Y, "sqeuclidean")
+        return np.exp(-gamma * distances)
+    return _rbf_with(Y, gamma)(X)
 
 
 def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.float64]]:

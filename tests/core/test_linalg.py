@@ -77,7 +77,17 @@ def test_triangular_solves_undo_the_factor():
     assert_allclose(factor @ linalg.lower_solve(factor, right), right, atol=1e-12)
     back = linalg.lower_solve(factor, right, transposed=True)
     assert_allclose(factor.T @ back, right, atol=1e-12)
-    assert_allclose(np.tril(linalg.triangular_inverse(factor)) @ factor, np.eye(6), atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 6, 128, 129, 300])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_inverse_of_a_triangle_is_a_triangle(size, order):
+    factor = np.array(linalg.cholesky(positive_definite(size)), order=order)
+    before = factor.copy()
+    inverse = linalg.triangular_inverse(factor)
+    assert_allclose(inverse @ factor, np.eye(size), atol=1e-11)
+    assert_array_equal(np.triu(inverse, 1), 0)
+    assert_array_equal(factor, before)
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])

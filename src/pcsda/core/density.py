@@ -375,7 +375,7 @@ def _require_regular(covariance: Array, which: str) -> None:
 
 def whitening(covariance: Array) -> Array:
     """Inverse of the lower Cholesky factor: rows times its transpose have unit covariance."""
-    return np.tril(linalg.triangular_inverse(linalg.cholesky(covariance)))
+    return linalg.triangular_inverse(linalg.cholesky(covariance))
 
 
 def log_volume(white: Array) -> float:

@@ -140,8 +140,9 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 def triangular_inverse(factor: Array) -> Array:
     """Return the inverse of a lower triangular matrix, D^3/3 operations, mostly products."""
     size = len(factor)
-    if size <= 128:
-        return lower_solve(factor, np.eye(size))
+    if size <= 128:  # below what BLAS would start threads for
+        # Of rows in C order LAPACK sees the transpose.
+        return np.asarray(linalg.lapack.dtrtri(factor.T, lower=0)[0].T)
     half = size // 2
     inverse = np.zeros_like(factor)
     inverse[:half, :half] = triangular_inverse(factor[:half, :half])

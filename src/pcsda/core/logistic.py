@@ -14,7 +14,8 @@ from .linalg import Array
 OFFSET_SPREAD = 10.0
 # Scores closer than this are all the same; the square of a slope on their scale would overflow.
 LEAST_SPREAD = 1e-100
-# From this many scores on, the fit begins with a tenth of them.
+# From this many scores on, the fit begins with a tenth of them, but with no fewer of a class than
+# a tenth of this number.
 MANY = 2000
 
 
@@ -75,10 +76,16 @@ class _Problem:
     scale: Array
 
     def thinned(self) -> _Problem:
-        """Every tenth score, which counts for ten."""
-        few = slice(None, None, 10)
+        """Some of the scores of each class, which count for all."""
+        chosen, counting = [], []
+        for sign in (-1, 1):
+            own = np.flatnonzero(self.sign == sign)
+            step = min(max(10 * len(own) // MANY, 1), 10)
+            chosen.append(own[::step])
+            counting.append(step * self.weight[chosen[-1]])
+        few = np.concatenate(chosen)
         return replace(
-            self, scores=self.scores[:, few], sign=self.sign[few], weight=10 * self.weight[few]
+            self, scores=self.scores[:, few], sign=self.sign[few], weight=np.concatenate(counting)
         )
 
     def at(self, point: Array) -> tuple[float, Array, Array]:
