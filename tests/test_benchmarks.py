@@ -1,12 +1,14 @@
 """The speed benchmark: it measures fairly, says when it could not, and its command runs."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from benchmarks.speed import measure, rows, tables
+from benchmarks.speed import measure, rows, tables, where
 from benchmarks.speed.__main__ import first_line, parse_arguments
 from benchmarks.speed.data import make_sample
 from benchmarks.speed.jobs import JOBS
@@ -278,6 +280,44 @@ def test_help_names_every_job(capsys):
     assert all(name in shown and first_line(job.__doc__) in shown for name, job in JOBS.items())
 
 
+def busy_in(module, inner=None):
+    """A function of that module which calls another, or looks at the clock for a while."""
+    source = "def busy(seconds):\n    end = now() + seconds\n    while now() < end:\n        pass\n"
+    if inner:
+        source = "def busy(seconds):\n    inner(seconds)\n"
+    names = {"__name__": module, "now": time.perf_counter, "inner": inner}
+    exec(source, names)
+    return names["busy"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_time_counts_for_the_innermost_place_of_the_library():
+    handler = signal.getsignal(signal.SIGALRM)
+    ours = busy_in("pcsda.core.loo", inner=busy_in("numpy.linalg"))
+    theirs = busy_in("sklearn.svm", inner=busy_in("scipy.linalg"))
+
+    def run():
+        ours(0.15)
+        theirs(0.02)
+        busy_in("elsewhere")(0.005)
+
+    found = where.shares(run, 0.0)
+    assert list(found) == ["core.loo: busy", "scikit-learn: svm", "the benchmark itself"]
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["core.loo: busy"] > 0.5
+    assert signal.getsignal(signal.SIGALRM) == handler
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_only_ours_are_watched_and_only_in_this_process():
+    def run():
+        raise AssertionError("must not be run")
+
+    others = [Contestant("a", "peer", run), Contestant("b", "pcsda", run, reports=True)]
+    assert where.of_job(job_of(*others), 0.0) == {}
+    assert where.of_job(job_of(Contestant("c", "pcsda", run), unit="bytes"), 0.0) == {}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
 def test_the_command_measures_time_and_memory(tmp_path):
     command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--repeats", "2"]
@@ -286,6 +326,7 @@ def test_the_command_measures_time_and_memory(tmp_path):
     found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [row["job"] for row in found] == ["linear-predict"] * 7 + ["kernel-memory"] * 3
     assert all(row["seconds"] > 0 and len(row["rounds"]) == 2 for row in found[:7])
+    assert [row["contestant"] for row in found if "where" in row] == ["decision_function"]
     assert all(row["bytes"] > 0 for row in found[7:])
     # A kernel fit cannot do without its N x N matrix, so less would be a wrong measurement.
     assert all(row["bytes"] > 0.9 * 8 * row["case"]["N"] ** 2 for row in found[8:])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from . import memory, plot, rows, tables
+from . import memory, plot, rows, tables, where
 from .jobs import JOBS, ON_REQUEST
 from .measure import LOOK, Effort, Job, measure
 from .setup import Setup
@@ -31,7 +31,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         epilog=f"jobs:\n{listed}\n\nexamples:\n"
         "  python -m benchmarks.speed --quick            see everything run, in a minute\n"
         "  python -m benchmarks.speed --jobs kernel-fit  one job at full size, others kept\n"
-        "  python -m benchmarks.speed --resume           go on where a run was stopped",
+        "  python -m benchmarks.speed --resume           go on where a run was stopped\n"
+        "  python -m benchmarks.speed --where            see anew where the time of ours goes",
     )
     parser.add_argument("--quick", action="store_true", help="sizes by ten smaller, no judgement")
     parser.add_argument(
@@ -44,6 +45,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--resume", action="store_true", help="leave out cases that an earlier run has measured"
+    )
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="measure nothing: only look where the time goes in cases that an earlier run has "
+        "measured, which needs no quiet machine",
     )
     parser.add_argument(
         "--repeats",
@@ -133,11 +140,19 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
     """Measure job after job; files are written after each, so that a stop loses only one."""
     context = rows.environment(args.threads) | {"quick": args.quick}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)
-    found = [row for row in earlier if args.resume or row["asked"] not in args.jobs]
+    kept = args.resume or args.where
+    found = [row for row in earlier if kept or row["asked"] not in args.jobs]
     setup = Setup(args.quick, args.threads, args.metric_learn, args.scratch)
     with threadpool_limits(args.threads):
         for place, name, job in cases(args.jobs, setup, ticker):
-            if any(row["job"] == job.name and row["case"] == job.case for row in found):
+            known = [row for row in found if row["job"] == job.name and row["case"] == job.case]
+            if known:
+                if args.where:
+                    ticker.say(f"[{place}] {job.title}")
+                    rows.add_where(known, where.of_job(job, effort.look))
+                    save(args.output, found)
+                continue
+            if args.where:
                 continue
 
             def watch(round_number: int, attempt: int, place=place, title=job.title) -> None:
@@ -145,8 +160,9 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
 
             measured = measure(job, effort, watch=watch)
             about = context | {"asked": name}
-            found += rows.make_rows(job, measured, about, judge=not args.quick)
-            found = rows.in_order(found, list(JOBS))
+            fresh = rows.make_rows(job, measured, about, judge=not args.quick)
+            rows.add_where(fresh, where.of_job(job, effort.look))
+            found = rows.in_order(found + fresh, list(JOBS))
             save(args.output, found)
     return found
 

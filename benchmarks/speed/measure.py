@@ -176,16 +176,19 @@ class Effort:
         Seconds before each turn. Idle BLAS threads spin for about 30 ms before they sleep. NumPy
         and SciPy may each bring a BLAS of their own, and whoever comes next would share the cores
         with the threads of the one before.
+    look : float
+        Seconds for which each of ours is watched, after that, to see where its time goes.
     """
 
     repeats: int = 5
     attempts: int = 4
     turn: float = 0.3
     pause: float = 0.05
+    look: float = 1.0
 
 
 # For a look at whether everything runs: nothing is judged, so nothing has to be tried again.
-LOOK = Effort(repeats=2, attempts=1, turn=0.02, pause=0.0)
+LOOK = Effort(repeats=2, attempts=1, turn=0.02, pause=0.0, look=0.02)
 
 
 def foreign_seconds() -> float:

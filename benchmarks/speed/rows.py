@@ -26,6 +26,13 @@ def make_rows(job: Job, found: Measurement, context: dict[str, Any], *, judge: b
     return [_row(job, one, found, judge) | context for one in job.contestants]
 
 
+def add_where(rows: list[Row], shares: dict[str, dict[str, float]]) -> None:
+    """Write into the rows of one case where the time of the contestants goes that were watched."""
+    for row in rows:
+        if row["contestant"] in shares:
+            row["where"] = shares[row["contestant"]]
+
+
 def _row(job: Job, one: Contestant, found: Measurement, judge: bool) -> Row:
     own, yardstick = found.rounds[one.label], found.rounds[job.contestants[0].label]
     in_rounds = [value / other for value, other in zip(own, yardstick, strict=True)]

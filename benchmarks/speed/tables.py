@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from .growth import Growth, growths
@@ -17,6 +18,13 @@ GROWTH_LEGEND = """\
 Growth: the exponent is the slope of log time (or memory) over log size, with its standard error.
 Beside it the same slope of the operations that theory counts, at the same sizes.
 """
+WHERE_LEGEND = """\
+Where the time goes, for ours that take more than 1.5 times as long as the first contestant: the
+largest shares, by function of the library or room of scikit-learn, with all that it calls
+elsewhere. Of jobs that look at growth, the smallest and the largest case.
+"""
+# From this ratio on the table says where the time goes.
+SLOW = 1.5
 GROWTH_COLUMNS = (
     *("job", "contestant", "sizes", "time or memory"),
     *("exponent", "theory", "operations", "bound", "holds"),
@@ -37,6 +45,8 @@ def markdown(rows: list[Row]) -> str:
     parts += [table(part, unit) for unit in COLUMNS if (part := [r for r in single if unit in r])]
     if found := growths(rows):
         parts += [GROWTH_LEGEND.rstrip(), growth_table(found)]
+    if slow := [row for row in ends_of_growth(rows) if "where" in row and row["ratio"] > SLOW]:
+        parts += [WHERE_LEGEND.rstrip(), where_table(slow)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -72,6 +82,28 @@ def growth_table(found: list[Growth]) -> str:
                     "" if one.steepest is None else verdict(holds, one.noisy),
                 )
             )
+    return lay_out(lines)
+
+
+def ends_of_growth(rows: list[Row]) -> Iterator[Row]:
+    """Yield all rows but those between the first and the last case of a job of growth."""
+    for _, group in groupby(rows, key=lambda row: row["job"]):
+        of_job = list(group)
+        for row in of_job:
+            if "grows" not in row or row["case"] in (of_job[0]["case"], of_job[-1]["case"]):
+                yield row
+
+
+def where_table(rows: list[Row]) -> str:
+    """Lines of the table of places."""
+    columns = ("job", "case", "contestant", "ratio", "where")
+    lines = [columns, tuple("---" for _ in columns)]
+    for row in rows:
+        fields = cells(row, "seconds")
+        fields["where"] = ", ".join(
+            f"`{name}` {share:.0%}" for name, share in row["where"].items() if share >= 0.02
+        )
+        lines.append(tuple(fields[column] for column in columns))
     return lay_out(lines)
 
 

@@ -1,0 +1,78 @@
+"""Where the time of a contestant goes: samples of the stack while it runs.
+
+A timer interrupts the run every millisecond. The time since the interruption before counts for the
+innermost function of the library, or the innermost room of scikit-learn, that is at work by then; a
+long call into BLAS, which nothing interrupts, counts as a whole for the function that made it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .measure import Job
+
+INTERVAL = 0.001
+# Places named for a contestant; the rest is many small ones.
+NAMED = 6
+# Packages that are looked into; what others do counts for whoever of these called them.
+OURS, THEIRS = "pcsda", "sklearn"
+
+
+def available() -> bool:
+    """Whether this system has timers, and this thread may set one."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and hasattr(signal, "setitimer")
+
+
+def of_job(job: Job, seconds: float) -> dict[str, dict[str, float]]:
+    """Look at ours among the contestants, those that do their work in this process, by label."""
+    if job.unit != "seconds" or not available():
+        return {}
+    ours = (one for one in job.contestants if one.role == "pcsda" and not one.reports)
+    return {one.label: shares(one.run, seconds) for one in ours}
+
+
+def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
+    """Largest shares of the time, by place, of as many calls as fit into `seconds`."""
+    spent: Counter[str] = Counter()
+    last = time.perf_counter()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        spent[place(frame)] += now - last
+        last = now
+
+    before = signal.signal(signal.SIGALRM, note)
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)
+    try:
+        end = last + seconds
+        while True:
+            run()
+            if time.perf_counter() >= end:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    total = sum(spent.values())
+    return {name: amount / total for name, amount in spent.most_common(NAMED)}
+
+
+def place(frame: FrameType | None) -> str:
+    """Name the innermost function of ours, or room of scikit-learn, on a stack."""
+    while frame is not None:
+        package, _, module = frame.f_globals.get("__name__", "").partition(".")
+        if package == OURS:
+            # Functions within a function, such as the work of a thread, bear its name too.
+            inside = frame.f_code.co_qualname.replace(".<locals>", "")
+            return f"{module}: {inside}"
+        if package == THEIRS:
+            return f"scikit-learn: {module}"
+        frame = frame.f_back
+    return "the benchmark itself"
