@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.speed import measure, rows, tables, where
 from benchmarks.speed.__main__ import first_line, parse_arguments
@@ -307,6 +308,18 @@ def test_time_counts_for_the_innermost_place_of_the_library():
     assert found["core.loo: busy"] > 0.5
     assert signal.getsignal(signal.SIGALRM) == handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_time_before_a_call_is_not_that_of_the_function_called():
+    names = {
+        "__name__": "pcsda.core.loo",
+        "big": np.ones(10**6),
+        "empty": busy_in("pcsda.verifier"),
+    }
+    exec("def work():\n    big + big\n    empty(-1)\n", names)  # no call but the one at the end
+    found = where.shares(names["work"], 0.1)
+    assert found["core.loo: work"] > 0.8
 
 
 def test_only_ours_are_watched_and_only_in_this_process():

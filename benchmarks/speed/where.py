@@ -7,12 +7,14 @@ long call into BLAS, which nothing interrupts, counts as a whole for the functio
 
 from __future__ import annotations
 
+import dis
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 from .measure import Job
@@ -67,6 +69,9 @@ def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
 def place(frame: FrameType | None) -> str:
     """Name the innermost function of ours, or room of scikit-learn, on a stack."""
     while frame is not None:
+        if _just_entered(frame):  # what went before was its caller's
+            frame = frame.f_back
+            continue
         package, _, module = frame.f_globals.get("__name__", "").partition(".")
         if package == OURS:
             # Functions within a function, such as the work of a thread, bear its name too.
@@ -76,3 +81,18 @@ def place(frame: FrameType | None) -> str:
             return f"scikit-learn: {module}"
         frame = frame.f_back
     return "the benchmark itself"
+
+
+def _just_entered(frame: FrameType) -> bool:
+    """Whether a function has done nothing yet.
+
+    Python looks for signals when a function begins, but not after every operator, so what came
+    before the call is often seen only there.
+    """
+    return frame.f_lasti <= _beginning(frame.f_code)
+
+
+@cache
+def _beginning(code: CodeType) -> int:
+    starts = (step.offset for step in dis.get_instructions(code) if step.opname == "RESUME")
+    return next(starts, -1)

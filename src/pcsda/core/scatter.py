@@ -7,8 +7,10 @@ and merge exactly (Chan, Golub and LeVeque, 1983).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,9 +52,9 @@ class GroupScatter:
     ) -> GroupScatter:
         """Collect the statistics of rows `X` with group numbers `groups`, in one pass.
 
-        Every block of rows is centred at its own mean before it is squared, and the blocks of a
-        group are joined through the scatter of their means, so neither an offset of the data nor
-        the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
+        Every piece of a group within a block is centred at its own mean before it is squared, and
+        pieces of a group are joined through the scatter of their means, so neither an offset of the
+        data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
 
         With `dtype` float32 the products within a block are float32, at half the cost: an entry
         of a scatter matrix is then known to about 1e-7 of the roots of its two variances. Sums
@@ -196,61 +198,109 @@ def _collect(
     dtype: type[np.floating],
 ) -> GroupScatter:
     """Collect the statistics of the rows `order`, which is sorted by group."""
-    width = X.shape[1]
     numbers = groups[order]
     weight = None if weights is None else weights[order]
     counts = np.bincount(numbers, weight, minlength=n_groups).astype(np.float64)
-    edges = np.searchsorted(numbers, np.arange(n_groups + 1))
-    means = np.zeros((n_groups, width))
-    positive, within = np.zeros((width, width)), np.zeros((width, width))
-    longest = int(np.diff(edges).max(initial=0))
-    buffer = np.empty((min(linalg.block_rows(width), longest), width), dtype)
-    for group in map(int, np.flatnonzero(counts)):
-        members = order[edges[group] : edges[group + 1]]
-        if len(members) == 1:
-            means[group] = X[members[0]]
-            continue
-        means[group] = _add_group(X, members, weights, buffer, within if group else positive)
+    means = np.zeros((n_groups, X.shape[1]))
+    # Groups of one row have no scatter.
+    alone = np.bincount(numbers, minlength=n_groups)[numbers] == 1
+    means[numbers[alone]] = X[order[alone]]
+    means[counts == 0] = 0
+    order, numbers = order[~alone], numbers[~alone]
+    edges = (0, int(np.searchsorted(numbers, 1)), len(numbers))
+    longest = max(edges[1], edges[2] - edges[1], 1)
+    buffer = np.empty((min(linalg.block_rows(X.shape[1]), longest), X.shape[1]), dtype)
+    positive, within = (
+        _scatter_about(means, X, order[first:last], numbers[first:last], weights, buffer)
+        for first, last in pairwise(edges)
+    )
     return GroupScatter(counts, means, positive, within)
 
 
-def _add_group(
+def _scatter_about(
+    means: Array,
     X: NDArray[np.floating],
     members: NDArray[np.intp],
+    numbers: NDArray[np.intp],
     weights: Array | None,
     buffer: NDArray[np.floating],
-    out: Array,
 ) -> Array:
-    """Add the scatter of one group to `out` and return its mean."""
-    counts: list[float] = []
-    means: list[Array] = []
+    """Scatter of rows, sorted by group, about the means of their groups, which are written down.
+
+    A block may hold many groups, each centred at its own mean: D x D products have to be added up
+    once a block, not once a group.
+    """
+    result = np.zeros((X.shape[1], X.shape[1]))
+    sizes = np.bincount(numbers)
+    pieces: list[_Piece] = []  # of groups that do not lie within one block
+    losses: list[Array] = []
     for start in range(0, len(members), len(buffer)):
-        chosen = members[start : start + len(buffer)]
+        block = slice(start, start + len(buffer))
+        chosen, own = members[block], numbers[block]
         rows = gather(X, chosen, buffer)
-        weight = np.ones(len(chosen), rows.dtype) if weights is None else weights[chosen]
-        total = float(weight.sum())
-        if total == 0:
-            continue
-        block_mean = weight @ rows / total
-        rows -= block_mean
-        if rows.dtype != np.float64:  # a rounded mean leaves some of an offset
-            rest = (weight @ rows).astype(np.float64) / total
-            block_mean = block_mean + rest
-            out -= np.outer(total * rest, rest)
-        if weights is not None:
-            rows *= np.sqrt(weight)[:, None]
-        out += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product
-        counts.append(total)
-        means.append(block_mean)
-    if len(counts) == 1:
-        return means[0]
-    share = np.array(counts)
-    stacked = np.array(means)
-    mean: Array = stacked[0] + share @ (stacked - stacked[0]) / share.sum()
-    stacked -= mean
-    stacked *= np.sqrt(share)[:, None]
-    out += stacked.T @ stacked
-    return mean
+        weight = None if weights is None else weights[chosen]
+        for part in _runs(own):
+            piece = _centre(rows[part], None if weight is None else weight[part], int(own[part][0]))
+            if piece.loss is not None:
+                losses.append(piece.loss)
+            if part.stop - part.start == sizes[piece.group]:
+                means[piece.group] = piece.mean
+            elif piece.weight > 0:
+                pieces.append(piece)
+        result += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product
+    if losses:
+        lost = np.array(losses)
+        result -= lost.T @ lost
+    spreads = []
+    for part in _runs(np.array([piece.group for piece in pieces])):
+        shares = np.array([piece.weight for piece in pieces[part]])
+        centres = np.array([piece.mean for piece in pieces[part]])
+        mean = centres[0] + shares @ (centres - centres[0]) / shares.sum()
+        spreads.append((centres - mean) * np.sqrt(shares)[:, None])
+        means[pieces[part.start].group] = mean
+    if spreads:
+        spread = np.concatenate(spreads)
+        result += spread.T @ spread
+    return result
+
+
+def _runs(numbers: NDArray[np.intp]) -> Iterator[slice]:
+    """Slices of equal neighbours."""
+    if len(numbers):
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        yield from map(slice, edges[:-1], edges[1:])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of one group within a block.
+
+    `loss` is what a mean that had to be rounded adds to the scatter, as a row to be squared; none
+    where it was not.
+    """
+
+    group: int
+    weight: float
+    mean: Array
+    loss: Array | None = None
+
+
+def _centre(rows: NDArray[np.floating], weight: Array | None, group: int) -> _Piece:
+    """Centre rows in place, and multiply them with the roots of their weights."""
+    share = np.ones(len(rows), rows.dtype) if weight is None else weight
+    total = float(share.sum())
+    if total == 0:
+        rows[:] = 0
+        return _Piece(group, total, np.zeros(rows.shape[1]))
+    mean = share @ rows / total
+    rows -= mean
+    loss = None
+    if rows.dtype != np.float64:  # a rounded mean leaves some of an offset
+        rest = (share @ rows).astype(np.float64) / total
+        mean, loss = mean + rest, np.sqrt(total) * rest
+    if weight is not None:
+        rows *= np.sqrt(weight)[:, None]
+    return _Piece(group, total, mean, loss)
 
 
 def group_order(groups: NDArray[np.intp]) -> NDArray[np.intp]:
