@@ -374,7 +374,7 @@ def test_the_best_at_the_largest_ridge_within_the_slack_is_taken(slack, seed):
 def test_slack_makes_a_difference():
     X, y, _ = problem(sizes=(15, 30, 30, 30))
     found = [
-        PCSDACV(LINEAR, cv="leave-one-out", slack=slack, **GRID).fit(X, y)
+        PCSDACV(LINEAR, cv="leave-one-out", stay=0, slack=slack, **GRID).fit(X, y)
         for slack in (0, 0.5, 100.0)
     ]
     ridges = [search.best_params_["regularization"] for search in found]
@@ -385,27 +385,28 @@ def test_slack_makes_a_difference():
     assert found[2].best_score_ == results["mean_test_score"][of_largest].max()
 
 
-@pytest.mark.parametrize("slack", [0, 0.5])
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "average_precision"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_own_setting_stays_unless_the_best_is_well_ahead(seed, slack):
+def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
-    kinds = {"slack": slack, "n_subclasses": [1, 2, 3], "regularization": [0.001, 0.1, 10.0]}
+    grid = {"n_subclasses": [1, 2, 3], "regularization": [0.001, 0.1, 10.0]}
     own = {"n_subclasses": 2, "n_components": 2, "regularization": 10.0}
     model = PCSDA(n_subclasses=2, regularization=10.0, random_state=0)
-    found = {
-        stay: PCSDACV(model, cv="leave-one-out", stay=stay, **kinds).fit(
-            X, y, sample_weight=weights
-        )
-        for stay in (0, 1.5, 100.0)
-    }
-    params = found[0].cv_results_["params"]
-    losses = log_loss_of(y, found[0].cv_scores_)
-    lag = losses[params.index(own)] - losses[np.average(losses, axis=1, weights=weights).argmin()]
-    error = lag.std(ddof=1) / np.sqrt(len(X))
-    behind = np.average(lag, weights=weights) / error
-    assert 0 < behind < 100
+    fit = partial(PCSDACV, model, cv=5, scoring=scoring, **grid)
+    found = {stay: fit(stay=stay).fit(X, y, sample_weight=weights) for stay in (1e-9, 1, 2, 1e6)}
+    results = found[1].cv_results_
+    units, shares = -log_loss_of(y, found[1].cv_scores_), weights
+    if scoring != "neg_log_loss":
+        units, shares = np.array([results[f"split{k}_test_score"] for k in range(5)]).T, None
+    number = results["params"].index(own)
+    gain = units - units[number]
+    error = gain.std(axis=1, ddof=1) / np.sqrt(units.shape[1])
     for stay, search in found.items():
-        assert search.best_params_ == (own if behind <= stay else found[0].best_params_)
+        sure = np.average(gain, axis=1, weights=shares) - stay * error
+        sure[number] = 0
+        assert search.best_index_ == sure.argmax()
+    assert found[1e6].best_params_ == own
+    assert found[1e-9].best_index_ == results["mean_test_score"].argmax()
 
 
 def test_the_own_setting_is_that_of_the_estimator():
@@ -446,11 +447,13 @@ def test_settings_above_their_bound_are_skipped():
     assert np.isfinite(search.cv_scores_).all()
 
 
-def test_settings_above_the_rank_are_never_chosen():
+@pytest.mark.parametrize("d", [None, 4], ids=["from the grid", "own"])
+def test_settings_above_the_rank_are_never_chosen(d):
     X, y, _ = problem(width=3)
     X = np.column_stack([X, X[:, 0] + X[:, 1]])  # four columns, rank three
+    model = PCSDA(n_subclasses=6, n_components=d, regularization=1.0, random_state=0)
     search = PCSDACV(
-        LINEAR, n_subclasses=[6], n_components=(2, 4), regularization=[1.0], scoring=one_minus_brier
+        model, n_subclasses=[6], n_components=(2, 4), regularization=[1.0], scoring=one_minus_brier
     ).fit(X, y)
     assert search.best_params_["n_components"] == 2
     assert np.isnan(search.cv_scores_[1]).all()

@@ -83,7 +83,8 @@ OF_KERNELS = {
 OF_SEARCH = {
     AS_IT_IS: {},
     "stay of 0": {"stay": 0.0},
-    "stay of 2": {"stay": 2.0},
+    "stay of 1": {"stay": 1.0},
+    "stay of 3": {"stay": 3.0},
     "stay of 0, no slack": {"stay": 0.0, "slack": 0.0},
     "stay of 0, slack of 1": {"stay": 0.0, "slack": 1.0},
 }

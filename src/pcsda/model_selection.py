@@ -74,14 +74,14 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         A callable takes labels (1 for the class of interest) and decision values; larger is better.
         :func:`pcsda.metrics.make_detection_scorer` makes one of a metric.
+    stay : float, default=2.0
+        Of each setting counts what is left of its gain over the estimator's own setting after this
+        many standard errors, of the paired difference; where nothing is left, the estimator's own
+        is kept. The best of a thousand is the best by luck, too. 0 does without, and so does a grid
+        that the estimator's own setting is not in.
     slack : float, default=0.5
-        Settings whose score is within this many standard errors of the best, of the paired
-        difference, count as equal. Of these the largest ridge is taken, and at that ridge the best.
-        0 takes the best of all.
-    stay : float, default=1.5
-        The estimator's own setting is kept, if it is among those tried, unless the best is ahead of
-        it by more than this many standard errors: the best of a thousand is the best by luck, too.
-        0 keeps it only where nothing is better.
+        Then settings whose score is within this many standard errors of the best count as equal.
+        Of these the largest ridge is taken, and at that ridge the best. 0 takes the best of all.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -121,8 +121,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         gamma: Any = None,
         cv: Any = "auto",
         scoring: Any = "neg_log_loss",
+        stay: float = 2.0,
         slack: float = 0.5,
-        stay: float = 1.5,
         n_jobs: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -133,8 +133,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         self.gamma = gamma
         self.cv = cv
         self.scoring = scoring
-        self.slack = slack
         self.stay = stay
+        self.slack = slack
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -371,7 +371,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
 
     def _select(self, grid: list[Cell], data: Data, parts: Any, in_folds: bool) -> None:
         """Rank the settings and take one of those that count as best."""
-        usable = np.isfinite(self.cv_scores_).all(axis=1)
+        usable = np.asarray(np.isfinite(self.cv_scores_).all(axis=1))
         if not usable.any():
             raise ValueError("no setting could be fitted; use other grids or a larger ridge")
         units = _unit_scores(self.scoring, self.cv_scores_, data, parts)
@@ -381,16 +381,19 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
             mean = np.array([_metric(self.scoring, data.positive, s) for s in self.cv_scores_])
         mean = np.where(usable, mean, -np.inf)
         best = int(mean.argmax())
-        lag = units[best] - units
-        error = lag.std(axis=1, ddof=1) / np.sqrt(lag.shape[1])
-        behind = np.where(usable, _average(lag, data.weights), np.inf)
-        close = behind <= self.slack * error
-        close[best] = True
-        order = sorted(np.flatnonzero(close), key=lambda i: (-grid[i].regularization, -mean[i]))
-        chosen = best if self.slack == 0 else int(order[0])
         own = _own_setting(self._template, grid, data)
-        if own is not None and behind[own] <= self.stay * error[own]:
-            chosen = own
+        if own is not None and usable[own] and self.stay > 0:
+            gain, error = _gains(units, own, data.weights)
+            sure = np.where(usable, gain - self.stay * error, -np.inf)
+            chosen = int(sure.argmax()) if sure.max() > 0 else own
+        elif self.slack > 0:
+            gain, error = _gains(units, best, data.weights)
+            close = usable & (-gain <= self.slack * error)
+            close[best] = True
+            order = sorted(np.flatnonzero(close), key=lambda i: (-grid[i].regularization, -mean[i]))
+            chosen = int(order[0])
+        else:
+            chosen = best
         self.best_index_, self.best_score_ = chosen, float(mean[chosen])
         names = [f for f in Cell.__dataclass_fields__ if f != "gamma" or grid[0].gamma is not None]
         params = [{name: getattr(cell, name) for name in names} for cell in grid]
@@ -542,6 +545,12 @@ def _unit_scores(scoring: Any, scores: Array, data: Data, parts: NDArray[np.intp
         for part in range(parts.max() + 1)
     ]
     return np.array(columns).T
+
+
+def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Array]:
+    """Mean gain of every setting over another one, and its standard error."""
+    gain = units - units[other]
+    return _average(gain, weights), gain.std(axis=1, ddof=1) / np.sqrt(gain.shape[1])
 
 
 def _average(units: Array, weights: Array | None) -> Array:
