@@ -20,6 +20,9 @@ from scipy import sparse
 from . import linalg
 from .linalg import Array
 
+# Share of the variances below which rounded means add nothing that float32 products would show.
+NEGLIGIBLE = 1e-9
+
 
 @dataclass(frozen=True)
 class GroupScatter:
@@ -250,7 +253,8 @@ def _scatter_about(
         result += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product
     if losses:
         lost = np.array(losses)
-        result -= lost.T @ lost
+        if np.any(np.einsum("ij,ij->j", lost, lost) > NEGLIGIBLE * result.diagonal()):
+            result -= lost.T @ lost
     spreads = []
     for part in _runs(np.array([piece.group for piece in pieces])):
         shares = np.array([piece.weight for piece in pieces[part]])
