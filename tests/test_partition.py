@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcsda import partition
 from pcsda.partition import count_distinct, given_labels, make_groups
@@ -316,3 +317,27 @@ def test_labels_are_counted_as_unique_would(labels):
     assert names.dtype == labels.dtype
     assert_array_equal(names, expected)
     assert_array_equal(codes, places)
+
+
+class Watcher(KMeans):
+    """K-means that notes how many threads it was given."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        self.threads_ = openmp_threads()
+        return super().fit(X, sample_weight=sample_weight)
+
+
+def openmp_threads():
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "openmp"}
+
+
+@pytest.mark.parametrize(("light", "expected"), [(300 * 4 * 3, {1}), (300 * 4 * 3 - 1, {2})])
+def test_a_step_that_is_little_work_has_a_single_thread(monkeypatch, light, expected):
+    X = np.random.default_rng(0).standard_normal((300, 4))
+    monkeypatch.setattr(partition, "LIGHT", light)
+    with threadpool_limits(2, user_api="openmp"):
+        found = partition.fit_kmeans(Watcher(3, random_state=0), X)
+        assert found.threads_ == expected
+        assert openmp_threads() == {2}  # as it was
+    expected = KMeans(3, random_state=0).fit(X).labels_
+    assert_array_equal(found.labels_, expected)

@@ -23,7 +23,7 @@ from .estimators import PCSDA
 from .kernel_estimators import KernelPCSDA
 from .kernels import SCALED_KERNELS
 from .model_selection import PCSDACV
-from .partition import kernel_kmeans, make_groups, run_kmeans, settle_count
+from .partition import fit_kmeans, kernel_kmeans, make_groups, run_kmeans, settle_count
 from .progress import progress
 from .sources import SOURCES
 from .verifier import narrowed, sets_of
@@ -228,7 +228,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             sizes = np.bincount(start).astype(np.float64)
             centroids = group_means(self._X[rows], start, sizes, None)
             centroids = centroids.astype(self._X.dtype)
-            found = KMeans(len(sizes), init=centroids, n_init=1).fit(self._X[rows]).labels_
+            means = KMeans(len(sizes), init=centroids, n_init=1)
+            found = fit_kmeans(means, self._X[rows]).labels_
         groups[rows] = np.unique(found, return_inverse=True)[1] + 1
         return groups
 

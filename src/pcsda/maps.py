@@ -30,7 +30,7 @@ from .kernels import (
     check_memory,
     training_matrix,
 )
-from .partition import count_distinct
+from .partition import count_distinct, fit_kmeans
 from .progress import progress
 
 Array = NDArray[np.float64]
@@ -452,7 +452,7 @@ class NystroemMap(_PivotMap):
             return sample
         # Landmarks need to be spread, not optimal: a few Lloyd steps do.
         count = count_distinct(sample, count)
-        means = KMeans(count, n_init=1, max_iter=20, random_state=rng).fit(sample)
+        means = fit_kmeans(KMeans(count, n_init=1, max_iter=20, random_state=rng), sample)
         return means.cluster_centers_.astype(X.dtype, copy=False)
 
 

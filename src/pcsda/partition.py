@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
+from threadpoolctl import ThreadpoolController
 
 from .validation import distinct
 
@@ -25,6 +27,8 @@ SAMPLE_PER_CLUSTER = 150
 # Steps on all rows after that. More of them move few rows, and change the inertia by less than
 # another seed does.
 STEPS = 20
+# Up to this many multiplications a step, threads wait for each other longer than they work.
+LIGHT = 5e7
 # A step of kernel k-means goes on from the sums of the last one where at most this share of the
 # rows changed cluster; the copy of their kernel values stays small.
 MOST_MOVED = 1 / 8
@@ -163,7 +167,7 @@ def run_kmeans(
         chosen = np.sort(rng.choice(rows.shape[0], enough, replace=False))
         tried = KMeans(count, n_init=RESTARTS, random_state=rng, copy_x=False)
         part = None if weights is None else weights[chosen]
-        start = tried.fit(rows[chosen], sample_weight=part).cluster_centers_
+        start = fit_kmeans(tried, rows[chosen], part).cluster_centers_
         restarts, steps = 1, STEPS
     means = KMeans(
         count,
@@ -173,8 +177,21 @@ def run_kmeans(
         random_state=random_state,
         copy_x=not overwrite,
     )
-    labels: NDArray[np.intp] = means.fit(rows, sample_weight=weights).labels_
+    labels: NDArray[np.intp] = fit_kmeans(means, rows, weights).labels_
     return labels
+
+
+def fit_kmeans(means: KMeans, rows: Any, weights: Any = None) -> KMeans:
+    """Fit k-means, with a single thread where a step is little work."""
+    n_rows, width = rows.shape
+    light = n_rows * width * means.n_clusters <= LIGHT
+    with _openmp().limit(limits=1 if light else None):
+        return means.fit(rows, sample_weight=weights)
+
+
+@cache
+def _openmp() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="openmp")
 
 
 def kernel_kmeans(

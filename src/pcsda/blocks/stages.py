@@ -26,7 +26,7 @@ from ..core.density import Rule
 from ..core.model import Model
 from ..core.scatter import GroupScatter
 from ..estimators import CSDA, PCSDA
-from ..partition import count_distinct, settle_count
+from ..partition import count_distinct, fit_kmeans, settle_count
 from .folds import CountPass, Folds
 from .intake import Division, Intake
 from .passes import Draw, LloydPass, Look, LookPass, Pass, Sample, SamplePass
@@ -243,7 +243,7 @@ class _Fit:
         if isinstance(start, str) or callable(start):
             weights = sample.marks.table[negative, 1]
             with _seeded(means, self.seed):
-                start = means.fit(rows, sample_weight=weights).cluster_centers_
+                start = fit_kmeans(means, rows, weights).cluster_centers_
         start = np.asarray(start, dtype=np.float64)
         if start.ndim != 2 or start.shape[1] != rows.shape[1]:
             raise ValueError(
