@@ -725,6 +725,21 @@ def test_single_precision_stays_and_is_close(model):
     assert model.transform(X).dtype == np.float64
 
 
+@METHOD
+@pytest.mark.parametrize("panel", [1, 7, 30, 1000])
+def test_features_are_made_in_panels_with_the_same_result(monkeypatch, method, panel):
+    X = labelled()[0]
+    mapped = ExactKernelMap(gamma=GAMMA, method=method).fit(X)
+    assert mapped.n_components_ > 30
+    new = labelled(seed=1)[0]
+    expected = mapped.kernel_(new, mapped.pivots_) @ mapped.whitening_
+    monkeypatch.setattr(maps, "PANEL", panel)
+    assert_allclose(mapped.transform(new), expected, rtol=1e-9, atol=1e-9)
+    single = mapped.transform(new.astype(np.float32))
+    assert single.dtype == np.float32
+    assert_allclose(single, expected, atol=2e-3)
+
+
 @EVERY_MAP
 def test_rows_are_mapped_in_blocks_with_the_same_result(monkeypatch, model):
     X = clusters(300)

@@ -37,6 +37,8 @@ Array = NDArray[np.float64]
 # Rows among which landmarks are sought, for each landmark: by pivoting and by k-means.
 PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
+# Columns of a product with a triangle that are made at a time.
+PANEL = 256
 
 
 def pivoted_cholesky(
@@ -156,14 +158,14 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             dict(getattr(self, "kernel_params", None) or {}),
         )
 
-    def _in_blocks(self, X: Any, width: int, features: Any) -> Any:
-        """Apply `features` to row blocks, so that intermediate values stay bounded."""
+    def _in_blocks(self, X: Any, width: int, write: Any) -> Any:
+        """Call ``write(rows, features)`` on row blocks, so that what is between stays bounded."""
         result = np.empty((len(X), self.n_components_), dtype=X.dtype)
         step = max(64, BLOCK_BYTES // (8 * max(width, 1)))
         for start in progress(range(0, len(X), step), "features", enabled=self.verbose):
             block = result[start : start + step]
             with np.errstate(over="ignore", invalid="ignore"):
-                block[:] = features(X[start : start + step])
+                write(X[start : start + step], block)
             finite = np.isfinite(block).all(axis=1)
             if not finite.all():
                 row = start + int(np.flatnonzero(~finite)[0])
@@ -214,9 +216,14 @@ class _PivotMap(_KernelMap):
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        return self._in_blocks(
-            X, len(self.factor_), lambda rows: self._against_pivots(rows) @ self.whitening_
-        )
+        panels = _panels(self.whitening_)
+
+        def write(rows: Any, features: Any) -> None:
+            values = self._against_pivots(rows)
+            for columns, panel in panels:
+                np.matmul(values[:, : len(panel)], panel, out=features[:, columns])
+
+        return self._in_blocks(X, len(self.factor_), write)
 
 
 class ExactKernelMap(_PivotMap):
@@ -551,13 +558,23 @@ class FourierMap(_KernelMap):
         check_is_fitted(self)
         X = self._check(X, reset=False)
 
-        def waves(rows: Any) -> Any:
+        def write(rows: Any, features: Any) -> None:
             angle = (rows - self.origin_.astype(X.dtype)) @ self.frequencies_.astype(X.dtype)
             both = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
             both *= np.sqrt(1 / angle.shape[1]).astype(X.dtype)
-            return both[:, : self.n_components_]
+            features[:] = both[:, : self.n_components_]
 
-        return self._in_blocks(X, 2 * self.n_components_, waves)
+        return self._in_blocks(X, 2 * self.n_components_, write)
+
+
+def _panels(matrix: Array) -> list[tuple[slice, Array]]:
+    """Columns of a matrix, some at a time, without the rows of zeros below: half of a triangle."""
+    found = []
+    for start in range(0, matrix.shape[1], PANEL):
+        columns = slice(start, start + PANEL)
+        filled = np.flatnonzero(matrix[:, columns].any(axis=1))
+        found.append((columns, matrix[: filled[-1] + 1, columns]))
+    return found
 
 
 def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
