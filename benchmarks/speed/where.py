@@ -13,8 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from .measure import Job
@@ -22,6 +21,8 @@ from .measure import Job
 INTERVAL = 0.001
 # Places named for a contestant; the rest is many small ones.
 NAMED = 6
+# The instruction at which a function begins.
+RESUME = dis.opmap["RESUME"]
 # Packages that are looked into; what others do counts for whoever of these called them.
 OURS, THEIRS = "pcsda", "sklearn"
 
@@ -43,16 +44,18 @@ def of_job(job: Job, seconds: float) -> dict[str, dict[str, float]]:
 def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Largest shares of the time, by place, of as many calls as fit into `seconds`."""
     spent: Counter[str] = Counter()
-    last = time.perf_counter()
+    last, watching = time.perf_counter(), True
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal last
         now = time.perf_counter()
         spent[place(frame)] += now - last
-        last = now
+        if watching:  # set anew each time: an interruption must not be interrupted
+            signal.setitimer(signal.ITIMER_REAL, INTERVAL)
+        last = time.perf_counter()
 
     before = signal.signal(signal.SIGALRM, note)
-    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL)
     try:
         end = last + seconds
         while True:
@@ -60,6 +63,7 @@ def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
             if time.perf_counter() >= end:
                 break
     finally:
+        watching = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     total = sum(spent.values())
@@ -89,10 +93,4 @@ def _just_entered(frame: FrameType) -> bool:
     Python looks for signals when a function begins, but not after every operator, so what came
     before the call is often seen only there.
     """
-    return frame.f_lasti <= _beginning(frame.f_code)
-
-
-@cache
-def _beginning(code: CodeType) -> int:
-    starts = (step.offset for step in dis.get_instructions(code) if step.opname == "RESUME")
-    return next(starts, -1)
+    return frame.f_lasti <= 2 * frame.f_code.co_code[::2].find(RESUME)
