@@ -369,15 +369,15 @@ def test_a_quick_look_does_not_touch_the_results():
 
 def test_a_look_at_where_the_time_goes_measures_nothing(stage, monkeypatch):
     _, before = stage("--jobs", "one")
-    looks = iter([{"ours": {"core.loo: here": 0.9}}, {"ours": {"core.loo: there": 0.8}}])
+    looks = iter([{"ours": {"core.loo.here": 0.9}}, {"ours": {"core.loo.there": 0.8}}])
     monkeypatch.setattr(command.where, "of_job", lambda job, seconds: next(looks))
     code, after = stage("--where")  # "two" was never measured: nothing is said of it
     assert code == 0
     assert [row.pop("where", None) for row in after] == [
         None,
-        {"core.loo: here": 0.9},
+        {"core.loo.here": 0.9},
         None,
-        {"core.loo: there": 0.8},
+        {"core.loo.there": 0.8},
     ]
     assert after == before
 
@@ -387,7 +387,7 @@ def placed(*, grows=False):
     found = []
     for size in (1, 2, 4):
         some = of_job(fake_job("sizes", {"N": size}, grows="N" if grows else None))
-        rows.add_where(some, {"ours": {"core.loo: leave": 0.625, "verifier: look": 0.01}})
+        rows.add_where(some, {"ours": {"core.loo.leave": 0.625, "verifier.look": 0.01}})
         found += some
     return found
 
@@ -397,8 +397,8 @@ def test_the_page_says_where_the_time_of_slow_ones_goes():
     found[-1]["ratio"] = 1.4
     _, _, table = tables.markdown(found).partition("Where the time goes")
     assert [line for line in table.splitlines() if line.startswith("|")][2:] == [
-        "| sizes | N = 1 | ours | 3.00 | `core.loo: leave` 62% |",
-        "| sizes | N = 2 | ours | 3.00 | `core.loo: leave` 62% |",
+        "| sizes | N = 1 | ours | 3.00 | 62% `core.loo.leave` |",
+        "| sizes | N = 2 | ours | 3.00 | 62% `core.loo.leave` |",
     ]
     assert "Where the time goes" not in tables.markdown(of_job(fake_job("sizes", {"N": 1})))
 

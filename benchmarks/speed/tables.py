@@ -100,8 +100,8 @@ def where_table(rows: list[Row]) -> str:
     lines = [columns, tuple("---" for _ in columns)]
     for row in rows:
         fields = cells(row, "seconds")
-        fields["where"] = ", ".join(
-            f"`{name}` {share:.0%}" for name, share in row["where"].items() if share >= 0.02
+        fields["where"] = "<br>".join(
+            f"{share:.0%} `{name}`" for name, share in row["where"].items() if share >= 0.02
         )
         lines.append(tuple(fields[column] for column in columns))
     return lay_out(lines)

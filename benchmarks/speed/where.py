@@ -80,9 +80,9 @@ def place(frame: FrameType | None) -> str:
         if package == OURS:
             # Functions within a function, such as the work of a thread, bear its name too.
             inside = frame.f_code.co_qualname.replace(".<locals>", "")
-            return f"{module}: {inside}"
+            return f"{module}.{inside}"
         if package == THEIRS:
-            return f"scikit-learn: {module}"
+            return f"{package}.{module}"
         frame = frame.f_back
     return "the benchmark itself"
 
