@@ -29,7 +29,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "turns within one run; the best\nof the rounds counts. Close other programs first: runs "
         "in which the limit varies by more than\n20 % are discarded and repeated.",
         epilog=f"jobs:\n{listed}\n\nexamples:\n"
-        "  python -m benchmarks.speed --quick            see everything run, in a minute\n"
+        "  python -m benchmarks.speed --quick            see everything run, in two minutes\n"
         "  python -m benchmarks.speed --jobs kernel-fit  one job at full size, others kept\n"
         "  python -m benchmarks.speed --resume           go on where a run was stopped\n"
         "  python -m benchmarks.speed --where            see anew where the time of ours goes",
