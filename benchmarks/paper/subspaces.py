@@ -27,28 +27,32 @@ class Subspace:
     """Coordinates about the positive mean, best axis first; axes are nested in d.
 
     `groups` are 0 for positives and 1..K for subclasses; None where every negative is a subclass
-    of its own, as in CSDA.
+    of its own, as in CSDA. `ridge` is what the ridge of the criterion, eps I, is on these axes.
     """
 
     rows: Array
     others: Array
     y: Array
     groups: Array | None = None
+    ridge: Array | float = 0.0
 
     def distance(self, d: int) -> Array:
         """Minus the distance to the positive mean in the leading d axes: the ranking score."""
         return -np.sqrt(np.sum(self.others[:, :d] ** 2, axis=1))
 
-    def rule(self) -> Array:
+    def rule(self, ridged: bool = False) -> Array:
         """Decision values g of eq. (classifier) at equal priors, a row for each leading d.
 
-        NaN where the covariances of so many axes are singular.
+        NaN where the covariances of so many axes are singular. With `ridged` they are those of
+        S_p + eps I and S_w + eps I.
         """
+        added = self.ridge if ridged else 0.0
         positive, negative = self.rows[self.y], self.rows[~self.y]
-        phi_p = positive.T @ positive / len(positive)
+        phi_p = (positive.T @ positive + added) / len(positive)
         phi_o = negative.T @ negative / len(negative)
         if self.groups is not None:
             phi_o = self._phi_o(negative)
+        phi_o = phi_o + added / len(negative)
         near, far = _log_densities(phi_p, self.others), _log_densities(phi_o, self.others)
         near[len(positive) - 1 :] = np.nan
         return near - far
@@ -96,7 +100,8 @@ def pcsda(basis: Basis, y: Array, groups: Array, ridge: float) -> Subspace:
     kept = values > 1e-12 * values[-1]
     directions = toward.T @ (turn[:, kept] / np.sqrt(values[kept]))[:, ::-1]
     origin = means[0] @ directions
-    return Subspace(basis.rows @ directions - origin, basis.others @ directions - origin, y, groups)
+    rows, others = basis.rows @ directions - origin, basis.others @ directions - origin
+    return Subspace(rows, others, y, groups, ridge * basis.unit * directions.T @ directions)
 
 
 @dataclass(frozen=True, eq=False)

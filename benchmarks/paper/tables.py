@@ -47,6 +47,7 @@ def page(rows: list[Row]) -> list[Block]:
         found = {name: summarise(methods) for name, methods in cells(rows, kind).items()}
         blocks += [f"## {TITLES[kind]}", NOTE]
         blocks += ["### Beside the published values", beside(found, kind)]
+        blocks += open_choices(found, kind)
         if paper:
             blocks += ["### All methods", all_methods(found, paper), *against(rows, kind, paper)]
         if extra:
@@ -105,17 +106,52 @@ def beside(found: dict[str, dict[str, Summary]], kind: str) -> Table:
     return Table(["", *methods], [line + [""] * (width - len(line)) for line in lines])
 
 
+def open_choices(found: dict[str, dict[str, Summary]], kind: str) -> list[Block]:
+    """PCSDA as published, and by other readings of what the paper leaves open, where those ran."""
+    known = published.values(kind)
+    variants = [m.name for m in METHODS.values() if m.group == "ablation"]
+    bases = dict.fromkeys(map(_base, variants))
+    lines = []
+    for source in PAPER:
+        here = found.get(source.name, {})
+        if not any(name in here for name in variants):
+            continue
+        for base in bases:
+            mean, deviation = known[source.published, base]
+            for name in [base, *(variant for variant in variants if _base(variant) == base)]:
+                if name in here:
+                    away = (here[name].mean - mean) / deviation
+                    cell = f"{away:+.2f}" if abs(away) <= 1 else f"**{away:+.2f}**"
+                    theirs = entry((mean, deviation))
+                    lines.append([source.name, name, entry(here[name]), theirs, cell])
+    if not lines:
+        return []
+    text = (
+        "PCSDA as published, and by other readings of what the paper leaves open, each of which "
+        "changes one choice. Bold where the mean here is more than one published standard "
+        "deviation away."
+    )
+    head = ["set", "method", "here", "published", "difference in published deviations"]
+    return ["### What the paper leaves open", text, Table(head, lines)]
+
+
+def _base(variant: str) -> str:
+    return variant.partition(", ")[0]
+
+
 def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
-    """Every method on every set, and its mean rank over them."""
-    shown = {name: found[name] for name in sets if name in found}
-    methods = [m for m in METHODS.values() if any(m.name in of_set for of_set in shown.values())]
-    # Variants of one method would push the others down the ranks.
-    judged = {
-        name: {m: one for m, one in of_set.items() if METHODS[m].group != "ablation"}
-        for name, of_set in shown.items()
+    """Every method on every set, and its mean rank over them.
+
+    Variants of one method stand elsewhere: they would push the others down the ranks.
+    """
+    shown = {
+        name: {m: one for m, one in found[name].items() if METHODS[m].group != "ablation"}
+        for name in sets
+        if name in found
     }
-    ranks = mean_ranks(judged)
-    best = {name: max(one.mean for one in of_set.values()) for name, of_set in judged.items()}
+    methods = [m for m in METHODS.values() if any(m.name in of_set for of_set in shown.values())]
+    ranks = mean_ranks(shown)
+    best = {name: max(one.mean for one in of_set.values()) for name, of_set in shown.items()}
     lines = []
     for method in methods:
         line = [method.name, method.group]
