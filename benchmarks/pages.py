@@ -18,7 +18,7 @@ from .paper import defaults as chosen
 from .paper import tables as paper_tables
 from .paper.methods import KINDS, METHODS
 from .paper.rows import Row, read
-from .paper.summary import OURS, cells, lag, summarise
+from .paper.summary import OURS, Cells, cells, lag, mean_ranks, summarise
 from .paper.tables import Block, Table
 from .speed import tables as speed_tables
 
@@ -77,7 +77,7 @@ def speed(rows: list[Row]) -> str:
 
 
 def quality_table(rows: list[Row]) -> list[Block]:
-    """Ours and the best other method on every set, ranking and classification."""
+    """Ours and the best other method on every set and over them, ranking and classification."""
     if not rows:
         return [NOT_RUN["paper"]]
     values = {
@@ -94,28 +94,43 @@ def quality_table(rows: list[Row]) -> list[Block]:
         for kind in KINDS:
             line += _against(values[kind].get(name, {}))
         lines.append(line)
+    lines.append(["mean rank", *(cell for kind in KINDS for cell in _ranks(values[kind]))])
     head = ["set"]
     for measure in ("mAP", "F1"):
         head += [f"{OURS}, {measure}", f"paper's PCSDA-K, {measure}", f"best other, {measure}"]
     return [Table(head, lines)]
 
 
-def _against(methods: dict[str, dict[tuple[str, int], float]]) -> list[str]:
-    """Our mean, that of the published method and that of the best other; the better is bold."""
+def _against(methods: dict[str, Cells]) -> list[str]:
+    """Our mean, that of the published method and that of the best other."""
     if not methods:
         return ["-", "-", "-"]
     means = {name: one.mean for name, one in summarise(methods).items() if one.n_missing == 0}
-    found = lag(methods)
     published = f"{means['PCSDA-K']:.3f}" if "PCSDA-K" in means else "-"
+    found = lag(methods)
     if found is None:
         return ["-", published, "-"]
     ours, other = f"{found.our_mean:.3f}", f"{found.rival_mean:.3f}"
-    ahead = found.difference > 0
-    return [
-        f"**{ours}**" if ahead else ours,
-        published,
-        f"{other if ahead else f'**{other}**'} ({found.rival})",
-    ]
+    return _beside(ours, published, other, found.rival, found.difference > 0)
+
+
+def _ranks(sets: dict[str, dict[str, Cells]]) -> list[str]:
+    """Mean rank of the same three over all sets, 1 is best."""
+    ranks = mean_ranks({name: summarise(methods) for name, methods in sets.items()})
+    others = [name for name in ranks if name != OURS]
+    if OURS not in ranks or not others:
+        return ["-", "-", "-"]
+    best = min(others, key=lambda name: ranks[name])
+    shown = {name: f"{rank:.2f}" for name, rank in ranks.items()}
+    ahead = ranks[OURS] < ranks[best]
+    return _beside(shown[OURS], shown.get("PCSDA-K", "-"), shown[best], best, ahead)
+
+
+def _beside(ours: str, published: str, other: str, name: str, ahead: bool) -> list[str]:
+    """Three cells; the better of ours and the best other is bold."""
+    if ahead:
+        return [f"**{ours}**", published, f"{other} ({name})"]
+    return [ours, published, f"**{other}** ({name})"]
 
 
 def speed_table(rows: list[Row]) -> list[Block]:

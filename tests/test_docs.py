@@ -273,6 +273,8 @@ def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     assert f"| A | {half} | {half} |" in made
     half = "0.500 | 0.400 | **0.600** (SVC)"
     assert f"| B | {half} | {half} |" in made
+    half = "1.50 | 3.00 | **1.50** (SVC)"
+    assert f"| mean rank | {half} | {half} |" in made
     assert "| fit | N = 10 | PCSDA | 2 ms | limit 0.5 x; LDA 3 x |" in made
     assert "| other |" not in made
     assert "abacus, 2 cores, 1 threads" in made
