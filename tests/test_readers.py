@@ -201,6 +201,33 @@ def test_a_block_of_a_csv_file_begins_and_ends_with_a_line(tmp_path):
         np.testing.assert_array_equal(values[:, 0], np.arange(1000))
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_block_of_a_csv_file_does_not_end_within_quotes(tmp_path, end):
+    path = tmp_path / "rows.csv"
+    names = ["plain", f'"two{end}lines"', f'"with ""quotes"", {end}{end} and a comma"']
+    rows = [f"{number},{names[number % 3]},{number % 2}{end}" for number in range(900)]
+    path.write_bytes(f'x,"a{end}name",y{end}{"".join(rows)}'.encode())
+    for block_rows in (1, 7, 100, 5000):
+        found = open_blocks(path, y="y", columns=["x"], block_rows=block_rows).addresses
+        assert len(found) > 300 or block_rows > 1
+        values = np.concatenate([block.read().X for block in found])
+        np.testing.assert_array_equal(values[:, 0], np.arange(900))
+
+
+@pytest.mark.parametrize("where", [0, 150, 899])
+def test_a_quote_that_stands_for_itself_swallows_no_rows(tmp_path, where, monkeypatch):
+    monkeypatch.setattr("pcsda.blocks.readers.QUOTED_BYTES", 200)
+    path = tmp_path / "rows.csv"
+    pipes = ["pipe"] * 900
+    pipes[where] = '5" pipe'
+    rows = [f"{number},{pipe},{number % 2}\n" for number, pipe in enumerate(pipes)]
+    path.write_text("x,name,y\n" + "".join(rows))
+    found = open_blocks(path, y="y", columns=["x"], block_rows=20).addresses
+    assert len(found) > 40
+    values = np.concatenate([block.read().X for block in found])
+    np.testing.assert_array_equal(values[:, 0], np.arange(900))
+
+
 def test_labels_of_a_csv_file_are_all_text_or_all_numbers(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x,y\n" + "1,a\n" * 40 + "2,1\n" * 40)

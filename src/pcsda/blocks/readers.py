@@ -12,7 +12,7 @@ from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from scipy import sparse
@@ -35,6 +35,8 @@ from .addresses import (
 BLOCK_BYTES = 64 << 20
 # Bytes of text in one block of a CSV file.
 TEXT_BYTES = 16 << 20
+# No field in quotes is longer; without a bound, one quote too many would swallow the file.
+QUOTED_BYTES = 1 << 20
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 
@@ -291,23 +293,57 @@ def _of_parquet(
     return [RowGroup(path, group, companions, features) for group in range(groups)]
 
 
+def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
+    """Where to cut lines of text, at the first end of a row that is `step` bytes on.
+
+    Quotes must be counted from the last cut, for a line may end within them. That takes all of the
+    bytes, so it is done only where the first of them have any quotes.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(begin)
+    quoted = b'"' in file.read(TEXT_BYTES)
+    edges = [begin]
+    while edges[-1] < size:
+        near = min(edges[-1] + step, size) - 1
+        file.seek(edges[-1])
+        quotes = file.read(near - edges[-1]).count(b'"') if quoted else 0
+        file.seek(near)
+        _whole_row(file, quotes)
+        edges.append(file.tell())
+    return edges
+
+
+def _whole_row(file: BinaryIO, quotes: int) -> bytes:
+    """Read on to the end of a row, after so many quotes of the rows before it and of its own.
+
+    A quote may also stand for itself, as for inches. So where none follows that would close it, the
+    row ends with its first line.
+    """
+    first = row = line = file.readline()
+    end = file.tell()
+    quotes += line.count(b'"')
+    while quotes % 2 and line and len(row) < QUOTED_BYTES:
+        line = file.readline()
+        row += line
+        quotes += line.count(b'"')
+    if quotes % 2:
+        file.seek(end)
+        return first
+    return row
+
+
 def _of_csv(
     path: Path, companions: dict[str, str], columns: list[str] | None, block_rows: int | None
 ) -> list[Address]:
-    """Cut a CSV file at line ends; a line break within quotes is not looked for."""
-    size = path.stat().st_size
+    """Cut a CSV file between rows."""
     with open(path, "rb") as file:
-        first = file.readline()
+        first = _whole_row(file, 0)
         begin = file.tell()
         step = TEXT_BYTES
         if block_rows:
             lines = [len(file.readline()) for _ in range(100)]
             step = max(1, int(block_rows * np.mean([n for n in lines if n] or [1])))
-        edges = [begin]
-        while edges[-1] < size:
-            file.seek(min(edges[-1] + step, size) - 1)
-            file.readline()  # on to the end of the line in which the range would end
-            edges.append(file.tell())
+        edges = _row_edges(file, begin, step)
     header = tuple(import_pandas().read_csv(BytesIO(first), nrows=0).columns)
     features = _features(path, list(header), companions, columns)
     blocks = [
