@@ -13,7 +13,7 @@ help:
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
 	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
-	@echo "make readme  the tables and the picture of the README from the rows that are kept"
+	@echo "make readme  the tables of the README and of docs/reproduction.md from kept rows, and the picture"
 	@echo "make browser test the report in Chromium, which must be installed"
 	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"

@@ -1,6 +1,6 @@
 """What the documentation and the README say about quality and speed: the rows, and nothing else.
 
-    python -m benchmarks.pages      write the two tables of the README anew
+    python -m benchmarks.pages      write the tables of the README and of docs/reproduction.md anew
 
 Rows of a study are kept in `benchmarks/paper/rows.jsonl.gz`, those that the defaults were chosen
 by in `benchmarks/paper/defaults.jsonl.gz`, those of a quiet run of the speed suite in
@@ -28,7 +28,11 @@ ROWS = {
     "defaults": HERE / "paper" / "defaults.jsonl.gz",
     "speed": HERE / "speed" / "rows.jsonl.gz",
 }
-README = HERE.parent / "README.md"
+# Tables that are kept in a text, between marks of their names.
+KEPT = {
+    HERE.parent / "README.md": ("quality", "speed"),
+    HERE.parent / "docs" / "reproduction.md": ("reproduction",),
+}
 # Jobs of the speed suite that the README shows, and whom of ours: as most users would call it.
 SHOWN = {
     "linear-fit": "PCSDA()",
@@ -156,20 +160,27 @@ def _speed_line(own: Row, others: list[Row]) -> list[str]:
     return [own["job"] + (" ~" if own["noisy"] else ""), sizes, own["contestant"], time, compared]
 
 
-def readme(text: str) -> str:
-    """The text of the README with its tables made anew between their marks."""
-    made = {"quality": quality_table(load("paper")), "speed": speed_table(load("speed"))}
-    for name, blocks in made.items():
+def anew(text: str, names: tuple[str, ...]) -> str:
+    """The text with its tables of these names made anew between their marks."""
+    for name in names:
         pattern = re.compile(rf"(<!-- {name}: from rows -->\n).*?(<!-- end -->)", re.DOTALL)
         if len(pattern.findall(text)) != 1:
-            raise ValueError(f"README.md must have the marks of the table {name!r} once")
-        inside = f"\n{paper_tables.to_markdown(blocks)}\n"
+            raise ValueError(f"the text must have the marks of the table {name!r} once")
+        inside = f"\n{_made(name)}\n"
         text = pattern.sub(lambda found, inside=inside: found[1] + inside + found[2], text)
     return text
 
 
+def _made(name: str) -> str:
+    if name == "reproduction":
+        return reproduction(load("paper"))
+    table = quality_table(load("paper")) if name == "quality" else speed_table(load("speed"))
+    return paper_tables.to_markdown(table)
+
+
 def main() -> int:
-    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, names in KEPT.items():
+        path.write_text(anew(path.read_text(encoding="utf-8"), names), encoding="utf-8")
     return 0
 
 

@@ -216,9 +216,10 @@ def test_subscripts_of_accented_letters_stand_beside_them(monkeypatch):
     assert "munderover" not in text
 
 
-def test_the_tables_of_the_readme_are_those_of_the_rows():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert pages.readme(text) == text
+@pytest.mark.parametrize("path", pages.KEPT, ids=lambda path: path.name)
+def test_tables_that_are_kept_are_those_of_the_rows(path):
+    text = path.read_text(encoding="utf-8")
+    assert pages.anew(text, pages.KEPT[path]) == text
 
 
 def paper_rows(profile="full"):
@@ -268,7 +269,8 @@ def keep(monkeypatch, folder, **rows):
 def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     keep(monkeypatch, tmp_path, paper=paper_rows(), speed=speed_rows() + speed_rows(job="other"))
     monkeypatch.setattr(pages, "SHOWN", {"fit": "PCSDA"})
-    made = pages.readme((ROOT / "README.md").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    made = pages.anew(text, ("quality", "speed"))
     half = "**0.900** | 0.700 | 0.800 (SVC)"
     assert f"| A | {half} | {half} |" in made
     half = "0.500 | 0.400 | **0.600** (SVC)"
@@ -279,7 +281,9 @@ def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     assert "| other |" not in made
     assert "abacus, 2 cores, 1 threads" in made
     assert "Not run yet" not in made
-    assert pages.readme(made) == made
+    assert pages.anew(made, ("quality", "speed")) == made
+    with pytest.raises(ValueError, match="the marks of the table 'reproduction' once"):
+        pages.anew(text, ("reproduction",))
 
 
 def test_pages_without_rows_say_that_nothing_was_run(monkeypatch, tmp_path):

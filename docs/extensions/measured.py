@@ -20,7 +20,6 @@ def write_parts(app) -> None:
     if rows:
         plot.draw(rows, folder / "speed.svg")
     parts = {
-        "reproduction.md": pages.reproduction(pages.load("paper")),
         "defaults.md": pages.defaults(pages.load("defaults")),
         "speed.md": (PICTURE if rows else "") + pages.speed(rows),
         "scale.md": pages.speed([row for row in rows if row["job"].startswith("scale")]),
