@@ -228,6 +228,28 @@ def test_a_quote_that_stands_for_itself_swallows_no_rows(tmp_path, where, monkey
     np.testing.assert_array_equal(values[:, 0], np.arange(900))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "x,y\n1,a\nred,b\n",
+            r"^rows.csv, bytes 4 to 13: column 'x' is not numeric \('red'",
+        ),
+        ("x,y\n1,a\n2,b,3\n", r"^rows.csv, bytes 4 to 13: .*Expected 2 fields in line 2, saw 3"),
+        (
+            "x,y\n1,a\n2,\xe9\n",
+            r"^rows.csv, bytes 4 to 11: not text in UTF-8 .* save the file",
+        ),
+        ("x,\xe9\n1,a\n", r"^rows.csv: not text in UTF-8 .* save the file as UTF-8"),
+    ],
+)
+def test_what_is_wrong_in_a_csv_file_is_named(tmp_path, text, message):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        fit_blocks(PCSDA(), path, y="y")
+
+
 def test_labels_of_a_csv_file_are_all_text_or_all_numbers(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x,y\n" + "1,a\n" * 40 + "2,1\n" * 40)

@@ -238,14 +238,10 @@ class TextRows:
         with open(self.path, "rb") as file:
             file.seek(self.start)
             lines = file.read(self.stop - self.start)
-        frame = import_pandas().read_csv(
-            BytesIO(lines),
-            header=None,
-            names=self.header,
-            usecols=[*self.companions.values(), *columns],
-            dtype=types,
-            index_col=False,
-        )
+        try:
+            frame = self._parse(lines, columns, types)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {self._fault(error, lines, columns)}") from error
         parts: dict[str, Any] = {
             k: plain_labels(frame[v].to_numpy()) for k, v in self.companions.items()
         }
@@ -253,9 +249,44 @@ class TextRows:
             return Block(None, **parts)
         return Block(frame[list(columns)].to_numpy(np.float64), columns=self.columns, **parts)
 
+    def _parse(self, lines: bytes, columns: tuple[str, ...], types: Any) -> Any:
+        wanted = [*self.companions.values(), *columns]
+        return import_pandas().read_csv(
+            BytesIO(lines),
+            header=None,
+            names=self.header,
+            # With a choice of columns pandas lets rows pass that are too long.
+            usecols=None if set(wanted) == set(self.header) else wanted,
+            dtype=types,
+            index_col=False,
+        )
+
+    def _fault(self, error: ValueError, lines: bytes, columns: tuple[str, ...]) -> str:
+        """What an error of the parser is about: the encoding, a value, or else what it says."""
+        if isinstance(error, UnicodeDecodeError):
+            return not_utf8(error)
+        try:
+            frame = self._parse(lines, columns, str)
+        except ValueError:
+            return str(error).strip()
+        for name in columns:
+            numbers = import_pandas().to_numeric(frame[name], errors="coerce")
+            wrong = np.flatnonzero(frame[name].notna() & numbers.isna())
+            if len(wrong):
+                return (
+                    f"column {name!r} is not numeric ({frame[name][wrong[0]]!r} in row {wrong[0]} "
+                    "of the block); leave it out of columns=, or encode it"
+                )
+        return str(error).strip()
+
     def stamp(self) -> list[Any]:
         """Range, and size and time of the file."""
         return [self.start, self.stop, *file_stamp(self.path)]
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """What to do about text in another encoding."""
+    return f"not text in UTF-8 ({error.reason}); save the file as UTF-8"
 
 
 def import_pandas() -> Any:

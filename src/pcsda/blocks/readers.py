@@ -28,6 +28,7 @@ from .addresses import (
     TextRows,
     import_pandas,
     import_parquet,
+    not_utf8,
 )
 
 # Float64 bytes of the rows of one block: enough to make its overhead small, few enough for two
@@ -344,7 +345,10 @@ def _of_csv(
             lines = [len(file.readline()) for _ in range(100)]
             step = max(1, int(block_rows * np.mean([n for n in lines if n] or [1])))
         edges = _row_edges(file, begin, step)
-    header = tuple(import_pandas().read_csv(BytesIO(first), nrows=0).columns)
+    try:
+        header = tuple(import_pandas().read_csv(BytesIO(first), nrows=0).columns)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: {not_utf8(error)}") from error
     features = _features(path, list(header), companions, columns)
     blocks = [
         TextRows(path, start, stop, header, companions, features) for start, stop in pairwise(edges)
