@@ -471,6 +471,23 @@ def test_more_subclasses_than_different_negatives_are_skipped():
         clone(search).set_params(n_subclasses=[5, 9]).fit(X, y)
 
 
+@pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.parametrize(
+    ("sizes", "counts"),
+    [((2, 2), {1}), ((6, 6), {1}), ((6, 7), {1, 5}), ((2, 20), {1, 5, 10}), ((20, 13), {1, 5, 10})],
+)
+@pytest.mark.filterwarnings("ignore:gamma='positive' has no distance to go by")
+def test_folds_of_few_negatives_have_fewer_subclasses(template, sizes, counts):
+    X, y, _ = problem(sizes=sizes)
+    search = PCSDACV(template).fit(X, y)
+    assert search.cv_method_ == "k-fold"
+    assert {*search.cv_results_["param_n_subclasses"].tolist()} == counts
+    assert np.isfinite(search.decision_function(X)).all()
+    search.set_params(n_subclasses=[sizes[1]], n_components=[1])
+    with pytest.raises(ValueError, match="different negative samples in a fold"):
+        search.fit(X, y)
+
+
 @pytest.mark.parametrize("cv", ["leave-one-out", 5])
 def test_given_subclasses_fix_their_number(cv):
     X, y, _ = problem()

@@ -202,6 +202,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         data = data.counted()
         grid = self._grid(self._template, data)
         folds, parts = self._folds(self._template, data, grid, groups)
+        if folds is not None and data.subclass_labels is None:
+            grid = _in_folds(grid, data, folds)
         self.cv_method_ = "leave-one-out" if folds is None else "k-fold"
         # What was factorised with all rows is of no use to folds.
         make_rows = make_rows if folds is None else None
@@ -253,7 +255,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
                     f"subclasses={way!r} takes no number of subclasses to search; use 'kmeans', or "
                     "give subclass_labels"
                 )
-            distinct = count_distinct(data.X[~data.positive], max(counts))
+            distinct = count_distinct(data.X, max(counts), np.flatnonzero(~data.positive))
             wanted, counts = counts, [count for count in counts if count <= distinct]
             if not counts:
                 raise ValueError(
@@ -470,6 +472,21 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         if not isinstance(model, Pipeline):
             return model, X
         return model[-1], None if X is None else model[:-1].transform(X)
+
+
+def _in_folds(grid: list[Cell], data: Data, folds: Any) -> list[Cell]:
+    """Settings of no more subclasses than there are different negatives in every fold."""
+    wanted = {cell.n_subclasses for cell in grid}
+    most = min(
+        count_distinct(data.X, max(wanted), train[~data.positive[train]]) for train, _ in folds
+    )
+    kept = [cell for cell in grid if cell.n_subclasses <= most]
+    if not kept:
+        raise ValueError(
+            f"n_subclasses={sorted(wanted)} must have a value of at most {most} (= number of "
+            "different negative samples in a fold); lower it, or use fewer folds"
+        )
+    return kept
 
 
 def _own_setting(template: Any, grid: list[Cell], data: Data) -> int | None:

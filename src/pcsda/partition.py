@@ -282,11 +282,12 @@ def _of_safe_size(rows: Any) -> Any:
     return rows if 1 / safe <= size <= safe else rows / rows.dtype.type(size)
 
 
-def count_distinct(rows: Any, enough: int) -> int:
-    """Count different rows, stopping as soon as there are `enough`."""
+def count_distinct(rows: Any, enough: int, among: NDArray[np.intp] | None = None) -> int:
+    """Count different rows, of all or `among` some, stopping as soon as there are `enough`."""
     seen: set[bytes] = set()
-    for start in range(0, rows.shape[0], 256):
-        block = rows[start : start + 256]
+    for start in range(0, rows.shape[0] if among is None else len(among), 256):
+        part = slice(start, start + 256)
+        block = rows[part if among is None else among[part]]
         dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
         # Adding zero turns -0.0 into 0.0, which has other bytes but is the same number.
         seen.update(row.tobytes() for row in np.ascontiguousarray(dense + 0.0))
