@@ -358,6 +358,15 @@ def test_one_positive_and_lone_negatives_have_a_model(width):
     assert np.all(np.isfinite(fit(X, groups).score(X)))
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+@TALL_AND_WIDE
+def test_of_one_row_a_class_the_ridge_alone_tells_the_spread(width, scale):
+    """Both variances are eps = r d^2 / 4 for rows d apart, so the log ratio is d^2 / (2 eps)."""
+    X, groups, _ = make_rows([1, 1], width)
+    fitted = fit(scale * X, groups, regularization=0.25)
+    assert_allclose(fitted.score(scale * X), [8.0, -8.0])
+
+
 def test_statistics_alone_give_the_resubstituted_model():
     X, groups, weights = make_rows([14, 9, 12, 7], 6, weighted=True)
     expected = fit(X, groups, weights, leave_one_out=False)

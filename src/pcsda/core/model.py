@@ -480,10 +480,10 @@ def left_out_density(
     rule: Rule,
 ) -> Density:
     """Estimate the densities from the scatter of left-out rows and the weight behind it."""
-    # Where rows are alone in every group nothing is seen, and the floor alone is left.
-    total = max(n_positive + n_within, 1.0)
-    target = (seen.intra + densities.RESIDUAL_FLOOR * ridged) / total
-    moments = Moments(seen, target, n_positive, n_within)
+    # Where rows are alone in every group nothing was seen: the ridge alone says how they spread.
+    total = n_positive + n_within
+    pooled = seen.intra + densities.RESIDUAL_FLOOR * ridged if total > 0 else ridged
+    moments = Moments(seen, pooled / max(total, 1.0), n_positive, n_within)
     return _fit_density(projected, moments, rule)
 
 
