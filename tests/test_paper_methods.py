@@ -5,7 +5,6 @@ import pytest
 from benchmarks.paper import grids, subspaces
 from benchmarks.paper.methods import KINDS, METHODS
 from benchmarks.paper.methods.interface import Method
-from benchmarks.paper.methods.paper import subclasses
 from benchmarks.paper.spaces import Space
 from benchmarks.paper.subspaces import ClassSpecific, Subspace
 from scipy import linalg
@@ -107,7 +106,7 @@ def test_ablations_change_one_choice_only():
 
 def test_the_ridge_in_the_covariances_is_that_of_the_criterion():
     space, setting = make_space(n_rows=200), {"K": 5, "d": 3, "ridge": 0.1}
-    (rows, others), groups = space.mapped, subclasses(space, 5)
+    (rows, others), groups = space.mapped, space.subclasses(5)
     m = rows[space.y].mean(axis=0)
     means = np.stack([rows[groups == g].mean(axis=0) for g in range(6)])
     S_n = (means[1:] - m).T @ (means[1:] - m)

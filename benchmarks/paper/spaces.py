@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 from scipy.spatial.distance import pdist
+from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import euclidean_distances
 
 from pcsda import ExactKernelMap, NystroemMap
@@ -97,6 +98,20 @@ class Space:
         kept = values > 1e-12 * values[-1]
         values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
         return Basis(values, centred @ vectors, (others - mean) @ vectors)
+
+    @cached_property
+    def _partitions(self) -> dict[int, Array]:
+        return {}
+
+    def subclasses(self, count: int) -> Array:
+        """Groups: 0 for positives, 1..K for the k-means clusters of the negatives' features."""
+        if count not in self._partitions:
+            groups = np.where(self.y, 0, 1)
+            if count > 1:
+                clusters = KMeans(count, random_state=self.seed)
+                groups[~self.y] += clusters.fit_predict(self.mapped[0][~self.y])
+            self._partitions[count] = groups
+        return self._partitions[count]
 
     @cached_property
     def distances(self) -> tuple[Array, Array]:

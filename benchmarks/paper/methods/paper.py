@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
@@ -119,21 +118,11 @@ def report_lda(space: Space, setting: Setting) -> Scores:
     }
 
 
-def subclasses(space: Space, n_subclasses: int) -> Array:
-    """Groups: 0 for positives, 1..K for the k-means clusters of the negatives' features."""
-    groups = np.zeros(len(space.y), dtype=int)
-    groups[~space.y] = 1
-    if n_subclasses > 1:
-        clusters = KMeans(n_subclasses, random_state=space.seed)
-        groups[~space.y] += clusters.fit_predict(space.mapped[0][~space.y])
-    return groups
-
-
 def choose_pcsda(space: Space, grid: list[Setting], ridged: bool = False) -> Scores:
     """Every K needs its own clustering, every ridge a few small systems, every d nothing."""
     scores = {kind: np.full((len(grid), len(space.others)), np.nan) for kind in KINDS}
     for K in dict.fromkeys(setting["K"] for setting in grid):
-        groups = subclasses(space, K)
+        groups = space.subclasses(K)
         for ridge in dict.fromkeys(s["ridge"] for s in grid if s["K"] == K):
             found = subspaces.pcsda(space.basis, space.y, groups, ridge)
             rule = found.rule(ridged)
@@ -155,7 +144,7 @@ def report_pcsda(space: Space, setting: Setting, priors: str = "equal") -> Score
     model = PCSDA.published(
         setting["K"], setting["d"], regularization=setting["ridge"], priors=priors
     )
-    model.fit(rows, space.y, subclass_labels=subclasses(space, setting["K"]))
+    model.fit(rows, space.y, subclass_labels=space.subclasses(setting["K"]))
     return published(model, others)
 
 
