@@ -129,7 +129,7 @@ def open_choices(found: dict[str, dict[str, Summary]], kind: str) -> list[Block]
     text = (
         "PCSDA as published, and by other readings of what the paper leaves open, each of which "
         "changes one choice. Bold where the mean here is more than one published standard "
-        "deviation away."
+        "deviation away. Where pairs of class and split are missing, not all splits were run."
     )
     head = ["set", "method", "here", "published", "difference in published deviations"]
     return ["### What the paper leaves open", text, Table(head, lines)]
