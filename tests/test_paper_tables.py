@@ -110,6 +110,8 @@ def test_open_choices_stand_beside_the_published_value_of_their_method():
         "",
     ]
     assert lines.count("### What the paper leaves open") == 1  # nothing on ranking
+    alone = [r for r in rows if r["method"] == "PCSDA-K, ridge 0.01"]
+    assert "| OptDigits | PCSDA-K, ridge 0.01 |" in tables.to_markdown(tables.page(alone))
 
 
 def test_extra_sets_have_a_table_of_their_own():

@@ -149,6 +149,7 @@ def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
         for name in sets
         if name in found
     }
+    shown = {name: of_set for name, of_set in shown.items() if of_set}
     methods = [m for m in METHODS.values() if any(m.name in of_set for of_set in shown.values())]
     ranks = mean_ranks(shown)
     best = {name: max(one.mean for one in of_set.values()) for name, of_set in shown.items()}
