@@ -19,7 +19,7 @@ ON_TOP = {
 ROWS = [
     {"core.linalg"},
     {"core"},
-    {"progress", "validation", "writing"},
+    {"progress", "validation", "writing", "unwrap"},
     TOOLS,
     {"maps"},
     {"verifier"},

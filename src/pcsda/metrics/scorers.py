@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
 
+from ..unwrap import unwrap
 from .detection import detection_cost
 from .ratios import cllr
 
@@ -38,7 +38,7 @@ class DetectionScorer:
                 )
             return self._value(*arguments, sample_weight)
         estimator, X, y = arguments
-        label = class_of_interest(estimator) if self.pos_label is None else self.pos_label
+        label = unwrap(estimator).label if self.pos_label is None else self.pos_label
         scores, are_ratios = scores_of(estimator, X, label)
         if self.on_ratios and not are_ratios:
             raise TypeError(
@@ -101,32 +101,16 @@ def make_detection_scorer(
     return DetectionScorer(metric, 1 if greater_is_better else -1, on_ratios, pos_label, options)
 
 
-def class_of_interest(estimator: Any) -> Any:
-    """The class that a fitted binary classifier is about: its `pos_label`, or the last."""
-    named = getattr(innermost(estimator)[0], "pos_label", None)
-    return estimator.classes_[-1] if named is None else named
-
-
 def scores_of(estimator: Any, X: Any, label: Any) -> tuple[NDArray[np.float64], bool]:
     """Scores of rows in favour of `label`, and whether they are log-likelihood ratios."""
-    final, rows = innermost(estimator, X)
-    if hasattr(final, "log_likelihood_ratio"):
-        scores, own = final.log_likelihood_ratio(rows), class_of_interest(estimator)
-        are_ratios = True
+    inside = unwrap(estimator)
+    are_ratios = hasattr(inside.model, "log_likelihood_ratio")
+    if are_ratios:
+        scores, own = inside.model.log_likelihood_ratio(inside.rows(X)), inside.label
     else:
         scores, own = estimator.decision_function(X), estimator.classes_[-1]
-        are_ratios = False
     scores = np.asarray(scores, dtype=np.float64)
     return (scores if label == own else -scores), are_ratios
-
-
-def innermost(estimator: Any, X: Any = None) -> tuple[Any, Any]:
-    """The model inside of searches and pipelines, and rows as they reach it."""
-    if hasattr(estimator, "best_estimator_"):
-        return innermost(estimator.best_estimator_, X)
-    if isinstance(estimator, Pipeline):
-        return innermost(estimator[-1], X if X is None else estimator[:-1].transform(X))
-    return estimator, X
 
 
 def _plain(metric: Callable[..., Any]) -> Callable[..., Any]:

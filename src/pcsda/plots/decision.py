@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
-from ..metrics.scorers import class_of_interest
+from ..unwrap import unwrap
 from .style import POSITIVE_COLOR, rimmed
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ _IN_PLANE, _ON_LINE = 401, 4001
 def margin_decision(model: Any, axes: tuple[int, ...]) -> Decision:
     """Decision of a model that knows some axes only: the margins of its two densities."""
     margin = model.density_.margin(axes)
-    odds = np.log(model.class_prior_[1] / model.class_prior_[0])
-    if class_of_interest(model) != model.classes_[1]:
-        odds = -odds
+    odds = logit(unwrap(model).prior)
 
     def decision(points: FloatArray) -> FloatArray:
         values: FloatArray = model.calibration_(margin.log_ratio(points)) + odds

@@ -11,8 +11,9 @@ from sklearn.metrics import DetCurveDisplay, det_curve
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import bayes_threshold, detection_cost, equal_error_rate, min_detection_cost
-from ..metrics.scorers import class_of_interest, scores_of
+from ..metrics.scorers import scores_of
 from ..metrics.trials import check_trials
+from ..unwrap import unwrap
 from .style import LINE_COLOR, MUTED_COLOR, POSITIVE_COLOR, SECOND_COLOR, new_axes
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class DetDisplay:
         DetDisplay
         """
         check_is_fitted(estimator)
-        label = class_of_interest(estimator)
+        label = unwrap(estimator).label
         scores, are_ratios = scores_of(estimator, X, label)
         return cls.from_predictions(
             np.asarray(y) == label,

@@ -11,8 +11,9 @@ from scipy.stats import beta
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import bayes_error_curve, cllr, min_cllr
-from ..metrics.scorers import class_of_interest, scores_of
+from ..metrics.scorers import scores_of
 from ..metrics.trials import check_trials, sort_trials
+from ..unwrap import unwrap
 from .style import LINE_COLOR, MUTED_COLOR, SECOND_COLOR, new_axes
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ FloatArray = NDArray[np.float64]
 def _ratios(estimator: Any, X: Any, y: ArrayLike) -> tuple[NDArray[np.bool_], FloatArray]:
     """Which rows are of the class of interest, and their log-likelihood ratios."""
     check_is_fitted(estimator)
-    label = class_of_interest(estimator)
+    label = unwrap(estimator).label
     scores, are_ratios = scores_of(estimator, X, label)
     if not are_ratios:
         raise TypeError(

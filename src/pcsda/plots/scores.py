@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import equal_error_rate
-from ..metrics.scorers import class_of_interest, innermost, scores_of
+from ..metrics.scorers import scores_of
 from ..metrics.trials import check_trials
+from ..unwrap import unwrap
 from .style import POSITIVE_COLOR, REST_COLOR, new_axes
 
 if TYPE_CHECKING:
@@ -94,15 +95,14 @@ class ScoreDisplay:
         ScoreDisplay
         """
         check_is_fitted(estimator)
-        label = class_of_interest(estimator)
+        inside = unwrap(estimator)
+        label = inside.label
         scores, are_ratios = scores_of(estimator, X, label)
         name = "threshold"
         if threshold is None:
             name, threshold = "decision", 0.0
             if are_ratios:
-                prior = innermost(estimator)[0].class_prior_
-                own = prior[1] if label == estimator.classes_[1] else prior[0]
-                threshold = float(np.log1p(-own) - np.log(own))
+                threshold = float(np.log1p(-inside.prior) - np.log(inside.prior))
         return cls.from_predictions(
             np.asarray(y) == label,
             scores,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ..unwrap import steps
 from .style import new_axes
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ class SelectionDisplay:
 
         Parameters
         ----------
-        estimator : PCSDACV
+        estimator : PCSDACV, or a pipeline that ends in one
         ax : matplotlib axes, optional
         """
-        check_is_fitted(estimator, "cv_results_")
-        results = estimator.cv_results_
+        search = steps(estimator)[-1]
+        check_is_fitted(search, "cv_results_")
+        results = search.cv_results_
         of_k = np.asarray(results["param_n_subclasses"])
         of_d = np.asarray(results["param_n_components"])
         rows, columns = np.unique(of_k), np.unique(of_d)
@@ -73,8 +75,8 @@ class SelectionDisplay:
             cell = np.searchsorted(rows, k), np.searchsorted(columns, d)
             if np.isfinite(score):
                 scores[cell] = np.fmax(scores[cell], score)
-        best = estimator.best_params_
-        name = estimator.scoring if isinstance(estimator.scoring, str) else "score"
+        best = search.best_params_
+        name = search.scoring if isinstance(search.scoring, str) else "score"
         chosen = (best["n_subclasses"], best["n_components"])
         display = cls(
             scores=scores, n_subclasses=rows, n_components=columns, chosen=chosen, score_name=name

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ..metrics.scorers import innermost
+from ..unwrap import unwrap
 from .style import LINE_COLOR, new_axes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SpectrumDisplay:
         SpectrumDisplay
         """
         check_is_fitted(estimator)
-        model = innermost(estimator)[0]
+        model = unwrap(estimator).model
         return cls(eigenvalues=np.asarray(model.eigenvalues_, dtype=np.float64)).plot(ax=ax)
 
     def plot(self, ax: Axes | None = None) -> SpectrumDisplay:

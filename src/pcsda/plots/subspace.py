@@ -12,7 +12,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from ..metrics.scorers import class_of_interest, innermost
+from ..unwrap import unwrap
 from .decision import DECISION_STYLE, Decision, draw_decision, margin_decision
 from .style import group_style, new_axes, rimmed
 
@@ -119,7 +119,7 @@ class SubspaceDisplay:
 
         Parameters
         ----------
-        estimator : fitted estimator, or pipeline that ends in one
+        estimator : fitted estimator, or a pipeline or search that holds one
             Gives the subspace, the class of interest, the subclasses and the decision.
         X : array-like of shape (n_samples, n_features)
             Samples, of training or of test.
@@ -143,8 +143,9 @@ class SubspaceDisplay:
             The display that was drawn.
         """
         check_is_fitted(estimator)
-        model = innermost(estimator)[0]
-        z = np.asarray(estimator.transform(X), dtype=np.float64)
+        inside = unwrap(estimator)
+        model = inside.model
+        z = np.asarray(model.transform(inside.rows(X)), dtype=np.float64)
         axes = _check_axes(axes, z.shape[1])
         if subclasses is None:
             centers = _subclass_centers(model)
@@ -154,7 +155,7 @@ class SubspaceDisplay:
             y,
             z,
             subclasses=subclasses,
-            pos_label=class_of_interest(estimator),
+            pos_label=inside.label,
             axes=axes,
             eigenvalues=getattr(model, "eigenvalues_", None),
             decision=margin_decision(model, axes)

@@ -73,7 +73,7 @@ def evaluate(
 
     Parameters
     ----------
-    model : fitted estimator, PCSDACV, VerifierBank, or Pipeline that ends in one of these
+    model : fitted estimator or VerifierBank, or a pipeline or search that holds one
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
         Labels. All but the class of interest count as the rest; a bank is asked about every row

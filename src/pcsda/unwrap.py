@@ -1,0 +1,96 @@
+"""The model inside pipelines and searches, and its label.
+
+Only this room opens a wrapper. It knows scikit-learn's Pipeline, and searches by `best_estimator_`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from .validation import positive_index
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """A fitted model without its wrappers.
+
+    Attributes
+    ----------
+    before : tuple of transformers
+        What rows pass through on their way to the model, in order.
+    model : estimator
+        A verifier, a bank, or whatever else stands at the end.
+    """
+
+    before: tuple[Any, ...]
+    model: Any
+
+    @property
+    def first(self) -> Any:
+        """The estimator that sees rows as the user gives them; it knows the columns."""
+        return (*self.before, self.model)[0]
+
+    def rows(self, X: Any) -> Any:
+        """Rows as they reach the model."""
+        for step in self.before:
+            X = step.transform(X)
+        return X
+
+    @property
+    def index(self) -> int:
+        """Place of the class of interest in `classes_`: what `pos_label` names, or the last."""
+        named = getattr(self.model, "pos_label", None)
+        classes = self.model.classes_
+        return len(classes) - 1 if named is None else positive_index(classes, named)
+
+    @property
+    def label(self) -> Any:
+        """The class of interest."""
+        return self.model.classes_.tolist()[self.index]
+
+    @property
+    def prior(self) -> float:
+        """Fitted prior probability of the class of interest."""
+        return float(self.model.class_prior_[self.index])
+
+
+def unwrap(model: Any) -> Unwrapped:
+    """Open pipelines and searches, however they are nested.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = make_pipeline(StandardScaler(), PCSDA()).fit(data.data, data.target)
+    >>> inside = unwrap(model)
+    >>> inside.label
+    1
+    >>> inside.model.log_likelihood_ratio(inside.rows(data.data)).shape
+    (500,)
+    """
+    *before, final = _leaves(model)
+    # The samplers of imbalanced-learn act during the fit only and transform nothing.
+    return Unwrapped(tuple(step for step in before if hasattr(step, "transform")), final)
+
+
+def steps(model: Any) -> tuple[Any, ...]:
+    """Steps of a pipeline, fitted or not, without empty ones; any other model is its own step."""
+    if not isinstance(model, Pipeline):
+        return (model,)
+    return tuple(step for _, step in model.steps if step not in (None, "passthrough")) or (model,)
+
+
+def parts(model: Any) -> tuple[Any, ...]:
+    """What a wrapper holds: steps of a pipeline, the choice of a fitted search, or nothing."""
+    found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
+    return () if found[0] is model else found
+
+
+def _leaves(model: Any) -> list[Any]:
+    return [leaf for part in parts(model) for leaf in _leaves(part)] or [model]
