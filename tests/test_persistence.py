@@ -299,7 +299,7 @@ def test_what_load_would_refuse_is_not_written(name, tmp_path):
 
 def test_of_a_search_the_chosen_model_can_be_saved(tmp_path):
     search = FOREIGN["search"][0].fit(X, Y)
-    with pytest.raises(TypeError, match=r"estimators\); save its best_estimator_ instead"):
+    with pytest.raises(TypeError, match=r"estimators\); replace the search by its best_estimator_"):
         save(search, tmp_path / "m")
     save(search.best_estimator_, tmp_path / "m")
     assert_same(load(tmp_path / "m"), search.best_estimator_)

@@ -27,7 +27,6 @@ from zipfile import ZipFile
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .bank import VerifierBank
@@ -40,7 +39,7 @@ from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .model_selection import PCSDACV
 from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
-from .validation import positive_index
+from .unwrap import parts, steps, unwrap
 from .verifier import Verifier
 from .writing import whole_file
 
@@ -165,8 +164,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _facts(model: Any) -> dict[str, Any]:
-    final = _final(model)
-    names = getattr(model, "feature_names_in_", None)
+    inside = unwrap(model)
+    final = inside.model
+    names = getattr(inside.first, "feature_names_in_", None)
     classes = getattr(final, "classes_", None)
     rows, positives = _data_size(final)
     facts: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _facts(model: Any) -> dict[str, Any]:
         "model": _title(model),
         "n_samples": rows,
         "n_positive": positives,
-        "n_features": getattr(model, "n_features_in_", None),
+        "n_features": getattr(inside.first, "n_features_in_", None),
         "feature_names": None if names is None else names.tolist(),
         "classes": None if classes is None else classes.tolist(),
         "pos_label": None,
@@ -188,19 +188,9 @@ def _facts(model: Any) -> dict[str, Any]:
         "n_components": getattr(final, "n_components_", None),
     }
     if isinstance(final, Verifier):
-        facts["pos_label"] = facts["classes"][positive_index(final.classes_, final.pos_label)]
+        facts["pos_label"] = inside.label
         facts["n_subclasses"] = len(final.subclass_counts_)
     return facts
-
-
-def _final(model: Any) -> Any:
-    """The estimator that decides: at the end of a pipeline, or chosen by a search."""
-    while True:
-        inner = model[-1] if isinstance(model, Pipeline) else model
-        inner = getattr(inner, "best_estimator_", inner)
-        if inner is model:
-            return model
-        model = inner
 
 
 def _data_size(final: Any) -> tuple[float | None, float | None]:
@@ -220,12 +210,10 @@ def _data_size(final: Any) -> tuple[float | None, float | None]:
 def _title(model: Any) -> str:
     """Name of a model with what it is made of, such as "Pipeline(StandardScaler, PCSDA)"."""
     name = type(model).__name__
-    if isinstance(model, Pipeline):
-        return f"{name}({', '.join(_title(step) for _, step in model.steps)})"
+    inside = parts(model)
     if isinstance(model, VerifierBank):
-        return f"{name}({_title(next(iter(model.models_.values())))})"
-    inner = getattr(model, "best_estimator_", None)
-    return name if inner is None else f"{name}({_title(inner)})"
+        inside = (next(iter(model.models_.values())),)
+    return f"{name}({', '.join(map(_title, inside))})" if inside else name
 
 
 def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -253,8 +241,8 @@ def _packed(model: Any) -> bytes:
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
     foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
-    searched = hasattr(model, "best_estimator_")
-    remedy = "save its best_estimator_ instead" if searched else "fit without that"
+    searched = any(hasattr(step, "best_estimator_") for step in steps(model))
+    remedy = "replace the search by its best_estimator_" if searched else "fit without that"
     for place, node in _nodes(schema, ""):
         name = f"{node.get('__module__')}.{node.get('__class__')}"
         if name in foreign:
