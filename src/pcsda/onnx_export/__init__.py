@@ -8,13 +8,14 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
+from ..unwrap import Unwrapped, unwrap
 from ..verifier import Verifier
 from ..writing import whole_file
-from .converters import MAPS, MODELS, OUTPUTS, final_estimator, output_types, register
+from .converters import MAPS, MODELS, OUTPUTS, output_types, register
 
 __all__ = ["export_onnx", "register_onnx"]
 
@@ -31,8 +32,8 @@ def export_onnx(
     Parameters
     ----------
     model : estimator
-        CSDA, PCSDA, their kernel forms, PCSDACV, VerifierBank or a kernel map, or a Pipeline that
-        ends in one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
+        CSDA, PCSDA, their kernel forms, VerifierBank or a kernel map, or a pipeline or search that
+        holds one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
     path : path
         Where to write. The file appears whole or, where writing fails, not at all.
     dtype : {"float32", "float64"}, default="float32"
@@ -50,10 +51,11 @@ def export_onnx(
     """
     validation.check_option("dtype", dtype, ("float32", "float64"))
     check_is_fitted(model)
-    final = final_estimator(model)
+    inside = unwrap(model)
+    final = inside.model
     if not isinstance(final, MAPS + MODELS):
         raise TypeError(
-            f"export_onnx takes a model of pcsda or a Pipeline that ends in one, got "
+            "export_onnx takes a model of pcsda, or a pipeline or search that ends in one, got "
             f"{type(final).__name__}; for others call register_onnx() and then skl2onnx.to_onnx"
         )
     register_onnx()
@@ -67,19 +69,19 @@ def export_onnx(
     if isinstance(final, MAPS):
         outputs = [("features", kind([None, final.n_components_]))]
     else:
-        outputs = list(zip(OUTPUTS, output_types(model, kind), strict=True))
+        outputs = list(zip(OUTPUTS, output_types(final, kind), strict=True))
     # All steps get double precision, those of scikit-learn too: single precision at the borders
     # between them would cost digits.
-    steps = Pipeline([("double", CastTransformer(dtype=np.float64)), ("model", model)])
+    steps = make_pipeline(CastTransformer(dtype=np.float64), *inside.before, final)
     graph = convert_sklearn(
         steps,
         name=type(final).__name__,
-        initial_types=[("X", kind([None, getattr(model, "n_features_in_", None)]))],
+        initial_types=[("X", kind([None, getattr(inside.first, "n_features_in_", None)]))],
         final_types=outputs,
         target_opset=target_opset,
-        options=_options(model, dtype == "float32"),
+        options=_options(inside, dtype == "float32"),
     )
-    _describe(graph, final)
+    _describe(graph, inside)
     with whole_file(path) as file:
         file.write(graph.SerializeToString())
 
@@ -102,27 +104,21 @@ def register_onnx() -> None:
     register()
 
 
-def _options(model: Any, single: bool) -> dict[int, dict[str, bool]]:
-    """What the converters of all models in a pipeline are to do, by the place they have in it."""
-    options = {}
-    while isinstance(model, Pipeline):
-        for _, step in model.steps[:-1]:
-            if isinstance(step, MODELS):
-                options[id(step)] = {"transform": True}
-        model = model[-1]
-    if isinstance(model, MODELS):
-        options[id(model)] = {"single": single}
-    inner = getattr(model, "best_estimator_", None)
-    return options if inner is None else options | _options(inner, single)
+def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:
+    """What the converters of our models are to do, by the place they have in a pipeline."""
+    options = {id(step): {"transform": True} for step in inside.before if isinstance(step, MODELS)}
+    if isinstance(inside.model, MODELS):
+        options[id(inside.model)] = {"single": single}
+    return options
 
 
-def _describe(graph: Any, final: Any) -> None:
+def _describe(graph: Any, inside: Unwrapped) -> None:
     from onnx import helper
 
+    final = inside.model
     facts: dict[str, Any] = {"pcsda": version("pcsda"), "model": type(final).__name__}
     if hasattr(final, "classes_"):
         facts["classes"] = json.dumps(final.classes_.tolist())
     if isinstance(final, Verifier):
-        index = validation.positive_index(final.classes_, final.pos_label)
-        facts["class_of_interest"] = json.dumps(final.classes_.tolist()[index])
+        facts["class_of_interest"] = json.dumps(inside.label)
     helper.set_model_props(graph, facts)

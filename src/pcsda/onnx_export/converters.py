@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import make_pipeline
 
 from ..bank import VerifierBank
 from ..estimators import CSDA, PCSDA
 from ..kernel_estimators import KernelCSDA, KernelPCSDA
 from ..maps import ExactKernelMap, FourierMap, NystroemMap
 from ..model_selection import PCSDACV
+from ..unwrap import Unwrapped, unwrap
 from . import formulas
 from .graph import Graph
 
@@ -53,20 +54,13 @@ def register() -> None:
         )
 
 
-def final_estimator(model: Any) -> Any:
-    """The estimator that decides: the last of a pipeline, the one that a search chose."""
-    while isinstance(model, Pipeline | PCSDACV):
-        model = model[-1] if isinstance(model, Pipeline) else model.best_estimator_
-    return model
-
-
 def output_types(model: Any, kind: type, rows: Any = None) -> list[Any]:
     """Types with shapes of the four outputs; `kind` is that of the numbers."""
-    final = final_estimator(model)
+    final = unwrap(model).model
     label = _label_type()[_labels(final.classes_).dtype.kind == "U"]
     count = len(final.classes_)
     if isinstance(final, VerifierBank):
-        axes = max(final_estimator(one).n_components_ for one in final.models_.values())
+        axes = max(unwrap(one).model.n_components_ for one in final.models_.values())
         shapes = [[rows, count], [rows, count], [rows, count, axes]]
     else:
         shapes = [[rows, count], [rows], [rows, final.n_components_]]
@@ -180,7 +174,8 @@ def _convert_verifier(scope: Any, operator: Any, container: Any) -> None:
     graph, X = _start(scope, operator, container)
     z = _coordinates(graph, X, [model])
     ratio = formulas.log_likelihood_ratios(graph, z, [model])
-    odds = graph("Add", graph("Mul", ratio, float(model._sign)), formulas.prior_odds([model]))
+    sign = 2.0 * unwrap(model).index - 1.0
+    odds = graph("Add", graph("Mul", ratio, sign), formulas.prior_odds([model]))
     label = _label_of(graph, model.classes_, graph("GreaterOrEqual", odds, 0.0))
     both = graph("Mul", odds, np.array([[-1.0, 1.0]]))
     if not _asked(scope, model, "raw_scores"):
@@ -202,10 +197,10 @@ def _smallest(scope: Any, operator: Any) -> float:
 def _convert_bank(scope: Any, operator: Any, container: Any) -> None:
     bank = operator.raw_operator
     graph = Graph(scope, container)
-    fitted = [getattr(model, "best_estimator_", model) for model in bank.models_.values()]
-    models = [final_estimator(model) for model in fitted]
-    if fitted != models:
-        ratios, z = _one_by_one(graph, operator.inputs, fitted)
+    inside = [unwrap(model) for model in bank.models_.values()]
+    models = [one.model for one in inside]
+    if any(one.before for one in inside):
+        ratios, z = _one_by_one(graph, operator.inputs, inside)
     else:
         z = _coordinates(graph, graph.double(operator.inputs[0].full_name), models)
         ratios = formulas.log_likelihood_ratios(graph, z, models)
@@ -223,24 +218,25 @@ def _convert_bank(scope: Any, operator: Any, container: Any) -> None:
     _give(graph, operator, [label, probabilities, ratios, z])
 
 
-def _one_by_one(graph: Graph, inputs: Any, models: list[Any]) -> tuple[str, str]:
+def _one_by_one(graph: Graph, inputs: Any, inside: list[Unwrapped]) -> tuple[str, str]:
     """Log-likelihood ratios and coordinates of models that each have steps of their own."""
     from skl2onnx.common.data_types import DoubleTensorType
 
-    wide = max(final_estimator(model).n_components_ for model in models)
+    wide = max(one.model.n_components_ for one in inside)
     ratios, z = [], []
-    for model in models:
-        _, _, ratio, own = _inside(graph.scope, model, inputs, DoubleTensorType)
+    for one in inside:
+        _, _, ratio, own = _inside(graph.scope, one, inputs, DoubleTensorType)
         ratios.append(graph("Reshape", ratio, np.array([-1, 1])))
-        filled = graph("MatMul", own, np.eye(final_estimator(model).n_components_, wide))
+        filled = graph("MatMul", own, np.eye(one.model.n_components_, wide))
         z.append(graph("Reshape", filled, np.array([0, 1, wide])))
     return graph("Concat", *ratios, axis=1), graph("Concat", *z, axis=1)
 
 
-def _inside(scope: Any, model: Any, inputs: Any, kind: type) -> list[str]:
+def _inside(scope: Any, inside: Unwrapped, inputs: Any, kind: type) -> list[str]:
     """The four outputs of a model that is part of another, by its own converter."""
     from skl2onnx import get_model_alias
 
+    model = make_pipeline(*inside.before, inside.model) if inside.before else inside.model
     inner = scope.declare_local_operator(get_model_alias(type(model)), model)
     inner.inputs = inputs
     for name, shape in zip(OUTPUTS, output_types(model, kind), strict=True):
@@ -251,10 +247,10 @@ def _inside(scope: Any, model: Any, inputs: Any, kind: type) -> list[str]:
 def _convert_search(scope: Any, operator: Any, container: Any) -> None:
     """Hand over to the converter of the model that was chosen."""
     search, kind = operator.raw_operator, type(operator.outputs[-1].type)
-    best = search.best_estimator_
+    best = unwrap(search)
     if _asked(scope, search, "raw_scores"):
         for collector in (scope, container):
-            collector.add_options(id(final_estimator(best)), {"raw_scores": True})
+            collector.add_options(id(best.model), {"raw_scores": True})
     results = _inside(scope, best, operator.inputs, kind)
     _give(Graph(scope, container), operator, results)
 
