@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from . import validation
-from .blocks import METHODS, apply_rows, split_chain
+from .blocks import METHODS, apply_rows
 from .blocks.addresses import Block, plain_labels
 from .blocks.intake import check_rows
 from .blocks.passes import Look, LookPass, Pass, naming
 from .blocks.readers import open_blocks
 from .blocks.stages import Sizes, fit_over, split
+from .unwrap import unwrap
 
 # Results that are merged at once: the depth of the tree is the logarithm to this base.
 FAN_IN = 8
@@ -94,7 +95,7 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
 
     Parameters
     ----------
-    estimator : fitted estimator or Pipeline
+    estimator : fitted estimator, pipeline or search
     X : Dask array or DataFrame of shape (n_samples, n_features)
     method : str, default="log_likelihood_ratio"
         As in :func:`pcsda.predict_blocks`.
@@ -106,8 +107,9 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
     _import_dask()
     validation.check_option("method", method, METHODS)
     check_is_fitted(estimator)
+    inside = unwrap(estimator)
     if _is_frame(X):
-        names = getattr(estimator, "feature_names_in_", None)
+        names = getattr(inside.first, "feature_names_in_", None)
         X = (X if names is None else X[list(names)]).to_dask_array()
     if not _is_array(X):
         raise TypeError(
@@ -115,7 +117,7 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
             "pcsda.predict_blocks, for arrays in memory the estimator itself"
         )
     X = _whole_rows(X)
-    model = split_chain(estimator)[1]
+    model = inside.model
     widths = {"transform": model.n_components_, "predict_proba": 2, "predict_log_proba": 2}
     dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
     if method == "predict":

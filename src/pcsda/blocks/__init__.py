@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_2_0
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
 from ..progress import progress
+from ..unwrap import unwrap
 from ..writing import whole_file
 from .addresses import Block, plain_labels
 from .checkpoint import Checkpoint, describe, digest
@@ -273,7 +273,7 @@ def predict_blocks(
 
     Parameters
     ----------
-    estimator : fitted estimator or Pipeline
+    estimator : fitted estimator, pipeline or search
     blocks : as in :func:`fit_blocks`
         Labels, if the blocks have any, are not looked at.
     output : path, optional
@@ -292,10 +292,11 @@ def predict_blocks(
     """
     validation.check_option("method", method, METHODS)
     check_is_fitted(estimator)
-    if columns is None and hasattr(estimator, "feature_names_in_"):
-        columns = list(estimator.feature_names_in_)
+    names = getattr(unwrap(estimator).first, "feature_names_in_", None)
+    if columns is None and names is not None:
+        columns = list(names)
     found = open_blocks(blocks, columns=columns, block_rows=block_rows)
-    results = _results(estimator, found, method)
+    results = _results(estimator, found, method, names)
     if output is None:
         return results
     path = Path(output)
@@ -306,8 +307,8 @@ def predict_blocks(
     return path
 
 
-def _results(estimator: Any, blocks: Blocks, method: str) -> Iterator[Any]:
-    names = getattr(estimator, "feature_names_in_", None)
+def _results(estimator: Any, blocks: Blocks, method: str, names: Any) -> Iterator[Any]:
+    before = unwrap(estimator).before
     for number, name, block in ahead(blocks):
         with naming(f"block {number} ({name})"):
             X, columns = check_shape(block)
@@ -318,30 +319,20 @@ def _results(estimator: Any, blocks: Blocks, method: str) -> Iterator[Any]:
                 )
             parts = [
                 apply_rows(estimator, method, check_rows(X[rows], rows.start))
-                for rows in row_slices(X.shape, split_chain(estimator)[0])
+                for rows in row_slices(X.shape, before)
             ]
         yield np.concatenate(parts)
 
 
-def split_chain(estimator: Any) -> tuple[tuple[Any, ...], Any]:
-    """Fitted transformers and final step."""
-    if not isinstance(estimator, Pipeline):
-        return (), estimator
-    steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    return tuple(steps[:-1]), steps[-1]
-
-
 def apply_rows(estimator: Any, method: str, X: Any) -> Any:
     """Result of one method on rows in memory; a pipeline has them all, also those it hides."""
-    transformers, model = split_chain(estimator)
+    inside = unwrap(estimator)
     with warnings.catch_warnings():
         # Names were compared with those of the block; the rows themselves carry none.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        for step in transformers:
-            X = step.transform(X)
-        result = np.asarray(getattr(model, method)(X))
+        result = np.asarray(getattr(inside.model, method)(inside.rows(X)))
     if result.dtype.kind == "O":  # of one length, so that blocks fit into one file
-        result = result.astype(plain_labels(model.classes_).dtype)
+        result = result.astype(plain_labels(inside.model.classes_).dtype)
     return result
 
 
@@ -383,7 +374,7 @@ def _write_csv(path: Path, results: Iterator[Any], names: list[str]) -> None:
 
 def _result_names(estimator: Any, method: str) -> list[str]:
     """Names of the columns of a result."""
-    model = split_chain(estimator)[1]
+    model = unwrap(estimator).model
     if method == "transform":
         return [str(name) for name in model.get_feature_names_out()]
     if method in ("predict_proba", "predict_log_proba"):

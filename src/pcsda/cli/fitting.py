@@ -22,6 +22,7 @@ from ..maps import FourierMap, NystroemMap
 from ..model_selection import PCSDACV
 from ..persistence import describe, save
 from ..scoring import Scorer
+from ..unwrap import steps
 from . import tables
 from .printing import show_json
 from .problems import Problem, Usage, check_target
@@ -233,9 +234,9 @@ def keep_priors_in_order(estimator: Any, a: Namespace) -> None:
     priors = a.priors
     if priors is None:
         return
-    final = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    final = steps(estimator)[-1]
     while not hasattr(final, "priors"):
-        final = final.estimator[-1] if isinstance(final.estimator, Pipeline) else final.estimator
+        final = steps(final.estimator)[-1]
     if not isinstance(priors, str):
         if not 0 < priors < 1:
             raise Usage(f"--priors {priors} must be empirical, equal or between 0 and 1")
