@@ -77,16 +77,21 @@ def make_groups(
     else:
         weight = None if weights is None else weights[rows]
         labels = _cluster(X[rows], n_subclasses, subclasses, weight, random_state)
+    names, codes = different_subclasses(labels)
+    groups[rows] = codes + 1
+    return groups, names
+
+
+def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Names of the subclasses in order, and the place of each entry's name among them."""
     try:
-        names, codes = distinct(labels)
+        return distinct(labels)
     except TypeError as error:
         kinds = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(
             f"subclass_labels mixes {' and '.join(kinds)}, which have no common order; make all of "
             "them text or all of them numbers"
         ) from error
-    groups[rows] = codes + 1
-    return groups, names
 
 
 def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDArray[Any]:

@@ -55,6 +55,18 @@ def distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return names, codes.ravel()
 
 
+def different_labels(y: NDArray[Any]) -> NDArray[Any]:
+    """Different labels of y in order, or a message where they have none."""
+    try:
+        return distinct(y)[0]
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(
+            f"y mixes labels of the types {kinds}, which have no order; use labels of one type and "
+            "leave out rows without a label"
+        ) from error
+
+
 def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[Any], int, Any]:
     """Encode binary labels.
 
@@ -66,14 +78,7 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     positive : boolean array of shape (n,)
     """
     y = column_or_1d(y, warn=True)
-    try:
-        found = distinct(y)[0]
-    except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise ValueError(
-            f"y mixes labels of the types {kinds}, which have no order; use labels of one type and "
-            "leave out rows without a label"
-        ) from error
+    found = different_labels(y)
     # Labels tell as much about their kind as all of y; of many, scikit-learn wants to see all.
     check_classification_targets(found if len(found) <= 20 else y)
     known = found if classes is None else np.unique(np.asarray(classes))

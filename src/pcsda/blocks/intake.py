@@ -14,13 +14,11 @@ from sklearn.utils import check_array, column_or_1d
 from .. import validation
 from ..core import linalg
 from ..core.linalg import Array
-from ..partition import given_labels
+from ..partition import different_subclasses, given_labels
 from .addresses import Block, plain_labels
 
 # Float64 bytes of the rows that are dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20
-# Labels that are whole numbers below this are counted instead of sorted.
-FEW = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -248,7 +246,7 @@ class Division:
         groups = np.zeros(len(piece.X), dtype=np.intp)
         negative = np.flatnonzero(~piece.positive)
         labels = self._labels(piece, negative)
-        names, codes = unique_labels(labels)
+        names, codes = different_subclasses(labels)
         groups[negative] = codes + 1
         return names, groups
 
@@ -260,23 +258,6 @@ class Division:
         if len(negative) and self.clusterer is not None:
             return np.asarray(self.clusterer.predict(piece.X[negative]))
         return np.zeros(len(negative), dtype=np.intp)
-
-
-def unique_labels(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """``np.unique`` with inverse; small whole numbers are counted, which is many times faster."""
-    if labels.dtype.kind in "iu" and len(labels) and labels.min() >= 0 and labels.max() < FEW:
-        present = np.bincount(labels) > 0
-        codes = np.cumsum(present) - 1
-        return np.flatnonzero(present).astype(labels.dtype), codes[labels]
-    try:
-        names, codes = np.unique(labels, return_inverse=True)
-    except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise ValueError(
-            f"subclass_labels mixes {' and '.join(kinds)}, which have no common order; make all of "
-            "them text or all of them numbers"
-        ) from error
-    return names, codes.ravel()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.linalg import Array, narrow_fit, over_rows
+from ..validation import different_labels
 from .addresses import Block
 from .intake import Head, Intake, Piece, Ruler, check_shape, check_y
 
@@ -98,15 +99,7 @@ class LookPass(Pass):
         with naming(f"block {number} ({name})"):
             n_rows = None if block.X is None else check_shape(block)[0].shape[0]
             labels = check_y(block.y, n_rows)
-            try:
-                found = np.unique(labels)
-            except TypeError as error:
-                kinds = sorted({type(label).__name__ for label in labels.tolist()})
-                raise ValueError(
-                    f"y mixes labels of the types {kinds}, which have no order; use labels of one "
-                    "type and leave out rows without a label"
-                ) from error
-            return Look(found, block.subclass_labels is not None)
+            return Look(different_labels(labels), block.subclass_labels is not None)
 
     def merge(self, left: Look, right: Look) -> Look:
         """All labels of both."""
