@@ -48,6 +48,11 @@ def test_the_bar_fills_with_every_item(terminal):
     assert lines[-1].endswith("\n")
 
 
+def test_sizes_add_up_where_the_number_of_items_is_unknown(terminal):
+    assert list(progress(iter(["ab", "c"]), "letters", enabled=True, size=len)) == ["ab", "c"]
+    assert terminal.getvalue() == "\r2 letters \r3 letters \n"
+
+
 def test_nothing_is_drawn_when_not_enabled(terminal):
     list(progress(range(4), "kernel", enabled=False))
     assert terminal.getvalue() == ""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import available_memory
+from ..progress import progress
 from .problems import Problem, needs, note
 from .tables import Table, first_line, listed
 
@@ -70,13 +71,9 @@ def pieces(path: str, text: Iterable[str] = (), n_rows: int | None = None) -> It
         path, set(text), n_rows
     )
     start = 0
-    for piece in found:
+    for piece in progress(found, "rows", enabled=True, size=len):
         yield piece
         start += len(piece)
-        if sys.stderr.isatty():
-            print(f"\r{start:,} rows ", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     if start == 0:
         raise Problem(f"{path} has no rows")
 
