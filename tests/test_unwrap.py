@@ -15,7 +15,17 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from pcsda import PCSDA, PCSDACV, VerifierBank, distributed, export_onnx, load, predict_blocks, save
+from pcsda import (
+    PCSDA,
+    PCSDACV,
+    VerifierBank,
+    distributed,
+    export_onnx,
+    fit_blocks,
+    load,
+    predict_blocks,
+    save,
+)
 from pcsda.metrics import cllr, make_detection_scorer
 from pcsda.persistence import describe
 from pcsda.plots import (
@@ -272,6 +282,15 @@ def test_blocks(fitted, name, method, tmp_path):
         assert_allclose(found, expected, rtol=1e-12)
     path = predict_blocks(wrapped, NEW, tmp_path / "found.npy", method=method)
     assert_array_equal(np.load(path), expected)
+
+
+def test_blocks_fit_a_pipeline_with_empty_steps():
+    bare = fit_blocks(make_pipeline(StandardScaler(), model()), X, y=Y)
+    around = fit_blocks(empty(("scale", StandardScaler()), ("model", model())), X, y=Y)
+    ratios = (Scorer(one).log_likelihood_ratios(NEW) for one in (bare, around))
+    assert_array_equal(*ratios)
+    with pytest.raises(TypeError, match="PCSDACV cannot be fitted in blocks"):
+        fit_blocks(search(model()).fit(X, Y), X, y=Y)
 
 
 @single

@@ -26,6 +26,7 @@ from .model_selection import PCSDACV
 from .partition import fit_kmeans, kernel_kmeans, make_groups, run_kmeans, settle_count
 from .progress import progress
 from .sources import SOURCES
+from .unwrap import unwrap
 from .verifier import narrowed, sets_of
 
 
@@ -240,9 +241,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         if self._sharing is None:
             columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
             return np.column_stack(columns).astype(np.float64), X.dtype
-        models_: list[Any] = [
-            getattr(model, "best_estimator_", model) for model in self.models_.values()
-        ]
+        models_ = [unwrap(model).model for model in self.models_.values()]
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
             z = _project_all(models_, X)
         if not np.isfinite(z).all():

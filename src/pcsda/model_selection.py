@@ -28,6 +28,7 @@ from .metrics import equal_error_rate
 from .partition import count_distinct, given_labels, settle_count
 from .progress import progress
 from .settings import Cell, Data, left_out_scores, with_setting
+from .unwrap import unwrap
 
 N_SUBCLASSES = (1, 5, 10, 15, 20)
 N_COMPONENTS = tuple(range(1, 26))
@@ -468,10 +469,8 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
 
     def _proper(self, X: Any) -> tuple[Any, Any]:
         """The fitted estimator at the end of a pipeline, and rows as they reach it."""
-        model = self._fitted()
-        if not isinstance(model, Pipeline):
-            return model, X
-        return model[-1], None if X is None else model[:-1].transform(X)
+        inside = unwrap(self._fitted())
+        return inside.model, None if X is None else inside.rows(X)
 
 
 def _in_folds(grid: list[Cell], data: Data, folds: Any) -> list[Cell]:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from .. import validation
@@ -27,6 +26,7 @@ from ..core.model import Model
 from ..core.scatter import GroupScatter
 from ..estimators import CSDA, PCSDA
 from ..partition import count_distinct, fit_kmeans, settle_count
+from ..unwrap import steps
 from .folds import CountPass, Folds
 from .intake import Division, Intake
 from .passes import Draw, LloydPass, Look, LookPass, Pass, Sample, SamplePass
@@ -76,11 +76,7 @@ class Sizes:
 
 def split(estimator: Any) -> tuple[tuple[Any, ...], Any]:
     """Transformers and final model of an estimator that can be fitted over blocks."""
-    if isinstance(estimator, Pipeline):
-        chain = tuple(step for _, step in estimator.steps[:-1] if step not in (None, "passthrough"))
-        model = estimator.steps[-1][1]
-    else:
-        chain, model = (), estimator
+    *chain, model = steps(estimator)
     if not isinstance(model, (PCSDA, CSDA)):
         kernel = type(model).__name__.startswith("Kernel")
         remedy = "; use make_pipeline(NystroemMap(), PCSDA()) for a kernel" if kernel else ""
@@ -88,7 +84,7 @@ def split(estimator: Any) -> tuple[tuple[Any, ...], Any]:
             f"{type(model).__name__} cannot be fitted in blocks, only PCSDA, CSDA or a pipeline "
             f"that ends in one of them{remedy}"
         )
-    return chain, model
+    return tuple(chain), model
 
 
 def fit_over(estimator: Any, runner: Runner, classes: Any, sizes: Sizes) -> Any:
