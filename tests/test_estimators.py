@@ -932,8 +932,7 @@ def test_attributes_that_a_fit_does_not_make_do_not_stay():
     assert model.loo_scores_.shape == (len(X),)
     model.set_params(covariance="resubstitution").fit(X, y)
     assert not hasattr(model, "loo_scores_")
-    with pytest.warns(UserWarning, match="partial_fit starts anew"):
-        model.partial_fit(X, y, subclass_labels=groups)
+    model = clone(model).partial_fit(X, y, subclass_labels=groups)
     assert not hasattr(model, "groups_")
     assert model.scatter_.n_positive == SIZES[0]
     model.fit(X, y)
@@ -1090,27 +1089,29 @@ def test_a_batch_that_is_refused_leaves_the_stream_as_it_was():
 
 
 @BOTH
-def test_partial_fit_after_fit_says_so_and_starts_anew(estimator):
+def test_partial_fit_after_fit_is_refused_and_leaves_the_model_as_it_was(estimator):
     X, y, _ = problem()
     model = clone(estimator).fit(X[:, :5], y)
+    before = vars(model).copy()
     message = (
-        "partial_fit starts anew: fit keeps no statistics that a batch could be merged into; use "
-        "partial_fit from the first batch on"
+        "partial_fit cannot go on from fit, which keeps no statistics that a batch could be merged "
+        "into; call partial_fit from the first batch on, on a fresh estimator such as "
+        "sklearn.base.clone(model), or call fit on all rows together"
     )
-    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
-        model.partial_fit(X, y)
-    expected = clone(estimator).partial_fit(X, y)
-    assert_array_equal(model.decision_function(X), expected.decision_function(X))
+    for rows, labels in ((X[:, :5], y), (X, y), (X[y == 0], y[y == 0])):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            model.partial_fit(rows, labels, classes=[0, 1])
+    assert vars(model).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(model).items())
+    clone(model).partial_fit(X, y)
 
 
 @BOTH
-def test_a_stream_that_starts_anew_has_no_model_until_both_classes_came(estimator):
+def test_fit_after_partial_fit_ends_the_stream(estimator):
     X, y, _ = problem()
-    model = clone(estimator).fit(X, y)
-    with pytest.warns(UserWarning, match="partial_fit starts anew"):
-        model.partial_fit(X[y == 0][:, :4], y[y == 0], classes=[0, 1])
-    with pytest.raises(NotFittedError):
-        model.predict(X[:, :4])
+    model = clone(estimator).partial_fit(X, y).fit(X, y)
+    with pytest.raises(ValueError, match="partial_fit cannot go on from fit"):
+        model.partial_fit(X, y)
 
 
 def test_a_stream_may_change_its_type_of_numbers():

@@ -1,6 +1,7 @@
 """CSDA and PCSDA among other scikit-learn estimators: its own checks, and work in company."""
 
 import pickle
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -41,25 +42,41 @@ CHECKED = [
 BOTH = pytest.mark.parametrize("estimator", [PCSDA(random_state=0), CSDA(random_state=0)], ids=str)
 
 
-def repeated_rows_differ_by_nature(estimator):
+def fail_by_nature(estimator):
     """Name the only checks that may fail, and why."""
+    failing = {}
+    if hasattr(estimator, "partial_fit"):
+        failing["check_fit_score_takes_y"] = (
+            "it calls partial_fit after fit, which would throw the fitted model away"
+        )
     if not estimator.calibrate:
-        return {}
+        return failing
     reason = (
         "calibration looks at left-out or fold scores, where a row that is repeated still has its "
         "twins in the model and a row of weight two does not; and k-means draws other starts"
     )
     if getattr(estimator, "n_subclasses", "auto") != "auto":
         reason = "the negatives of these checks are all equal and cannot fill two subclasses"
-    return {
+    return failing | {
         "check_sample_weight_equivalence_on_dense_data": reason,
         "check_sample_weight_equivalence_on_sparse_data": reason,
     }
 
 
-@parametrize_with_checks(CHECKED, expected_failed_checks=repeated_rows_differ_by_nature)
+@parametrize_with_checks(CHECKED, expected_failed_checks=fail_by_nature)
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", CHECKED, ids=str)
+def test_y_comes_second_in_every_method_that_takes_it(estimator):
+    """Stands in for check_fit_score_takes_y, with a fresh estimator for each method."""
+    X, y, _ = problem()
+    for name in ("fit", "partial_fit", "fit_transform", "score"):
+        if hasattr(estimator, name):
+            model = clone(estimator).fit(X, y) if name == "score" else clone(estimator)
+            getattr(model, name)(X, y)
+            assert list(signature(getattr(type(model), name)).parameters)[2] == "y"
 
 
 def problem(seed=0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -177,12 +176,11 @@ class _Linear(Verifier):
     def _start_stream(self, X: Any, y: Any, classes: Any) -> tuple[Any, NDArray[np.bool_]]:
         """Check a batch of `partial_fit` and settle the classes on the first call."""
         first = not hasattr(self, "scatter_")
-        anew = first and hasattr(self, "density_")
-        if anew:
-            warnings.warn(
-                "partial_fit starts anew: fit keeps no statistics that a batch could be merged "
-                "into; use partial_fit from the first batch on",
-                stacklevel=3,
+        if first and hasattr(self, "density_"):
+            raise ValueError(
+                "partial_fit cannot go on from fit, which keeps no statistics that a batch could "
+                "be merged into; call partial_fit from the first batch on, on a fresh estimator "
+                "such as sklearn.base.clone(model), or call fit on all rows together"
             )
         self._check_parameters()
         X, y = self._check_rows(X, y, reset=first)
@@ -193,8 +191,6 @@ class _Linear(Verifier):
             )
         known = classes if first else self.classes_
         self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
-        if anew:  # until both classes were seen there is no model, not the old one
-            del self.density_
         return X, positive
 
     def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
@@ -483,6 +479,12 @@ class PCSDA(_Linear):
             A batch, as in `fit`.
         classes : array-like of shape (2,), optional
             Both labels; needed in the first call unless the batch has both.
+
+        Raises
+        ------
+        ValueError
+            After `fit`, which keeps no statistics that a batch could be merged into. Begin with
+            ``sklearn.base.clone(model)``, or call `fit` on all rows together.
         """
         X, positive = self._start_stream(X, y, classes)
         weights = validation.check_weights(sample_weight, positive)
@@ -657,7 +659,8 @@ class CSDA(_Linear):
     ) -> Self:
         """Merge a batch into the statistics and refit from them, without calibration.
 
-        The parameters are those of :meth:`PCSDA.partial_fit`; solver "labels" is not available.
+        The parameters and errors are those of :meth:`PCSDA.partial_fit`; solver "labels" is not
+        available.
         """
         X, positive = self._start_stream(X, y, classes)
         weights = validation.check_weights(sample_weight, positive)
