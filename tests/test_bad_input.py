@@ -202,13 +202,12 @@ def test_complex_rows_are_refused(estimator, way):
 
 
 @BOTH
-@WAYS_IN
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e7])
-def test_rows_that_are_all_equal_are_refused(estimator, way, value):
+def test_rows_that_are_all_equal_are_refused(estimator, value):
     with refused(
         "all rows of X are equal (total variance 0); at least two different rows are needed"
     ):
-        enter(estimator, way, np.full((12, 3), value), np.arange(12) % 2)
+        clone(estimator).fit(np.full((12, 3), value), np.arange(12) % 2)
 
 
 @BOTH
@@ -613,34 +612,41 @@ def test_the_bound_of_components_is_right_for_csda(solver, width, sizes, bound):
     assert CSDA(bound, solver=solver, calibrate=False).fit(X, y).n_components_ == bound
 
 
-def test_more_components_than_there_can_be_are_refused_in_a_batch_that_is_then_not_kept():
-    X, y, groups = problem()
-    model = PCSDA(n_components=2)
-    with refused(
-        "n_components=2 must be at most 1 (= min(n_subclasses, n_features, rank)); lower it or "
-        "raise n_subclasses"
-    ):
-        model.partial_fit(X[groups < 2], y[groups < 2], subclass_labels=groups[groups < 2])
-    model.partial_fit(X, y, subclass_labels=groups)
-    assert_array_equal(model.subclass_counts_, np.bincount(groups)[np.unique(groups)][1:])
+@pytest.mark.parametrize(
+    ("estimator", "bound"),
+    [
+        (PCSDA(4, 5), "4 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
+        (PCSDA(9, 5), "4 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
+        (PCSDA(2, 3), "2 (= min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"),
+        (CSDA(5), "4 (= min(n_negatives, n_features, rank)); lower it"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [2, 60], ids=["few rows", "many rows"])
+def test_more_components_than_any_batch_can_bring_are_refused_at_once(estimator, bound, size):
+    X, y, _ = problem()
+    few = np.concatenate([np.flatnonzero(y == label)[:size] for label in (0, 1)])
+    model = clone(estimator)
+    with refused(f"n_components={estimator.n_components} must be at most {bound}"):
+        model.partial_fit(X[few], y[few])
+    assert not hasattr(model, "scatter_")
 
 
-@WAYS_IN
-def test_more_subclasses_than_different_negatives_are_refused(way):
+def test_more_subclasses_than_different_negatives_are_refused():
     X, y, _ = problem()
     message = (
         "n_subclasses={} must be at most {} (= number of different negative samples); lower it or "
         "use n_subclasses='auto'"
     )
     with refused(message.format(41, 40)):
-        enter(PCSDA(41), way, X, y)
+        PCSDA(41).fit(X, y)
     X[y == 0] = np.arange(40)[:, None] % 3
     with refused(message.format(4, 3)):
-        enter(PCSDA(4), way, X, y)
+        PCSDA(4).fit(X, y)
     X[y == 0] *= np.where(X[y == 0] == 0, -1.0, 1.0)  # minus zero is zero
     with refused(message.format(4, 3)):
-        enter(PCSDA(4), way, X, y)
-    assert len(enter(PCSDA(3, random_state=0), way, X, y).subclass_counts_) == 3
+        PCSDA(4).fit(X, y)
+    assert len(PCSDA(3, random_state=0).fit(X, y).subclass_counts_) == 3
 
 
 @pytest.mark.parametrize("labels", [np.zeros(59), np.zeros((60, 1)), "abc"])
@@ -718,14 +724,13 @@ def test_a_singular_scatter_without_a_ridge_is_refused(estimator, widen, seed):
     assert model.n_components_ <= 4
 
 
-@WAYS_IN
-def test_more_features_than_samples_without_a_ridge_are_refused(way):
+def test_more_features_than_samples_without_a_ridge_are_refused():
     X, y, _ = problem(90)
     with refused(
         "the within-class scatter of 90 dimensions is singular at regularization=0; raise "
         "regularization, to 0.1 for instance"
     ):
-        enter(PCSDA(regularization=0), way, X, y)
+        PCSDA(regularization=0).fit(X, y)
 
 
 def test_the_literal_spectral_route_says_what_is_missing_where_it_fits_without_error():
@@ -809,14 +814,13 @@ def test_missing_and_infinite_weights_are_refused(estimator, way):
 
 
 @BOTH
-@WAYS_IN
 @pytest.mark.parametrize(("label", "which"), [(1, "positive"), (0, "negative")])
-def test_a_class_without_weight_is_refused(estimator, way, label, which):
+def test_a_class_without_weight_is_refused(estimator, label, which):
     X, y, _ = problem()
     with refused(
         f"sample_weight is zero for the whole {which} class; at least one sample must count"
     ):
-        enter(estimator, way, X, y, sample_weight=(y != label).astype(float))
+        clone(estimator).fit(X, y, sample_weight=(y != label).astype(float))
 
 
 # --- sparse rows ---------------------------------------------------------------------------------

@@ -1032,6 +1032,193 @@ def test_batches_of_one_class_are_collected_until_the_other_comes(estimator, fir
     assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
 
 
+def waits(model, X, reason):
+    """Expect that a stream without a model says what it waits for."""
+    message = (
+        f"This {type(model).__name__} instance is not fitted yet. The batches that partial_fit has "
+        f"collected make no model: {reason}"
+    )
+    for ask in (model.predict, model.transform, model.rank, lambda _: model.fast_scorer()):
+        with pytest.raises(NotFittedError, match=f"^{re.escape(message)}$"):
+            ask(X)
+
+
+@BOTH
+@pytest.mark.parametrize("pos_label", [0, 1])
+def test_a_stream_may_begin_with_one_row_of_either_class(estimator, pos_label):
+    X, y, _ = problem()
+    for label in (0, 1):
+        model = clone(estimator).set_params(pos_label=pos_label)
+        own, other = np.flatnonzero(y == label), np.flatnonzero(y != label)
+        model.partial_fit(X[own[:1]], y[own[:1]], classes=[0, 1])
+        waits(model, X, f"no row of class {1 - label} came, or none of any weight")
+        model.partial_fit(X[other[:1]], y[other[:1]])
+        assert np.isfinite(model.decision_function(X)).all()
+
+
+@over(STREAMED)
+def test_a_stream_that_began_with_equal_rows_goes_on(estimator):
+    X, y, groups = problem()
+    same = np.repeat(X[:1], 12, axis=0)
+    model = stream(estimator, same, np.arange(12) % 2, np.arange(12) % 2 + 7, [np.arange(12)])
+    waits(model, X, model._lacks)
+    assert "rows of X are equal" in model._lacks
+    params = {"subclass_labels": groups} if isinstance(estimator, PCSDA) else {}
+    model.partial_fit(X, y, **params)
+    assert model.scatter_.counts.sum() == len(X) + 12
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+def test_a_stream_whose_means_are_equal_so_far_goes_on():
+    X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    model = PCSDA(1).partial_fit(X, [0, 0, 1, 1])
+    waits(
+        model,
+        X,
+        "every subclass mean equals the positive mean, so no direction tells them apart; raise "
+        "n_subclasses or give subclass_labels",
+    )
+    assert_array_equal(model.partial_fit(X[:2] + 5, [0, 0]).predict(X[:2] + 5), [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reason"),
+    [
+        (PCSDA.published(), "the covariance of the positive class is singular in the subspace"),
+        (CSDA.published(), "the covariance of the positive class is singular in the subspace"),
+        (PCSDA(regularization=0, **PLAIN), "the within-class scatter of 9 dimensions is singular"),
+        (CSDA(regularization=0), "the within-class scatter of 9 dimensions is singular"),
+    ],
+    ids=str,
+)
+def test_a_stream_with_too_few_rows_for_its_covariances_goes_on(estimator, reason):
+    X, y, groups = problem(9)
+    few = np.concatenate([np.flatnonzero(groups == g)[:2] for g in range(4)])
+    rest = np.setdiff1d(np.arange(len(X)), few)
+    model = stream(estimator, X, y, groups, [few])
+    assert model._lacks.startswith(reason)
+    waits(model, X, model._lacks)
+    params = {"subclass_labels": groups} if isinstance(estimator, PCSDA) else {}
+    part = {name: values[rest] for name, values in params.items()}
+    model.partial_fit(X[rest], y[rest], **part)
+    whole = clone(estimator).set_params(calibrate=False).fit(X, y, **params)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-6, atol=1e-6)
+
+
+def test_components_may_come_with_later_subclasses():
+    X, y, groups = problem()
+    early = groups < 2
+    model = PCSDA(n_components=2, **PLAIN)
+    model.partial_fit(X[early], y[early], subclass_labels=groups[early])
+    reason = (
+        "n_components=2 must be at most 1 (= min(n_subclasses, n_features, rank)); lower it or "
+        "raise n_subclasses"
+    )
+    waits(model, X, reason)
+    model.partial_fit(X[~early], y[~early], subclass_labels=groups[~early])
+    whole = PCSDA(n_components=2, **PLAIN).fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+def test_a_model_that_a_batch_takes_away_is_warned_of_and_comes_back():
+    X, y, groups = problem()
+    some = (groups < 2) & ((groups > 0) | (np.cumsum(groups == 0) <= 2))
+    positives = (groups == 0) & ~some
+    model = PCSDA.published().partial_fit(X[some], y[some], subclass_labels=groups[some])
+    assert model.n_components_ == 1
+    with pytest.warns(UserWarning, match="with this batch there is no model until more rows come"):
+        model.partial_fit(X[groups > 1], y[groups > 1], subclass_labels=groups[groups > 1])
+    waits(model, X, model._lacks)
+    model.partial_fit(X[positives], y[positives])
+    whole = PCSDA.published().fit(X, y, subclass_labels=groups)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_k_means_waits_for_as_many_different_negatives_as_subclasses(dtype):
+    X, y, _ = problem()
+    X = X.astype(dtype)
+    negatives = np.flatnonzero(y == 0)
+    model = PCSDA(5, random_state=0, **PLAIN)
+    for count, row in enumerate(negatives[:4], 1):
+        model.partial_fit(X[[row]], y[[row]], classes=[0, 1])
+        waits(model, X, f"n_subclasses=5 needs as many different negatives, and {count} came")
+    for _ in range(3):  # rows that are equal wait as one
+        model.partial_fit(X[negatives[:4]], y[negatives[:4]])
+        assert model._waiting[0].shape == (4, X.shape[1])
+    assert_array_equal(model._waiting[1], np.full(4, 4.0))
+    assert model.scatter_.counts.sum() == 0
+    rest = np.setdiff1d(np.arange(len(X)), negatives[:4])
+    model.partial_fit(X[rest], y[rest])
+    assert not hasattr(model, "_waiting")
+    assert len(model.subclass_counts_) == 5
+    assert model.subclass_counts_.sum() == len(negatives) + 12
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+def test_negatives_that_waited_are_clustered_as_if_they_came_with_the_rest():
+    X, y, _ = problem()
+    order = np.argsort(y, kind="stable")  # negatives first
+    X, y = X[order], y[order]
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    for weight in (None, weights):
+        model, whole = (PCSDA(6, random_state=0, **PLAIN) for _ in range(2))
+        whole.partial_fit(X, y, sample_weight=weight)
+        for part in (slice(0, 3), slice(3, 5), slice(5, None)):
+            own = None if weight is None else weight[part]
+            model.partial_fit(X[part], y[part], classes=[0, 1], sample_weight=own)
+        assert_array_equal(model.subclass_counts_, whole.subclass_counts_)
+        found = model.decision_function(X)
+        assert_allclose(found, whole.decision_function(X), rtol=1e-9, atol=1e-9)
+
+
+def test_negatives_that_wait_hold_later_batches_to_their_way():
+    X, y, groups = problem()
+    two = np.flatnonzero(y == 0)[:2]
+    model = PCSDA(3).partial_fit(X[two], y[two], classes=[0, 1])
+    with pytest.raises(ValueError, match="subclass_labels must be given in every call"):
+        model.partial_fit(X, y, subclass_labels=groups)
+    waits(model, X, "n_subclasses=3 needs as many different negatives, and 2 came")
+    model.set_params(n_subclasses=2).partial_fit(X[y == 1], y[y == 1])
+    assert_array_equal(model.subclass_counts_, [1, 1])
+
+
+@BOTH
+def test_a_batch_of_a_class_without_weight_adds_nothing(estimator):
+    X, y, _ = problem()
+    for label in (0, 1):
+        model = clone(estimator).partial_fit(X, y, sample_weight=(y != label).astype(float))
+        waits(model, X, f"no row of class {label} came, or none of any weight")
+        model.partial_fit(X[y == label], y[y == label])
+        whole = clone(estimator).partial_fit(X, y)
+        assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8)
+
+
+@BOTH
+def test_a_first_batch_that_is_refused_leaves_nothing_to_wait_for(estimator):
+    X, y, _ = problem()
+    model = clone(estimator)
+    far = X * 1e200
+    for rows, labels in ((far, y), (far[y == 0], y[y == 0]), (far[:1], y[:1]), (X, y + 1)):
+        with pytest.raises(ValueError, match=r"the squares of X overflow|y has labels"):
+            model.partial_fit(rows, labels, classes=[0, 1])
+    assert not hasattr(model, "scatter_")
+    with pytest.raises(NotFittedError, match="Call 'fit' with appropriate arguments"):
+        model.predict(X)
+    model.partial_fit(X, y)
+    expected = clone(estimator).partial_fit(X, y)
+    assert_array_equal(model.decision_function(X), expected.decision_function(X))
+
+
+@BOTH
+def test_fit_forgets_what_a_stream_waited_for(estimator):
+    X, y, _ = problem()
+    model = clone(estimator).partial_fit(X[y == 0][:1], y[y == 0][:1], classes=[0, 1]).fit(X, y)
+    fresh = clone(estimator).fit(X, y)
+    assert set(vars(model)) == set(vars(fresh))
+    assert_array_equal(model.decision_function(X), fresh.decision_function(X))
+
+
 def test_without_labels_later_negatives_join_the_nearest_centroid_of_the_first_batch():
     X, y, _ = problem(sizes=[30, 60, 60, 60], spread=3.0)
     first, later = slice(0, 100), slice(100, None)

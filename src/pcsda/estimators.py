@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,16 +19,16 @@ from sklearn.utils.validation import validate_data
 from . import validation
 from .calibration import Calibration, calibrate
 from .core import model as models
-from .core.linalg import cache_rows, narrow_fit
+from .core.linalg import TooFewRowsError, cache_rows, narrow_fit
 from .core.model import Model
 from .core.scatter import GroupScatter
-from .partition import count_distinct, given_labels, make_groups
+from .partition import count_distinct, given_labels, make_groups, merge_equal
 from .verifier import Verifier
 
 # A mean this many standard deviations from zero, in the subspace, costs float32 rows two digits.
 FAR = 100.0
 # What partial_fit keeps from one batch to the next.
-_STREAM = ("scatter_", "_subclasses", "_labelled")
+_STREAM = ("scatter_", "_subclasses", "_labelled", "_waiting", "_lacks")
 
 
 class _Linear(Verifier):
@@ -173,7 +174,9 @@ class _Linear(Verifier):
             self.__dict__.update(before)
             raise
 
-    def _start_stream(self, X: Any, y: Any, classes: Any) -> tuple[Any, NDArray[np.bool_]]:
+    def _start_stream(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any
+    ) -> tuple[Any, NDArray[np.bool_], NDArray[np.float64] | None]:
         """Check a batch of `partial_fit` and settle the classes on the first call."""
         first = not hasattr(self, "scatter_")
         if first and hasattr(self, "density_"):
@@ -185,18 +188,51 @@ class _Linear(Verifier):
         self._check_parameters()
         X, y = self._check_rows(X, y, reset=first)
         validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
+        models.require_squares(X)
         if not first and classes is not None and set(classes) != set(self.classes_.tolist()):
             raise ValueError(
                 f"classes={list(classes)} differs from the first call's {self.classes_.tolist()}"
             )
         known = classes if first else self.classes_
         self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
-        return X, positive
+        weights = None
+        if sample_weight is not None:  # a class without weight may get some in another batch
+            weights = validation.weight_values(sample_weight, len(positive))
+        return X, positive, weights
 
     def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
         batch = GroupScatter.from_samples(X, groups, n_groups, weights)
         merged = self.scatter_.merge(batch) if hasattr(self, "scatter_") else batch
         self.scatter_ = merged
+
+    def _refit(self, dtype: Any) -> None:
+        """Learn from the merged statistics; where there is no model yet, keep what it lacks."""
+        self._check_rank(self._most_axes())  # no batch will raise this bound
+        try:
+            self._require_classes()
+            learned = self._learn_scatter(self.scatter_)
+            self._check_rank(learned.projection.rank)
+        except TooFewRowsError as error:
+            if hasattr(self, "density_"):  # more axes came, for instance, and too few positives
+                warnings.warn(
+                    f"with this batch there is no model until more rows come: {error}", stacklevel=3
+                )
+                del self.density_
+            self._lacks = str(error)
+            return
+        self._keep(learned, Calibration(), dtype)
+        self.__dict__.pop("_lacks", None)
+
+    def _most_axes(self) -> int:
+        """Upper bound of the number of axes, whatever comes."""
+        return self.n_features_in_
+
+    def _require_classes(self) -> None:
+        """Refuse to learn before both classes have come."""
+        seen = (self.scatter_.n_negative > 0, self.scatter_.n_positive > 0)[:: self._sign]
+        for label, there in zip(self.classes_.tolist(), seen, strict=True):
+            if not there:
+                raise TooFewRowsError(f"no row of class {label!r} came, or none of any weight")
 
 
 class PCSDA(_Linear):
@@ -447,6 +483,8 @@ class PCSDA(_Linear):
         )
 
     _bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
+    # Different negatives of a stream, with their weights, that are too few for k-means.
+    _waiting: tuple[NDArray[np.floating], NDArray[np.float64]]
 
     def _streams(self) -> bool:
         if self.balance == "resampled":
@@ -469,9 +507,16 @@ class PCSDA(_Linear):
 
         With `subclass_labels` the result is that of `fit` on all rows together with resubstituted
         covariances. Without, the subclasses are the k-means centroids of the first batch that has
-        negatives, and later negatives join the nearest. Covariances are resubstituted and scores
-        are not calibrated; :meth:`recalibrate` does so on rows held back. Until both classes were
-        seen, batches are only collected.
+        negatives, which settles their number if that is "auto", and later negatives join the
+        nearest. Covariances are resubstituted and scores are not calibrated; :meth:`recalibrate`
+        does so on rows held back.
+
+        Batches are only collected while they make no model: one class has not come, all rows are
+        equal, the positives are too few for their covariance, or there are fewer axes than
+        `n_components`. `predict` and its like raise NotFittedError then, which says what is
+        missing. Without shrinkage a model may be lost again when further axes come before enough
+        positives do; a warning tells of it. With fewer different negatives than `n_subclasses`,
+        k-means waits for more: these few rows are kept until it runs, and no row is kept later.
 
         Parameters
         ----------
@@ -483,18 +528,74 @@ class PCSDA(_Linear):
         Raises
         ------
         ValueError
-            After `fit`, which keeps no statistics that a batch could be merged into. Begin with
-            ``sklearn.base.clone(model)``, or call `fit` on all rows together.
+            If the batch cannot be used (NaN, another width, unknown labels), if `n_components`
+            is beyond any batch, or after `fit`, which keeps no statistics that a batch could be
+            merged into: begin with ``sklearn.base.clone(model)``, or call `fit` on all rows
+            together. What was collected and the model stay as they were.
         """
-        X, positive = self._start_stream(X, y, classes)
-        weights = validation.check_weights(sample_weight, positive)
+        X, positive, weights = self._start_stream(X, y, classes, sample_weight)
+        dtype = X.dtype
         with self._all_or_nothing():
+            self._settle_labelled(subclass_labels is not None, positive)
+            if subclass_labels is None and not self._subclasses:
+                X, positive, weights = self._until_enough(X, positive, weights)
             groups = self._stream_groups(X, positive, subclass_labels, weights)
             self._merge(X, groups, weights, len(self._subclasses) + 1)
-            if not self._subclasses or np.any(self.scatter_.counts == 0):
-                return self  # one of the classes has not been seen yet
-            self._keep(self._learn_scatter(self.scatter_), Calibration(), X.dtype)
+            self._refit(dtype)
         return self
+
+    def _most_axes(self) -> int:
+        bound = self.n_features_in_
+        if hasattr(self, "_waiting"):
+            bound = min(bound, self._wanted)
+        elif self._subclasses and not self._labelled:
+            bound = min(bound, len(self._subclasses))
+        return bound  # with labels, every batch may bring a further subclass
+
+    @property
+    def _wanted(self) -> int:
+        """How many different negatives it takes to divide them."""
+        clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
+        return int(self.n_subclasses) if clusters and self.n_subclasses != "auto" else 1
+
+    def _require_classes(self) -> None:
+        if hasattr(self, "_waiting"):
+            raise TooFewRowsError(
+                f"n_subclasses={self.n_subclasses} needs as many different negatives, and "
+                f"{len(self._waiting[0])} came"
+            )
+        super()._require_classes()
+
+    def _settle_labelled(self, given: bool, positive: NDArray[np.bool_]) -> None:
+        """Hold all batches that have negatives to the way of the first of them."""
+        if not hasattr(self, "_subclasses"):
+            self._subclasses: list[Any] = []
+        if positive.all():
+            return
+        if given != getattr(self, "_labelled", given):
+            raise ValueError(
+                "subclass_labels must be given in every call of partial_fit or in none of them"
+            )
+        self._labelled = given
+
+    def _until_enough(
+        self, X: Any, positive: NDArray[np.bool_], weights: NDArray[np.float64] | None
+    ) -> tuple[Any, NDArray[np.bool_], NDArray[np.float64] | None]:
+        """Put the negatives that wait before a batch; with too few to divide, all go on waiting.
+
+        Those that wait are different from each other, so they stay fewer than `n_subclasses`.
+        """
+        weight = np.ones(len(X)) if weights is None else weights
+        if hasattr(self, "_waiting"):
+            rows, mass = self._waiting
+            X, weight = np.vstack([rows, X]), np.append(mass, weight)
+            positive = np.append(np.zeros(len(rows), dtype=bool), positive)
+            del self._waiting
+        counted = ~positive & (weight > 0)
+        if counted.any() and count_distinct(X[counted], self._wanted) < self._wanted:
+            self._waiting = merge_equal(X[counted], weight[counted])
+            weight = np.where(positive, weight, 0.0)  # they are not part of the statistics yet
+        return X, positive, None if np.all(weight == 1) else weight
 
     def _learn_scatter(self, scatter: GroupScatter) -> Model:
         return models.fit_pcsda_scatter(
@@ -514,24 +615,16 @@ class PCSDA(_Linear):
         self, X: Any, positive: Any, subclass_labels: Any, weights: Any
     ) -> NDArray[np.intp]:
         """Groups of a batch: known labels keep their number, new ones get the next."""
-        if not hasattr(self, "_subclasses"):
-            self._subclasses: list[Any] = []
         groups = np.zeros(len(positive), dtype=np.intp)
-        if positive.all():
-            return groups
-        given = subclass_labels is not None
-        if self._subclasses and given != self._labelled:
-            raise ValueError(
-                "subclass_labels must be given in every call of partial_fit or in none of them"
-            )
-        self._labelled = given
         counted = ~positive if weights is None else ~positive & (weights > 0)
-        if given:
+        if subclass_labels is not None and not positive.all():
             labels = given_labels(subclass_labels, positive)[counted[~positive]].tolist()
             known = dict.fromkeys([*self._subclasses, *labels])
             self._subclasses = list(known)
             number = {label: index + 1 for index, label in enumerate(known)}
             groups[counted] = [number[label] for label in labels]
+        elif not counted.any():
+            return groups
         elif self._subclasses:
             centroids = np.asarray(self._subclasses, dtype=np.float64)
             # Distances are differences of squares: far from zero they need an origin nearby.
@@ -662,13 +755,10 @@ class CSDA(_Linear):
         The parameters and errors are those of :meth:`PCSDA.partial_fit`; solver "labels" is not
         available.
         """
-        X, positive = self._start_stream(X, y, classes)
-        weights = validation.check_weights(sample_weight, positive)
+        X, positive, weights = self._start_stream(X, y, classes, sample_weight)
         with self._all_or_nothing():
             self._merge(X, (~positive).astype(np.intp), weights, 2)
-            if np.any(self.scatter_.counts == 0):
-                return self
-            self._keep(self._learn_scatter(self.scatter_), Calibration(), X.dtype)
+            self._refit(X.dtype)
         return self
 
     def _learn_scatter(self, scatter: GroupScatter) -> Model:

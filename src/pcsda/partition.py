@@ -287,6 +287,16 @@ def _of_safe_size(rows: Any) -> Any:
     return rows if 1 / safe <= size <= safe else rows / rows.dtype.type(size)
 
 
+def merge_equal(
+    rows: NDArray[np.floating], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
+    """Different rows in the order they come, each with the weight of all that equal it."""
+    _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    total: NDArray[np.float64] = np.bincount(codes.ravel(), weights).astype(np.float64)
+    return rows[first[order]], total[order]
+
+
 def count_distinct(rows: Any, enough: int, among: NDArray[np.intp] | None = None) -> int:
     """Count different rows, of all or `among` some, stopping as soon as there are `enough`."""
     seen: set[bytes] = set()

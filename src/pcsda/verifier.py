@@ -15,6 +15,7 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,7 +23,7 @@ from . import validation
 from .calibration import Calibration, fit_calibration
 from .core.density import Density, Rule
 from .core.explanation import Explanation, explain
-from .core.linalg import cache_rows
+from .core.linalg import TooFewRowsError, cache_rows
 
 # Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
 FARTHEST = 1e100
@@ -48,6 +49,8 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     _sparse: Any = ("csr", "csc")
     # How many components there can be and what to do about it, for the error message.
     _bound: str
+    # What a stream without a model waits for; only there.
+    _lacks: str
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -96,7 +99,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
 
     def _check_rank(self, rank: int) -> None:
         if self.n_components is not None and self.n_components > rank:
-            raise ValueError(
+            raise TooFewRowsError(
                 f"n_components={self.n_components} must be at most {rank} (= {self._bound}"
             )
 
@@ -104,8 +107,17 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         if self.verbose:
             print(f"[{type(self).__name__}] {text}")
 
-    def _project(self, X: Any) -> NDArray[np.floating]:
+    def _require_model(self) -> None:
+        """Refuse to go on without a model; a stream says what it waits for."""
+        if hasattr(self, "_lacks"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. The batches that "
+                f"partial_fit has collected make no model: {self._lacks}"
+            )
         check_is_fitted(self)
+
+    def _project(self, X: Any) -> NDArray[np.floating]:
+        self._require_model()
         validation.refuse_dask(X, predicts=True)
         # Whatever is not finite in X is not finite in z either, and z is much smaller to look at.
         X = validate_data(
@@ -249,7 +261,7 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         >>> bool(abs(score(data.data[0]) - model.log_likelihood_ratio(data.data[:1])[0]) < 1e-9)
         True
         """
-        check_is_fitted(self)
+        self._require_model()
         density, slope, offset = self.density_, self.calibration_.slope, self.calibration_.offset
         features, matrix, origin = self._map()
         columns = density.products

@@ -36,6 +36,10 @@ class SingularMatrixError(ValueError):
     """A matrix that has to be positive definite is not, to working precision."""
 
 
+class TooFewRowsError(ValueError):
+    """The rows seen determine no model; further rows may."""
+
+
 def block_rows(width: int) -> int:
     """Return how many float64 rows of `width` columns make one block.
 

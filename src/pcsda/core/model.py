@@ -17,7 +17,7 @@ from scipy import sparse
 from . import density as densities
 from . import dual, linalg, loo, loo_scores, single, solvers
 from .density import Density, Moments, Rule
-from .linalg import Array, SingularMatrixError
+from .linalg import Array, SingularMatrixError, TooFewRowsError
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
 
@@ -29,6 +29,8 @@ PCSDA_SOLVERS = {
 CSDA_SOLVERS = ("eigen", "labels", "lowrank", "trace_ratio")
 # Below this, inverses of variances overflow.
 SMALLEST_VARIANCE = 1e-280
+# Squares of numbers up to this do not overflow, nor do sums of many of them.
+LARGEST_NUMBER = 1e150
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,21 @@ def scatter_subspace(
 class OverflowingSquares(ValueError):
     """The squares of the rows are not finite."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+        )
 
-def no_spread() -> ValueError:
+
+def require_squares(X: NDArray[np.floating]) -> None:
+    """Refuse rows whose squares may overflow, before they enter statistics for good."""
+    if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
+        raise OverflowingSquares
+
+
+def no_spread() -> TooFewRowsError:
     """Make the error for rows that are all equal."""
-    return ValueError(
+    return TooFewRowsError(
         "all rows of X are equal (total variance 0); at least two different rows are needed"
     )
 
@@ -141,9 +154,7 @@ def no_spread() -> ValueError:
 def ridge_of(total_variance: float, regularization: float) -> float:
     """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
     if not np.isfinite(total_variance):
-        raise OverflowingSquares(
-            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
-        )
+        raise OverflowingSquares
     if total_variance <= 0:
         raise no_spread()
     if total_variance < SMALLEST_VARIANCE:
@@ -185,9 +196,9 @@ def _solve(
     return choose(projection, n_components, most)
 
 
-def singular_scatter(width: int, regularization: float) -> ValueError:
+def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
     """Make the error for a denominator that cannot be factorised."""
-    return ValueError(
+    return TooFewRowsError(
         f"the within-class scatter of {width} dimensions is singular at "
         f"regularization={regularization:g}; raise regularization, to 0.1 for instance"
     )
@@ -498,7 +509,7 @@ def _fit_density(projected: GroupScatter, moments: Moments, rule: Rule) -> Densi
     try:
         return densities.fit_density(moments, negatives=rule.negatives, shrinkage=nu)
     except SingularMatrixError as error:
-        raise ValueError(
+        raise TooFewRowsError(
             f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
             f"do not fill n_components={width} axes; lower n_components or set shrinkage='auto'"
         ) from error

@@ -17,7 +17,7 @@ from scipy import linalg as scipy_linalg
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from . import linalg
-from .linalg import Array, SingularMatrixError
+from .linalg import Array, SingularMatrixError, TooFewRowsError
 from .scatter import GroupScatter
 
 
@@ -48,9 +48,9 @@ class Projection:
         )
 
 
-def no_direction() -> ValueError:
+def no_direction() -> TooFewRowsError:
     """Make the error for subclass means that all equal the positive mean."""
-    return ValueError(
+    return TooFewRowsError(
         "every subclass mean equals the positive mean, so no direction tells them apart; raise "
         "n_subclasses or give subclass_labels"
     )
