@@ -111,6 +111,22 @@ def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
         exec(compile(block, f"<{path.name}, block {number}>", "exec"), names)
 
 
+def test_the_readme_says_what_its_code_prints(tmp_path, monkeypatch, capsys, no_pictures_left):
+    monkeypatch.chdir(tmp_path)
+    readme, names = ROOT / "README.md", {}
+    said = 0
+    for block in python_of(readme):
+        exec(compile(block, readme.name, "exec"), names)
+        printed = capsys.readouterr().out
+        for value in re.findall(r"# prints (\S+)$", block, re.MULTILINE):
+            assert value in printed.split()
+            said += 1
+    assert said >= 2
+    # The text beside the block: every stranger comes in at a threshold of 0.
+    strangers = names["door"][names["who"] > 7]
+    assert np.all(names["bank"].identify(strangers, threshold=0, unknown=-1) != -1)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=by_path)
 def test_every_block_has_a_language_that_is_tested(path):
     known = {"python", "{run}", "sh", "text", "bibtex", "{math}", "{toctree}"}

@@ -323,7 +323,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, default=0.0
-            Least log-likelihood ratio of a known label; see `metrics.bayes_threshold`.
+            Least log-likelihood ratio of a known label. Strangers were not among the rest in
+            training, and 0 accepts nearly all of them: take a high quantile of
+            ``log_likelihood_ratio(strangers).max(axis=1)``, of strangers held back.
         unknown : object, default=None
             What to return for rows of no known label.
         trials : array-like of shape (n_samples,), default=None
