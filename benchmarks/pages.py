@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
 from .paper import defaults as chosen
 from .paper import tables as paper_tables
-from .paper.methods import KINDS, METHODS
 from .paper.rows import Row, read
-from .paper.summary import OURS, Cells, cells, lag, mean_ranks, summarise
+from .paper.summary import OURS, Cells, cells, mean_ranks, summarise
 from .paper.tables import Block, Table
 from .speed import tables as speed_tables
 
@@ -45,6 +45,14 @@ SHOWN = {
     "metrics": "EER + Cllr + minCllr",
     "scale-file": "PCSDA(), two passes",
 }
+# Methods of others that the README shows ours beside, with their names in the rows of each kind.
+RIVALS = {
+    "SVC": {"ranking": "SVC", "classification": "SVC"},
+    "logistic regression": {"ranking": "Nystroem+LR", "classification": "Nystroem+LR"},
+    "LDA": {"ranking": "LDA", "classification": "LDA+NCC"},
+    "QDA": {"ranking": "QDA", "classification": "QDA"},
+}
+MEASURES = {"ranking": "mAP", "classification": "F1"}
 NOT_RUN = {
     "paper": "**Not run yet.** There are no rows of the whole study in this version, so there are "
     "no numbers here. `python -m benchmarks.paper` makes them.",
@@ -81,60 +89,36 @@ def speed(rows: list[Row]) -> str:
 
 
 def quality_table(rows: list[Row]) -> list[Block]:
-    """Ours and the best other method on every set and over them, ranking and classification."""
+    """Ours beside the rivals on every set and over them, in ranking and in classification."""
     if not rows:
         return [NOT_RUN["paper"]]
-    values = {
-        kind: {
-            name: {m: v for m, v in methods.items() if METHODS[m].group != "ablation"}
-            for name, methods in cells(rows, kind).items()
-        }
-        for kind in KINDS
-    }
-    sets = list(dict.fromkeys(row["dataset"] for row in rows))
     lines = []
-    for name in sets:
-        line = [name]
-        for kind in KINDS:
-            line += _against(values[kind].get(name, {}))
-        lines.append(line)
-    lines.append(["mean rank", *(cell for kind in KINDS for cell in _ranks(values[kind]))])
-    head = ["set"]
-    for measure in ("mAP", "F1"):
-        head += [f"{OURS}, {measure}", f"paper's PCSDA-K, {measure}", f"best other, {measure}"]
-    return [Table(head, lines)]
+    for kind, measure in MEASURES.items():
+        sets = {name: _compared(methods, kind) for name, methods in cells(rows, kind).items()}
+        for name, methods in sets.items():
+            means = {m: s.mean for m, s in summarise(methods).items() if s.n_missing == 0}
+            lines.append([f"{name}, {measure}", *_best_bold(means, 3, best=max)])
+        ranks = mean_ranks({name: summarise(methods) for name, methods in sets.items()})
+        lines.append([f"mean rank, {measure}", *_best_bold(ranks, 2, best=min)])
+    table = Table(["set", *RIVALS, OURS], lines)
+    absent = [name for at, name in enumerate(RIVALS, 1) if all(line[at] == "-" for line in lines)]
+    return [table, f"No rows are kept of {', '.join(absent)}."] if absent else [table]
 
 
-def _against(methods: dict[str, Cells]) -> list[str]:
-    """Our mean, that of the published method and that of the best other."""
-    if not methods:
-        return ["-", "-", "-"]
-    means = {name: one.mean for name, one in summarise(methods).items() if one.n_missing == 0}
-    published = f"{means['PCSDA-K']:.3f}" if "PCSDA-K" in means else "-"
-    found = lag(methods)
-    if found is None:
-        return ["-", published, "-"]
-    ours, other = f"{found.our_mean:.3f}", f"{found.rival_mean:.3f}"
-    return _beside(ours, published, other, found.rival, found.difference > 0)
+def _compared(methods: dict[str, Cells], kind: str) -> dict[str, Cells]:
+    """The rivals and ours, under the names of the table."""
+    sources = {name: source[kind] for name, source in RIVALS.items()} | {OURS: OURS}
+    return {name: methods[source] for name, source in sources.items() if source in methods}
 
 
-def _ranks(sets: dict[str, dict[str, Cells]]) -> list[str]:
-    """Mean rank of the same three over all sets, 1 is best."""
-    ranks = mean_ranks({name: summarise(methods) for name, methods in sets.items()})
-    others = [name for name in ranks if name != OURS]
-    if OURS not in ranks or not others:
-        return ["-", "-", "-"]
-    best = min(others, key=lambda name: ranks[name])
-    shown = {name: f"{rank:.2f}" for name, rank in ranks.items()}
-    ahead = ranks[OURS] < ranks[best]
-    return _beside(shown[OURS], shown.get("PCSDA-K", "-"), shown[best], best, ahead)
-
-
-def _beside(ours: str, published: str, other: str, name: str, ahead: bool) -> list[str]:
-    """Three cells; the better of ours and the best other is bold."""
-    if ahead:
-        return [f"**{ours}**", published, f"{other} ({name})"]
-    return [ours, published, f"**{other}** ({name})"]
+def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]) -> list[str]:
+    """A cell for each column; bold are the best and what does not differ from it as shown."""
+    shown = {name: round(value, digits) for name, value in values.items()}
+    texts = {
+        name: f"**{value:.{digits}f}**" if value == best(shown.values()) else f"{value:.{digits}f}"
+        for name, value in shown.items()
+    }
+    return [texts.get(name, "-") for name in (*RIVALS, OURS)]
 
 
 def speed_table(rows: list[Row]) -> list[Block]:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks import pages
+from benchmarks.paper.methods import METHODS
 
 import pcsda
 from pcsda.cli import main
@@ -287,12 +288,12 @@ def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "SHOWN", {"fit": "PCSDA"})
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     made = pages.anew(text, ("quality", "speed"))
-    half = "**0.900** | 0.700 | 0.800 (SVC)"
-    assert f"| A | {half} | {half} |" in made
-    half = "0.500 | 0.400 | **0.600** (SVC)"
-    assert f"| B | {half} | {half} |" in made
-    half = "1.50 | 3.00 | **1.50** (SVC)"
-    assert f"| mean rank | {half} | {half} |" in made
+    assert "| set | SVC | logistic regression | LDA | QDA | PCSDACV |" in made
+    for measure in ("mAP", "F1"):
+        assert f"| A, {measure} | 0.800 | - | - | - | **0.900** |" in made
+        assert f"| B, {measure} | **0.600** | - | - | - | 0.500 |" in made
+        assert f"| mean rank, {measure} | **1.50** | - | - | - | **1.50** |" in made
+    assert "No rows are kept of logistic regression, LDA, QDA." in made
     assert "| fit | N = 10 | PCSDA | 2 ms | limit 0.5 x; LDA 3 x |" in made
     assert "| other |" not in made
     assert "abacus, 2 cores, 1 threads" in made
@@ -300,6 +301,35 @@ def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     assert pages.anew(made, ("quality", "speed")) == made
     with pytest.raises(ValueError, match="the marks of the table 'reproduction' once"):
         pages.anew(text, ("reproduction",))
+
+
+def test_the_best_of_a_row_is_bold_whoever_it_is():
+    values = {"SVC": 0.91234, "LDA": 0.9119, "PCSDACV": 0.91161}
+    cells = pages._best_bold(values, 3, best=max)
+    assert cells == ["**0.912**", "-", "**0.912**", "-", "**0.912**"]
+    assert pages._best_bold(values, 4, best=max)[0::4] == ["**0.9123**", "0.9116"]
+    assert pages._best_bold({"QDA": 1.2, "PCSDACV": 2.0}, 2, best=min)[3:] == ["**1.20**", "2.00"]
+
+
+def test_rivals_of_the_readme_are_methods_of_others():
+    for sources in pages.RIVALS.values():
+        for kind in pages.MEASURES:
+            method = METHODS[sources[kind]]
+            assert kind in method.kinds
+            assert method.group in ("paper", "today")
+            assert "PCSDA" not in method.name
+
+
+def test_a_rival_that_is_not_complete_has_no_value_and_no_rank():
+    rows = paper_rows()
+    rows = [
+        row for row in rows if (row["dataset"], row["method"], row["class"]) != ("B", "SVC", "b")
+    ]
+    table = pages.quality_table(rows)[0]
+    found = {line[0]: line[1:] for line in table.lines}
+    assert found["A, F1"][0] == "0.800"
+    assert found["B, F1"] == ["-", "-", "-", "-", "**0.500**"]
+    assert found["mean rank, F1"] == ["-", "-", "-", "-", "**1.00**"]
 
 
 def test_pages_without_rows_say_that_nothing_was_run(monkeypatch, tmp_path):
