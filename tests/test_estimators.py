@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from factories import log_ratio_by_scipy, make_rows, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
@@ -612,6 +612,19 @@ def test_collinear_features_are_no_obstacle(estimator):
     assert model.n_components_ <= 6
     assert np.isfinite(model.decision_function(X @ mixing)).all()
     assert model.score(X @ mixing, y) > 0.85
+
+
+def test_published_without_a_ridge_solves_the_literal_problem_of_the_paper():
+    X, y, groups = problem()
+    model = PCSDA.published(regularization=0).fit(X, y, subclass_labels=groups)
+    means = [X[groups == g].mean(axis=0) for g in range(4)]
+    delta = np.array(means[1:]) - means[0]
+    inside = sum((X[groups == g] - means[g]).T @ (X[groups == g] - means[g]) for g in range(4))
+    values = linalg.eigh(delta.T @ delta, inside, eigvals_only=True)[::-1][:3]
+    assert_allclose(model.eigenvalues_, values, rtol=1e-9)
+    found = delta.T @ delta @ model.components_.T
+    assert_allclose(found, inside @ model.components_.T * values, rtol=1e-7, atol=1e-9)
+    assert PCSDA.published().regularization == KernelPCSDA.published().regularization == 0.01
 
 
 def test_duplicated_rows_leave_the_published_subspace_and_scale_its_coordinates():

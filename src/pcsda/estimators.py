@@ -381,10 +381,17 @@ class PCSDA(_Linear):
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
     ) -> Self:
-        """Make an estimator that follows the paper's rule exactly.
+        """Make an estimator with the paper's rule: eq. (classifier).
 
         Marginal density of the negatives, resubstituted covariances without shrinkage, no
-        calibration: eq. (classifier). Any parameter may be given to change that.
+        calibration. Any parameter may be given to change that.
+
+        Notes
+        -----
+        The criterion has a ridge of 0.01. The paper solves "a regularized version" of a singular
+        problem and states neither its form nor its size: a ridge on the denominator, relative to
+        the mean squared distance from the grand mean, is our reading. ``regularization=0`` gives
+        the paper's literal problem, which must not be singular then.
         """
         rule: dict[str, Any] = {
             "negatives": "marginal",
@@ -701,7 +708,11 @@ class CSDA(_Linear):
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator with the paper's rule: no shrinkage, no calibration."""
+        """Make an estimator with the paper's rule: no shrinkage, no calibration.
+
+        The ridge of 0.01 is our reading of "a regularized version", see :meth:`PCSDA.published`;
+        ``regularization=0`` gives the literal problem.
+        """
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components, **(rule | params))
 

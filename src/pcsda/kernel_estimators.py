@@ -414,7 +414,15 @@ groups_, loo_scores_, density_, calibration_
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
     ) -> Self:
-        """Make an estimator that follows the paper's rule exactly; see :meth:`PCSDA.published`."""
+        """Make an estimator with the paper's rule, see :meth:`PCSDA.published`.
+
+        Notes
+        -----
+        The ridge of 0.01 is our reading of the paper's "regularized version". Its literal problem,
+        ``regularization=0``, cannot be had here: the scatter in feature space is singular, and
+        `regularization` must be above 0. :meth:`PCSDA.published` solves it on features that are
+        fewer than the samples.
+        """
         rule: dict[str, Any] = {
             "negatives": "marginal",
             "tails": "gaussian",
@@ -598,7 +606,10 @@ groups_, density_, calibration_
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator with the paper's rule: no shrinkage, no calibration."""
+        """Make an estimator with the paper's rule: no shrinkage, no calibration.
+
+        The ridge of 0.01 is our reading of "a regularized version", see :meth:`PCSDA.published`.
+        """
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components=n_components, **(rule | params))
 
