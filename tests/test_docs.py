@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shlex
+import tomllib
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -195,6 +196,15 @@ def test_the_example_is_short_and_ends_in_a_picture(path, tmp_path, monkeypatch,
     figures = [no_pictures_left.figure(n) for n in no_pictures_left.get_fignums()]
     assert figures
     assert all(axes.has_data() for axes in figures[-1].axes[:1])
+
+
+def test_the_version_is_stated_alike_everywhere():
+    """What is installed may lag behind an edit, so it is not asked."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert pcsda.__version__ == project["version"] == cited[1]
+    changes = re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert pcsda.__version__.partition(".dev")[0] == changes[1]
 
 
 def test_formulas_are_numbered_as_in_the_paper():

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import onnx
@@ -22,7 +23,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-import pcsda
 from pcsda import (
     CSDA,
     PCSDA,
@@ -431,7 +431,7 @@ def test_facts_are_kept_with_the_graph(tmp_path):
     graph = onnx.load(tmp_path / "m.onnx")
     facts = {entry.key: entry.value for entry in graph.metadata_props}
     assert facts == {
-        "pcsda": pcsda.__version__,
+        "pcsda": version("pcsda"),
         "model": "PCSDA",
         "classes": json.dumps(["b", "c"]),
         "class_of_interest": json.dumps("b"),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -215,7 +216,7 @@ def test_the_facts_of_a_file(tmp_path):
     assert versions["numpy"] == np.__version__
     assert facts == {
         "format": FORMAT,
-        "pcsda": pcsda.__version__,
+        "pcsda": version("pcsda"),
         "model": "Pipeline(StandardScaler, PCSDA)",
         "n_samples": 103,
         "n_positive": 73,
@@ -417,7 +418,7 @@ def test_the_messages_say_what_is_wrong(small):
     content = small.read_bytes()
     path = small.with_name("other")
     path.write_bytes(b"pcsda-model 12 " + content[14:])
-    message = f"other has format 12, and pcsda {pcsda.__version__} reads up to {FORMAT}; install a"
+    message = f"other has format 12, and pcsda {version('pcsda')} reads up to {FORMAT}; install a"
     with pytest.raises(ValueError, match=message):
         load(path)
     path.write_bytes(content[:-1])

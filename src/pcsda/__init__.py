@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .onnx_export import export_onnx, register_onnx
     from .persistence import load, save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "CSDA",
     "PCSDA",

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -30,7 +31,7 @@ def run(*argv, code=0, program=(COMMAND,), **options):
 
 def test_the_command_is_installed():
     assert COMMAND.exists(), f"{COMMAND} is missing; install the package: make does, or pip -e ."
-    assert run("--version").stdout == f"pcsda {pcsda.__version__}\n"
+    assert run("--version").stdout == f"pcsda {version('pcsda')}\n"
 
 
 def test_from_a_table_to_a_decision(tmp_path):
