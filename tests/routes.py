@@ -38,9 +38,8 @@ CLOSE = 1e-8
 # Float32 rows are known to 6e-8 of their distance from the mean, and a score adds up some hundred
 # such roundings.
 CLOSE_SINGLE = 1e-4
-# A solution is known to a few roundings times the condition of what is solved. On regular rows one
-# is seen at most; weak axes, rows left out, and fitted tails and shares make it a few dozen.
-ROUNDINGS = 50.0
+# A solution is known to a few roundings times the condition of what is solved; up to five are seen.
+ROUNDINGS = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,17 @@ class Problem:
         return (self.groups == 0).astype(int)
 
     @property
+    def labels(self):
+        """Three labels for a bank, of which 0 is the class of interest, and shared subclasses.
+
+        These cut through all labels, so that what the class of interest takes with it has to be
+        taken off them.
+        """
+        number, own = np.arange(len(self.X)), self.groups == 0
+        shared = np.where(own, 1 + number % self.groups.max(), self.groups)
+        return np.where(own, 0, 1 + number % 2), shared
+
+    @property
     def single(self):
         return self.X.dtype == np.float32
 
@@ -77,43 +87,70 @@ class Problem:
         return replace(self, X=self.X.astype(np.float64), new=self.new.astype(np.float64))
 
     @cached_property
-    def conditions(self):
-        """Condition of the ridged within scatter and of the ridged Gram matrix.
-
-        The first is what a solver on statistics meets, the second what one on kernel values does,
-        with rows centred.
-        """
+    def scatter(self):
+        """Sizes of the groups, their means, spectra of total and within scatter, and the ridge."""
         X = self.X.astype(np.float64)
         w = np.ones(len(X)) if self.weights is None else self.weights
-        centred = X - w @ X / w.sum()
-        means = np.array(
-            [w[g] @ centred[g] / max(w[g].sum(), 1e-300) for g in self._members], dtype=np.float64
-        )
+        centred = X - X[0]
+        centred -= w @ centred / w.sum()
+        counts = np.bincount(self.groups, w)
+        means = np.array([w[own] @ centred[own] for own in self._members]) / counts[:, None]
         root = np.sqrt(w)[:, None]
         total = np.linalg.svd(root * centred, compute_uv=False) ** 2
         within = np.linalg.svd(root * (centred - means[self.groups]), compute_uv=False) ** 2
-        ridge = self.ridge * total.sum() / w.sum()
-        least = within[-1] if X.shape[1] <= len(X) else 0.0
-        if ridge == 0 and least == 0:
-            return np.inf, np.inf
-        with np.errstate(divide="ignore"):
-            return (within[0] + ridge) / (least + ridge), (total[0] + ridge) / ridge
+        if X.shape[1] > len(X):  # some directions have no scatter
+            within = np.append(within, 0.0)
+        return counts, means, total, within, self.ridge * total.sum() / w.sum()
 
     @property
     def _members(self):
-        return [self.groups == g for g in range(self.groups.max() + 1)]
+        return [np.flatnonzero(self.groups == g) for g in range(self.groups.max() + 1)]
 
-    def tolerance(self, by_gram):
+    @property
+    def most_axes(self):
+        """How many directions the subclass means span, to the digits that the rows have."""
+        _, means, *_ = self.scatter
+        gaps = means[1:] - means[0]
+        rounding = np.finfo(np.float64).eps * np.abs(self.X.astype(np.float64)).max()
+        lengths = np.linalg.svd(gaps, compute_uv=False)
+        return int(np.sum(lengths > 4 * np.sqrt(gaps.size) * rounding))
+
+    @property
+    def left_out_noise(self):
+        """What rounding leaves of a row that is left out of scatter matrices with D > N.
+
+        There every row is nearly all of its direction: of its leverage one minus the inverse of the
+        condition is known to as many roundings as the condition has.
+        """
+        _, _, _, within, ridge = self.scatter
+        wide = self.X.shape[1] >= len(self.X)
+        if not wide or self.params.get("covariance") == "resubstitution":
+            return 0.0
+        if ridge == 0:
+            return np.inf
+        return float(ROUNDINGS * np.finfo(np.float64).eps * (1 + within[0] / ridge) ** 2)
+
+    def tolerance(self, by_gram, eigenvalues):
         """How far scores may lie apart, relative to the largest of them (at least to one).
 
-        Solving multiplies a rounding of 1e-16 by the condition; float32 rows have roundings of
-        their own.
+        A solver on statistics knows the eigenvalues to a rounding of the largest, times the
+        condition of the ridged within scatter; one on kernel values knows them to a rounding of the
+        total scatter beside the ridge, as far as groups differ at all. What that is beside the
+        weakest eigenvalue is what the weakest axis is known to. Besides, a mean far from zero has
+        an error that shows beside the least spread within groups.
         """
-        primal, gram = self.conditions
-        wide = self.X.shape[1] > len(self.X)
-        condition = max(primal, gram) if by_gram or wide else primal
-        exact = max(CLOSE, ROUNDINGS * np.finfo(np.float64).eps * condition)
-        return max(exact, CLOSE_SINGLE) if self.single else exact
+        counts, _, total, within, ridge = self.scatter
+        if within[-1] + ridge == 0:
+            return np.inf
+        solved = (within[0] + ridge) / (within[-1] + ridge) * eigenvalues[0] / eigenvalues[-1]
+        if by_gram or self.X.shape[1] > len(self.X):
+            groups = (1 / counts[1:] + 1 / counts[0]).max()
+            with np.errstate(divide="ignore"):
+                solved = max(solved, np.divide(total[0], ridge) * groups / eigenvalues[-1])
+        farthest = np.linalg.norm(self.X.astype(np.float64), axis=1).max()
+        far = farthest * np.sqrt(counts.sum() / (within[-1] + ridge))
+        exact = ROUNDINGS * np.finfo(np.float64).eps * (solved + far)
+        return float(max(exact, CLOSE_SINGLE if self.single else CLOSE))
 
 
 @dataclass(frozen=True)
@@ -124,19 +161,58 @@ class Result:
     n_axes: int | None = None
     proba: Any = None
     left_out: Any = None
+    eigenvalues: Any = None
 
 
 @dataclass(frozen=True)
 class Route:
-    """A route by its name; `by_gram` says that it solves with kernel values."""
+    """A route by its name.
+
+    `by_gram` says that it solves with kernel values, `by_scatter` that it has nothing but scatter
+    matrices also where there are more features than rows.
+    """
 
     name: str
     fit: Callable[[Problem], Result]
     by_gram: bool = False
+    by_scatter: bool = False
     weighted: bool = True
 
 
 ROUTES: dict[str, Route] = {}
+
+
+def solved(route, problem):
+    """The result of a route, or what it refused with."""
+    try:
+        return ROUTES[route].fit(problem)
+    except ValueError as error:
+        return error
+
+
+def assert_near(found, expected, tolerance, what):
+    """Differences are at most `tolerance`, relative to the largest value (at least to one)."""
+    scale = max(1.0, float(np.abs(expected).max()))
+    apart = float(np.abs(np.asarray(found, dtype=np.float64) - expected).max()) / scale
+    assert apart <= tolerance, f"{what} differ by {apart:.1e} of {scale:.3g}, above {tolerance:.1e}"
+
+
+def assert_agrees(found, expected, problem, route):
+    """The law: the same result as by Cholesky in double precision, or the same refusal."""
+    if isinstance(expected, ValueError):
+        assert isinstance(found, ValueError), f"accepts what Cholesky refuses: {expected}"
+        assert str(found) == str(expected), f"{found} (in place of: {expected})"
+        return
+    assert not isinstance(found, ValueError), f"refuses: {found}"
+    tolerance = problem.tolerance(ROUTES[route].by_gram, expected.eigenvalues)
+    if found.n_axes is not None:
+        assert found.n_axes == expected.n_axes, f"{found.n_axes} axes, not {expected.n_axes}"
+    assert_near(found.llr, expected.llr, tolerance, "log-likelihood ratios")
+    if found.proba is not None:
+        scale = max(1.0, np.abs(expected.llr).max())
+        assert_near(found.proba, expected.proba, tolerance * scale, "probabilities")
+    if found.left_out is not None and expected.left_out is not None:
+        assert_near(found.left_out, expected.left_out, tolerance, "left-out scores")
 
 
 def route(name, **facts):
@@ -153,6 +229,7 @@ def result_of(model, new):
         model.n_components_,
         model.predict_proba(new)[:, 1],
         getattr(model, "loo_scores_", None),
+        model.eigenvalues_,
     )
 
 
@@ -165,12 +242,12 @@ def by_cholesky(problem):
     return result_of(fitted(problem, solver="cholesky"), problem.new)
 
 
-@route("eigen")
+@route("eigen", by_scatter=True)
 def by_eigen(problem):
     return result_of(fitted(problem, solver="eigen"), problem.new)
 
 
-@route("spectral")
+@route("spectral", by_scatter=True)
 def by_spectral(problem):
     return result_of(fitted(problem, solver="spectral"), problem.new)
 
@@ -181,7 +258,7 @@ def by_kernel(problem):
     return result_of(model.fit(problem.X, problem.y, **problem.given()), problem.new)
 
 
-@route("kernel map", by_gram=True)
+@route("kernel map", by_gram=True, by_scatter=True)
 def by_map(problem):
     pipe = make_pipeline(ExactKernelMap("linear"), PCSDA(**problem.params))
     pipe.fit(problem.X, problem.y, **problem.given("pcsda__"))
@@ -189,14 +266,8 @@ def by_map(problem):
 
 
 def bank_of(estimator, problem):
-    """A bank whose label 0 is the class of interest.
-
-    The subclasses cut through its three labels, and the class of interest has its part in each of
-    them: what the label's own rows take with them has to be taken off.
-    """
-    number, own = np.arange(len(problem.X)), problem.groups == 0
-    labels = np.where(own, 0, 1 + number % 2)
-    shared = np.where(own, 1 + number % problem.groups.max(), problem.groups)
+    """A bank whose label 0 is the class of interest."""
+    labels, shared = problem.labels
     return VerifierBank(estimator).fit(problem.X, labels, subclass_labels=shared)
 
 
@@ -274,17 +345,18 @@ def cut(problem):
     """Blocks of unequal size, one of a single row."""
     size = len(problem.X)
     arrays = (problem.X, problem.y, problem.groups, problem.weights)
-    for start, stop in pairwise([0, size // 4, size // 4 + 1, size // 2, size]):
+    edges = sorted({0, size // 4, size // 4 + 1, size // 2, size})
+    for start, stop in pairwise(edges):
         yield tuple(None if array is None else array[start:stop] for array in arrays)
 
 
-@route("blocks")
+@route("blocks", by_scatter=True)
 def by_blocks(problem):
     model = fit_blocks(PCSDA(**problem.params), lambda: cut(problem), classes=[0, 1])
     return result_of(model, problem.new)
 
 
-@route("dask")
+@route("dask", by_scatter=True)
 def by_dask(problem):
     step = len(problem.X) // 3 + 1
 

@@ -8,7 +8,6 @@ import warnings
 
 import numpy as np
 import pytest
-from routes import Problem
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 
@@ -99,7 +98,7 @@ def solved(solver, X, groups, ridge=1e-6):
     return PCSDA(solver=solver, regularization=ridge).fit(X, groups == 0, subclass_labels=groups)
 
 
-@fault("rounding becomes a third axis: training accuracy 0.90 in place of 0.99")
+@fault("rounding becomes a third axis: training accuracy 0.79 in place of 0.98")
 def test_the_eigen_solver_keeps_no_rounding_as_an_axis():
     for seed in range(6):
         X, groups, _ = with_a_sum(seed)
@@ -193,7 +192,8 @@ def test_the_linear_kernel_far_from_zero_agrees_or_refuses(offset, ridge):
             assert "take the mean off X first" in refused
             continue
         # Rows about their mean agree to two roundings of the condition, 1e-3 at ridge 1e-10.
-        condition = Problem(X, groups, X, None, {"regularization": ridge}).conditions[1]
+        spread = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+        condition = 1 + spread[0] / (ridge * spread.sum() / len(X))
         most = max(1e-7, 2 * np.finfo(float).eps * condition) * np.abs(expected).max()
         assert np.abs(found.log_likelihood_ratio(X) - expected).max() <= most
 

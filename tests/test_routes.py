@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from routes import ROUTES, Problem
+from routes import ROUTES, Problem, assert_agrees, solved
 
 KINDS = {}
 
@@ -280,42 +280,10 @@ KNOWN_FAULTS: dict[tuple[str, str], str] = {
 }
 
 
-def solved(route, problem):
-    """The result of a route, or what it refused with."""
-    try:
-        return ROUTES[route].fit(problem)
-    except ValueError as error:
-        return error
-
-
 @cache
 def reference(name):
     """Problems of a kind with their results by Cholesky in double precision."""
     return [(each, solved("cholesky", each.exact())) for each in KINDS[name]()]
-
-
-def assert_near(found, expected, tolerance, what):
-    scale = max(1.0, float(np.abs(expected).max()))
-    apart = float(np.abs(np.asarray(found, dtype=np.float64) - expected).max()) / scale
-    assert apart <= tolerance, f"{what} differ by {apart:.1e} of {scale:.3g}, above {tolerance:.1e}"
-
-
-def assert_agrees(found, expected, problem, route):
-    """The law: the same result, or the same refusal."""
-    if isinstance(expected, ValueError):
-        assert isinstance(found, ValueError), f"accepts what Cholesky refuses: {expected}"
-        assert str(found) == str(expected)
-        return
-    assert not isinstance(found, ValueError), f"refuses: {found}"
-    tolerance = problem.tolerance(ROUTES[route].by_gram)
-    if found.n_axes is not None:
-        assert found.n_axes == expected.n_axes
-    assert_near(found.llr, expected.llr, tolerance, "log-likelihood ratios")
-    if found.proba is not None:
-        scale = max(1.0, np.abs(expected.llr).max())
-        assert_near(found.proba, expected.proba, tolerance * scale, "probabilities")
-    if found.left_out is not None and expected.left_out is not None:
-        assert_near(found.left_out, expected.left_out, tolerance, "left-out scores")
 
 
 def cells():
