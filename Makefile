@@ -1,15 +1,17 @@
 # Needs make, git and a Python with venv; everything else is installed into .venv.
 PYTHON ?= python3
 ARGS ?=
+CASES ?= 5000
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help demo test lint types docs readme browser bench tables clean
+.PHONY: help demo test fuzz lint types docs readme browser bench tables clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the paper's experiment on the digits, in short: a table and a picture"
 	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
+	@echo "make fuzz    hold all routes to a model against each other on 5000 random problems (CASES=...)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy, strict on the core"
 	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
@@ -28,6 +30,11 @@ demo: $(STAMP)
 test: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 \
 		--cov=pcsda --cov-branch --cov-report=term-missing:skip-covered $(ARGS)
+
+# Half an hour for 5000; each is named by its seed. ARGS goes to pytest.
+fuzz: $(STAMP)
+	PCSDA_FUZZ=$(CASES) OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 \
+		tests/test_fuzz_routes.py $(ARGS)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -1,0 +1,235 @@
+"""The law of `test_routes.py` on random problems: random rows, weights, types and parameters.
+
+    make fuzz                     5000 problems, half an hour
+    make fuzz CASES=100000        more
+    PCSDA_FUZZ_SEED=1234 pytest tests/test_fuzz_routes.py       one problem again
+
+A problem is its seed. What the law says where a problem is near-singular: scores agree to some
+roundings times the condition of what is solved (`Problem.tolerance`). Where that is more than
+`HOPELESS` of the largest score, a route has to refuse or to give finite scores, on no more axes
+than the means of the subclasses span.
+"""
+
+import os
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from routes import ROUTES, Problem, assert_agrees, solved
+
+from pcsda import PCSDA
+
+# Set this to True when the faults in `test_routes.py` are mended: problems then are rank-deficient,
+# have repeated rows, constant columns, subclasses of one row, offsets, extreme scales and ridges
+# down to nothing. Until then they are regular, which holds.
+MENDED = False
+
+CASES = int(os.environ.get("PCSDA_FUZZ", "200"))
+SEED = os.environ.get("PCSDA_FUZZ_SEED")
+PARTS = 10
+# Routes that take longer than all others together; one problem in twenty goes along them.
+SLOW = ("dask", "saved and loaded", "ONNX", "bank of searches")
+HOPELESS = 1e-3
+BANKS = ("bank", "bank's model", "kernel bank", "bank of searches")
+KERNELS = ("kernel", "kernel map", "kernel bank")
+
+
+def random_rows(rng, wide_range):
+    """Rows of groups, new rows, and the groups."""
+    n_groups = int(rng.integers(2, 7))
+    least = 1 if wide_range else 4
+    sizes = rng.integers(least, 25, n_groups)
+    groups = rng.permutation(np.repeat(np.arange(n_groups), sizes))
+    n_rows, n_new = len(groups), 12
+    # Between N/2 and 2 N features nearly every row is all there is of some direction.
+    width = int(rng.integers(1, max(2, min(13, n_rows // 2))))
+    if not wide_range:
+        width = max(width, n_groups)
+    if rng.random() < 0.2:
+        width = int(rng.integers(2 * n_rows, 3 * n_rows))
+    mixing = np.eye(width) + rng.standard_normal((width, width)) / np.sqrt(width) / 2
+    centres = rng.uniform(0.3, 3) * rng.standard_normal((n_groups, width))
+    everyone = np.append(groups, rng.integers(0, n_groups, n_new))
+    rows = rng.standard_normal((n_rows + n_new, width)) @ mixing + centres[everyone]
+    if rng.random() < 0.3:  # heavy tails
+        rows *= np.sqrt(4 / rng.chisquare(4, (n_rows + n_new, 1)))
+    if wide_range:
+        rows = degenerate(rng, rows, groups)
+    rows *= 10.0 ** rng.integers(-3, 4)
+    rows += rng.choice([0.0, 0.0, 1.0, 10.0]) * rows.std()
+    return rows[:n_rows], groups, rows[n_rows:]
+
+
+def degenerate(rng, rows, groups):
+    """Make rows depend on each other in some way, or in none."""
+    n_rows, width = len(groups), rows.shape[1]
+    way = rng.choice(["none", "rank", "repeated", "constant", "means", "scales", "far", "copies"])
+    if way == "rank":
+        rank = int(rng.integers(1, 4))
+        rows = rows[:, :rank] @ rng.standard_normal((min(rank, width), width))
+    elif way == "repeated":
+        chosen = rng.integers(0, n_rows, n_rows // 2)
+        rows[chosen] = rows[rng.permutation(chosen)]
+    elif way == "constant":
+        rows[:, rng.random(width) < 0.5] = rng.choice([0.0, 7.0, 1e6])
+    elif way == "means":
+        for group in np.unique(groups):
+            members = np.flatnonzero(groups == group)
+            rows[members] -= rows[members].mean(axis=0)
+    elif way == "scales":
+        rows = rows * 10.0 ** rng.integers(-6, 7, width)
+    elif way == "far":
+        rows = rows + 10.0 ** rng.integers(2, 9)
+    elif way == "copies":
+        rows = np.hstack([rows, rows[:, : max(1, width // 2)], rows.sum(axis=1, keepdims=True)])
+    return rows
+
+
+def random_weights(rng, groups):
+    how = rng.choice(["none", "none", "none", "uniform", "whole", "zeros"])
+    if how == "none":
+        return None
+    if how == "whole":
+        return rng.integers(1, 4, len(groups)).astype(float)
+    weights = rng.uniform(0.2, 3, len(groups))
+    if how == "zeros":
+        weights[rng.random(len(groups)) < 0.1] = 0.0
+        for group in np.unique(groups):  # no group may vanish
+            weights[np.flatnonzero(groups == group)[:3]] = 1.0
+    return weights
+
+
+def random_params(rng, wide_range):
+    least = -10 if wide_range else -2
+    ridge = 10 ** rng.uniform(least, 1)
+    if wide_range and rng.random() < 0.05:
+        ridge = 0.0
+    return {
+        "regularization": float(ridge),
+        "random_state": int(rng.integers(100)),
+        "negatives": str(rng.choice(["blend", "blend", "mixture", "marginal"])),
+        "tails": str(rng.choice(["fitted", "fitted", "gaussian"])),
+        "covariance": str(rng.choice(["leave-one-out", "leave-one-out", "resubstitution"])),
+        "shrinkage": [None, None, 0.5, 5.0][rng.integers(4)],
+        "calibrate": bool(rng.random() < 0.8),
+        "priors": [None, "equal", (0.8, 0.2)][rng.integers(3)],
+    }
+
+
+def random_problem(seed, wide_range=MENDED):
+    """The problem of a seed."""
+    rng = np.random.default_rng(seed)
+    X, groups, new = random_rows(rng, wide_range)
+    params = {k: v for k, v in random_params(rng, wide_range).items() if v is not None}
+    weights = random_weights(rng, groups)
+    if rng.random() < 0.2:
+        X, new = X.astype(np.float32), new.astype(np.float32)
+    return with_components(rng, Problem(X, groups, new, weights, params))
+
+
+def with_components(rng, problem):
+    """Ask for fewer components, where there is a gap that says which these are."""
+    if rng.random() > 0.3:
+        return problem
+    given = {"subclass_labels": problem.groups, "sample_weight": problem.weights}
+    try:
+        values = PCSDA(**problem.params).fit(problem.X, problem.y, **given).eigenvalues_
+    except ValueError:
+        return problem
+    gaps = np.flatnonzero(values[:-1] > 1.2 * values[1:])
+    if len(gaps) == 0:
+        return problem
+    params = problem.params | {"n_components": int(rng.choice(gaps)) + 1}
+    return replace(problem, params=params)
+
+
+def routes_for(problem, seed):
+    """Routes that are defined for a problem."""
+    seen = problem.y if problem.weights is None else problem.y[problem.weights > 0]
+    few = np.bincount(seen, minlength=2).min() < 2
+    few_of_a_label = np.bincount(problem.labels[0], minlength=3).min() < 2
+    for name, route in ROUTES.items():
+        if name in SLOW and (seed // PARTS) % 20:
+            continue
+        if problem.weights is not None and not route.weighted:
+            continue
+        if "search" in name and (few or problem.params["covariance"] != "leave-one-out"):
+            continue
+        if name == "bank of searches" and few_of_a_label:
+            continue
+        if name in KERNELS and problem.ridge == 0:
+            continue
+        yield name
+
+
+def another_label_refuses(problem, message):
+    """Whether a bank is refused for one of its other labels, as a fit of that label would be."""
+    labels, shared = problem.labels
+    for label in (1, 2):
+        groups = np.where(labels == label, 0, shared)
+        _, groups = np.unique(groups, return_inverse=True)
+        found = solved("cholesky", replace(problem, groups=groups))
+        if isinstance(found, ValueError) and str(found) == message:
+            return True
+    return False
+
+
+def check(seed):
+    """Messages of the routes that break the law on the problem of a seed."""
+    problem = random_problem(seed)
+    broken = []
+    with warnings.catch_warnings():
+        # What users are warned of is no fault; what NumPy warns of is.
+        warnings.simplefilter("ignore", UserWarning)
+        expected = solved("cholesky", problem.exact())
+        for route in routes_for(problem, seed):
+            found = solved(route, problem)
+            try:
+                assert_lawful(found, expected, problem, route)
+            except AssertionError as error:
+                broken.append(f"seed {seed}, {route}: {str(error).splitlines()[0]}")
+    return broken
+
+
+def assert_lawful(found, expected, problem, route):
+    refused = isinstance(found, ValueError)
+    if refused and route in KERNELS and "take the mean off X first" in str(found):
+        return
+    accepted = not isinstance(expected, ValueError)
+    if refused and accepted and route in BANKS and another_label_refuses(problem, str(found)):
+        return
+    if not refused:
+        assert np.isfinite(found.llr).all(), "scores are not finite"
+        most = problem.most_axes
+        assert found.n_axes <= most, f"{found.n_axes} axes where the means span {most}"
+    if not is_hopeless(expected, problem, ROUTES[route]):
+        assert_agrees(found, expected, problem, route)
+
+
+def is_hopeless(expected, problem, route):
+    """Whether rounding leaves nothing to compare.
+
+    Where Cholesky has fewer axes than the means span, the next one is about as weak as rounding,
+    and others may see it.
+    """
+    if isinstance(expected, ValueError):
+        return False
+    if expected.n_axes < min(problem.most_axes, problem.params.get("n_components", np.inf)):
+        return True
+    noise = problem.left_out_noise if route.by_scatter else 0.0
+    return max(noise, problem.tolerance(route.by_gram, expected.eigenvalues)) > HOPELESS
+
+
+@pytest.mark.parametrize("part", range(1 if SEED else PARTS))
+def test_random_problems(part):
+    seeds = [int(SEED)] if SEED else range(part, CASES, PARTS)
+    broken = [message for seed in seeds for message in check(seed)]
+    assert not broken, f"{len(broken)} breaches, the first are:\n" + "\n".join(broken[:20])
+
+
+def test_a_problem_is_its_seed():
+    for seed in range(5):
+        one, other = random_problem(seed), random_problem(seed)
+        np.testing.assert_array_equal(one.X, other.X)
+        assert one.params == other.params
