@@ -13,6 +13,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.linalg.blas import dtrmv
+from scipy.linalg.lapack import dpstrf
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
@@ -235,3 +237,84 @@ def row_span(centred: Array) -> tuple[Array, Array]:
     """
     basis, upper = np.linalg.qr(centred.T)
     return np.ascontiguousarray(upper.T), np.ascontiguousarray(basis.T)
+
+
+def pivoted_cholesky(
+    matrix: Array, floor: float, largest: float
+) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
+    """Factorise a positive semi-definite matrix, taking the largest remaining diagonal each time.
+
+    Stops where every remaining diagonal entry is at most `floor`. `matrix` is spent. Its rounding
+    is relative to `largest`.
+
+    Returns
+    -------
+    factor : array of shape (N, rank)
+        ``matrix[order][:, order]`` is ``factor @ factor.T`` up to what remains.
+    order : array of shape (N,)
+    pivots : array of shape (rank,)
+        The first `rank` entries of `order`.
+    """
+    size, diagonal = len(matrix), matrix.diagonal().copy()
+    if diagonal.max(initial=0.0) <= floor:
+        return np.zeros((size, 0)), np.arange(size), np.arange(0)
+    # The matrix is its own transpose, and that one is in LAPACK's order: no copy is made.
+    packed, order, rank, _ = dpstrf(matrix.T, lower=1, tol=floor, overwrite_a=1)
+    order = order.astype(np.intp) - 1
+    factor = np.tril(packed[:, :rank])
+    if _is_indefinite(packed, diagonal, factor, order, 1e-6 * largest):
+        raise ValueError(
+            "the kernel matrix is not positive semi-definite; use a positive definite kernel such "
+            "as 'rbf', or other kernel parameters"
+        )
+    return factor, order, order[:rank]
+
+
+def _is_indefinite(
+    packed: Array, diagonal: Array, factor: Array, order: NDArray[np.intp], slack: float
+) -> bool:
+    """Whether the factor leaves what a semi-definite matrix cannot.
+
+    What it leaves of such a matrix has no negative diagonal entry, and no product with signs that
+    is larger than the Cauchy-Schwarz inequality allows. The matrix is read above the diagonal,
+    where LAPACK kept it.
+    """
+    left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
+    np.fill_diagonal(packed, diagonal / 2)
+    product = dtrmv(packed, signs) + dtrmv(packed, signs, trans=1)
+    remains = product[order] - factor @ (factor.T @ signs[order])
+    size = np.sqrt(np.maximum(left, 0.0))
+    allowed = size * size.sum() + slack
+    return bool(left.min() < -slack or np.any(np.abs(remains) > allowed))
+
+
+def pivot_floor(tol: float, size: int, largest: float) -> float:
+    """Size up to which a pivot is left out: a share of the largest entry, or its rounding."""
+    return max(tol, float(np.finfo(np.float64).eps) * size) * largest
+
+
+def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], Array, float]:
+    """Exact features of the rows of a kernel matrix, which is spent.
+
+    Returns
+    -------
+    features : array of shape (N, rank)
+    pivots : array of shape (rank,)
+    factor : array of shape (rank, rank)
+        Features of the pivots, lower triangular.
+    floor : float
+        Pivots up to this were left out: `tol` times the largest diagonal entry, and no less than
+        its rounding.
+    """
+    largest = float(matrix.diagonal().max())
+    if not largest > 0:
+        raise ValueError(
+            f"the kernel matrix has no positive diagonal entry (largest {largest:.3g}); a kernel "
+            "must give k(x, x) > 0"
+        )
+    floor = pivot_floor(tol, len(matrix), largest)
+    factor, order, pivots = pivoted_cholesky(matrix, floor, largest)
+    features = np.empty_like(factor)
+    features[order] = factor
+    return features, pivots, np.ascontiguousarray(factor[: len(pivots)]), floor

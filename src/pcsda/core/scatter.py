@@ -19,6 +19,7 @@ from scipy import sparse
 
 from . import linalg
 from .linalg import Array
+from .spread import known_variance
 
 # Share of the variances below which rounded means add nothing that float32 products would show.
 NEGLIGIBLE = 1e-9
@@ -126,8 +127,7 @@ class GroupScatter:
         spread = spread - shares @ spread
         within = np.trace(self.positive) + np.trace(self.within)
         variance = within / self.counts.sum() + shares @ np.einsum("ij,ij->i", spread, spread)
-        rounding = linalg.SAME_NUMBER * np.abs(self.means).max()
-        return 0.0 if np.sqrt(variance / spread.shape[1]) <= rounding else float(variance)
+        return known_variance(float(variance), self.means)
 
     @property
     def intra(self) -> Array:

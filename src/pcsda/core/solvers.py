@@ -8,6 +8,7 @@ denominator becomes the identity, largest entry positive.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +42,15 @@ class Projection:
     rank: int
     factor: Array | None = None
 
-    def leading(self, n_components: int) -> Projection:
-        """Return the first `n_components` directions."""
-        return Projection(
-            self.components[:n_components], self.eigenvalues[:n_components], self.rank, self.factor
-        )
+    def leading(self, count: int) -> Projection:
+        """Return the first `count` directions as the whole of a problem of that rank."""
+        return Projection(self.components[:count], self.eigenvalues[:count], count, self.factor)
+
+
+# LSMR stops at this share of its residual, and starts again until a start moves less than SETTLED.
+LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
+# Group means are sums: each entry may be off by this many times the rounding of its size.
+MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def no_direction() -> TooFewRowsError:
@@ -56,12 +61,55 @@ def no_direction() -> TooFewRowsError:
     )
 
 
+def require_apart(means: Array, total_variance: float) -> None:
+    """Refuse subclass means that all equal the positive mean but for rounding."""
+    delta = means[1:] - means[0]
+    rounding = np.linalg.norm(MEANS_ROUNDING * np.abs(means).max(axis=0))
+    least = max(linalg.SAME_POINT * np.sqrt(total_variance), float(rounding))
+    if np.einsum("ij,ij->i", delta, delta).max() <= least**2:
+        raise no_direction()
+
+
+def count_axes(values: Array, noise: Array | float, size: int) -> int:
+    """Count the axes of a problem: the one rule for how many there are.
+
+    `values` of the criterion descend. An axis counts as long as its value is above the `noise` that
+    rounding alone may put there, and above rounding beside the largest value; `size` is that of the
+    matrix the values come from.
+    """
+    rank = linalg.numerical_rank(values, size)
+    unseen = np.flatnonzero(values <= noise)
+    return min(rank, int(unseen[0])) if len(unseen) else rank
+
+
+def means_noise(directions: Array, means: Array) -> Array:
+    """Largest value of the criterion that rounding of the group means may give on directions.
+
+    Directions are columns, scaled so that the denominator is the identity. Then a value is the
+    squared distance of the means along its direction. Where no row spreads along it, a small ridge
+    is all that holds the rounding of the means down.
+    """
+    rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
+    return rounding**2
+
+
 def _ordered(
     directions: Array, values: Array, size: int, factor: Array | None = None
 ) -> Projection:
     """Build a projection from columns in descending order, dropping those that are rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
+
+
+def count_apart(directions: Array, means: Array) -> int:
+    """Count the leading directions along which the group means differ by more than rounding.
+
+    The distances are taken from the means themselves: where directions are combined of others that
+    nearly cancel, the values that came with them may be rounding.
+    """
+    moved = (means[1:] - means[0]) @ directions
+    values = np.einsum("ij,ij->j", moved, moved)
+    return count_axes(values, means_noise(directions, means), len(directions))
 
 
 def _rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
@@ -105,20 +153,26 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
     values = singular**2
     rank = linalg.numerical_rank(values, len(factor))
     directions = linalg.lower_solve(factor, left[:, :rank], transposed=True)
-    return _ordered(directions, values[:rank], len(factor), factor)
+    rank = count_axes(values[:rank], means_noise(directions, scatter.means), len(factor))
+    return _ordered(directions[:, :rank], values[:rank], len(factor), factor)
 
 
 def eigen(scatter: GroupScatter, ridge: float) -> Projection:
     """Solve eq. (PnPi_eigproblem) as written: the reference for the other solvers.
 
-    Problem: ``S_n w = lambda (S_I + eps I) w`` by a dense generalised eigensolver.
+    Problem: ``S_n w = lambda (S_I + eps I) w`` by a dense generalised eigensolver. S_n squares the
+    rounding of the means, so the number of axes comes from the means themselves.
     Cost: about ``10 D^3``.
     """
     size = scatter.means.shape[1]
+    exact = cholesky(scatter, ridge)
+    rank = exact.rank
+    if rank == 0:
+        return exact
+    del exact  # its factor is as large as the denominator
     denominator = scatter.intra + ridge * np.eye(size)
-    count = min(scatter.n_subclasses, size)
-    values, vectors = linalg.top_generalized(scatter.between, denominator, count)
-    return _ordered(vectors, values, size)
+    values, vectors = linalg.top_generalized(scatter.between, denominator, rank)
+    return Projection(linalg.fix_signs(vectors.T), values, rank)
 
 
 def label_targets(counts: Array) -> Array:
@@ -156,10 +210,15 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
     moved = delta @ span
     intra = span.T @ scatter.intra @ span
     # What the regression leaves unfitted, measured against what it fits.
-    if np.trace(intra) <= linalg.RANK_TOLERANCE * size * np.sum(counts[1:, None] * moved**2):
+    fitted = np.sum(counts[1:, None] * moved**2)
+    if ridge == 0 and np.trace(intra) <= linalg.RANK_TOLERANCE * size * fitted:
         unbounded = np.full(span.shape[1], np.inf)
         return Projection(linalg.fix_signs(span.T), unbounded, span.shape[1])
-    return _rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
+    found = _rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
+    # Without a ridge some targets may be fitted without error, and others not.
+    if ridge == 0 and not _seen_by(scatter.intra, found.components.T).all():
+        raise SingularMatrixError("the denominator vanishes on part of the span of the solution")
+    return found.leading(count_apart(found.components.T, scatter.means))
 
 
 def _pseudo_solve(matrix: Array, right: Array) -> Array:
@@ -178,37 +237,79 @@ def lsqr(
     means: Array,
     ridge: float,
     weights: Array | None = None,
-    tolerance: float = 1e-12,
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
     Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense
-    and no D x D or N x N matrix is formed. Cost: some 2 K products with X for each iteration of
-    LSMR; the number of iterations grows with the square root of the condition of the problem.
+    and no D x D or N x N matrix is formed. Columns are brought to one size, ridge included, so
+    their units do not matter. Cost: some 2 K products with X for each iteration of LSMR; the
+    number of iterations grows with the condition of the problem. A warning tells where it was
+    too large for the solution to settle.
     """
     n_samples, width = X.shape
     root = np.ones(n_samples) if weights is None else np.sqrt(weights)
     origin = means[0]
+    sizes, rounding = _column_sizes(X, root**2, origin)
+    sizes += ridge
+    scale = 1 / np.sqrt(np.where(sizes > 0, sizes, 1.0))
+    damping = np.sqrt(ridge) * scale
+
     # The rows of X_m are (x - m) sqrt(w); the mean is taken off inside each product.
-    operator = LinearOperator(
-        (n_samples, width),
-        matvec=lambda v: root * (X @ v.ravel() - origin @ v.ravel()),
-        rmatvec=lambda u: X.T @ (root * u.ravel()) - origin * (root @ u.ravel()),
-        dtype=np.float64,
-    )
-    targets = label_targets(counts)[groups] * root[:, None]
-    limit = 20 * min(n_samples, width) + 100
-    # LSMR has absolute thresholds, so it gets a problem of size one.
-    size = float(np.linalg.norm(operator.rmatmat(targets))) or 1.0
-    unit, damp = operator * (1 / size), np.sqrt(ridge) / size
-    solutions = [
-        lsmr(unit, column, damp, tolerance, tolerance, conlim=0, maxiter=limit)[0]
-        for column in targets.T
-    ]
-    span = np.column_stack(solutions) / size
+    def forward(v: Array) -> Array:
+        step = scale * v.ravel()
+        return np.concatenate([root * (X @ step - origin @ step), damping * v.ravel()])
+
+    def backward(u: Array) -> Array:
+        part, rest = root * u.ravel()[:n_samples], u.ravel()[n_samples:]
+        product: Array = scale * (X.T @ part - origin * part.sum()) + damping * rest
+        return product
+
+    operator = LinearOperator((n_samples + width, width), forward, backward, dtype=np.float64)
+    targets = np.zeros((n_samples + width, len(counts) - 1))
+    targets[:n_samples] = label_targets(counts)[groups] * root[:, None]
+    limit = 20 * min(X.shape) + 100
+    solutions = [_settled(operator, column, limit, rounding) for column in targets.T]
+    if not all(settled for _, settled in solutions):
+        warnings.warn(
+            "solver='lsqr' did not settle: the problem is too badly conditioned for it at ridge "
+            f"{ridge:.3g}; raise regularization, or pass dense X with solver='cholesky'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    span = scale[:, None] * np.column_stack([solution for solution, _ in solutions])
     projected = GroupScatter.from_samples(X @ span - origin @ span, groups, len(counts), weights)
     denominator = projected.intra + ridge * (span.T @ span)
-    return _rayleigh_ritz(span, projected.between, denominator)
+    found = _rayleigh_ritz(span, projected.between, denominator)
+    return found.leading(count_apart(found.components.T, means))
+
+
+def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
+    """Weighted sums of squares of the columns about `origin`, roughly; and rounding of products.
+
+    Far from zero the sums are differences of large numbers, and products with the rows lose as many
+    digits.
+    """
+    squares = np.asarray((X.multiply(X) if hasattr(X, "multiply") else X**2).T @ weight).ravel()
+    sizes: Array = squares - 2 * origin * (X.T @ weight) + weight.sum() * origin**2
+    epsilon = float(np.finfo(np.float64).eps)
+    sizes = np.maximum(sizes, epsilon * squares)
+    total = float(sizes.sum())
+    return sizes, epsilon * float(np.sqrt(squares.sum() / total)) if total > 0 else epsilon
+
+
+def _settled(
+    operator: LinearOperator, target: Array, limit: int, rounding: float
+) -> tuple[Array, bool]:
+    """Solve least squares by LSMR, started again on what is left until that adds nothing more."""
+    solution = np.zeros(operator.shape[1])
+    enough = max(SETTLED, 100 * rounding)
+    for _ in range(RESTARTS):
+        left = target - operator.matvec(solution)
+        step = lsmr(operator, left, 0.0, LSMR_TOLERANCE, LSMR_TOLERANCE, 0.0, limit)[0]
+        solution = solution + step
+        if np.linalg.norm(step) <= enough * np.linalg.norm(solution):
+            return solution, True
+    return solution, False
 
 
 def csda_eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
