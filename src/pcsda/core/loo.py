@@ -1,8 +1,8 @@
-"""Leave-one-out projections in closed form (MATH 8).
+"""Left-out rows in closed form (MATH 8).
 
-Sample i is left out of the means and the scatter while the ridge, the groups and the rotation of
-the full fit are held. A left-out positive or negative is then a new sample to the model that
-projects it, which is what covariances and calibration have to see.
+Row i is left out of the means and the scatter while the ridge, the groups and the rotation of the
+full fit are held. A left-out row is then a new sample to the model that projects it, which is what
+covariances and calibration have to see.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import linalg, single
+from . import float32, linalg
 from .linalg import Array
 from .scatter import GroupScatter
 from .solvers import Projection
@@ -23,48 +23,202 @@ from .solvers import Projection
 ALONE = 1e-10
 # A gap, one minus the leverage, from which on float32 products leave it enough digits.
 WIDE_GAP = 0.05
+# A gap of less is the rounding of a difference: without the row the scatter is singular.
+SMALLEST_GAP = 1e-12
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Which rows are left out, and which of them leave together.
+
+    Attributes
+    ----------
+    rows : array of shape (n,) or None
+        Row numbers, ascending; None means all rows.
+    stands_for : array of shape (n,) or None
+        Where the rows are a sample, how many rows each of them stands for.
+    together : array of shape (N,) or None
+        Number of the block that each training row leaves with; None means that rows leave one by
+        one.
+    """
+
+    rows: NDArray[np.intp] | None = None
+    stands_for: Array | None = None
+    together: NDArray[np.intp] | None = None
+
+    def of(self, n_rows: int) -> NDArray[np.intp]:
+        """Row numbers, all of `n_rows` where none are named."""
+        return np.arange(n_rows) if self.rows is None else self.rows
+
+    def take(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of the rows that are left out."""
+        return values if self.rows is None else values[self.rows]
+
+
+EVERY = Leave()
+
+
+def leave_of(leave_out: Leave | bool) -> Leave | None:
+    """Every row for True, none for False."""
+    if isinstance(leave_out, Leave):
+        return leave_out
+    return EVERY if leave_out else None
+
+
+def sample_rows(
+    groups: NDArray[np.intp],
+    most: int,
+    rng: np.random.Generator,
+    weights: Array | None = None,
+    together: NDArray[np.intp] | None = None,
+) -> Leave:
+    """Draw rows to leave out: about `most` positives and `most` negatives (MATH 11).
+
+    Each subclass gets its share of them, at least one row, and each row stands for as many as its
+    group has for it. Blocks of rows that leave together are drawn whole.
+    """
+    if max(np.sum(groups == 0), np.sum(groups > 0)) <= most:
+        return Leave(together=together)
+    weight = np.ones(len(groups)) if weights is None else weights
+    chosen = np.zeros(len(groups), dtype=bool)
+    if together is not None:
+        chosen = _whole_blocks(groups, together, most, rng)
+    else:
+        for part in (groups == 0, groups > 0):
+            share = min(1.0, most / max(int(part.sum()), 1))
+            for group in np.unique(groups[part]):
+                members = np.flatnonzero(groups == group)
+                count = max(int(share * len(members)), 1)
+                chosen[rng.choice(members, count, replace=False)] = True
+    rows = np.flatnonzero(chosen)
+    own = groups[rows]
+    ratio = np.bincount(groups, weight) / np.maximum(
+        np.bincount(own, weight[rows], minlength=int(groups.max()) + 1), 1e-300
+    )
+    return Leave(rows, ratio[own], together)
+
+
+def _whole_blocks(
+    groups: NDArray[np.intp],
+    together: NDArray[np.intp],
+    most: int,
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Mark rows of blocks in random order, until each class has enough."""
+    chosen = np.zeros(len(groups), dtype=bool)
+    for part in (groups == 0, groups > 0):
+        ids, codes = np.unique(together[part], return_inverse=True)
+        order = rng.permutation(len(ids))
+        sizes = np.bincount(codes)[order]
+        count = int(np.searchsorted(np.cumsum(sizes), most)) + 1
+        chosen |= np.isin(together, ids[order[:count]])
+    return chosen
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Coordinates of every training row under the model fitted without it.
+    """Training rows, each projected by the model that was fitted without it.
 
     Attributes
     ----------
-    coordinates : array of shape (N, d)
+    coordinates : array of shape (n, d)
         z of the row, relative to the left-out positive mean.
-    residuals : array of shape (N, d)
+    residuals : array of shape (n, d)
         z minus the left-out mean of the row's own group; zero for a row alone in its group. For a
         positive this is z itself.
-    alone : boolean array of shape (N,)
+    groups : array of shape (n,)
+    alone : boolean array of shape (n,)
         Rows whose group has no other member: their residual says nothing.
+    known : boolean array of shape (n,)
+        Rows that can be left out: not alone, and not all that keeps the scatter regular.
+    weights : array of shape (n,) or None
+    stands_for : array of shape (n,) or None
+        Where the rows are a sample, how many rows each of them stands for.
+    gap : float
+        The smallest gap ``1 - f_i h_i`` of a row that is not alone. As a difference it has lost
+        digits where it is small.
+    rows : array of shape (n,) or None
+        Their numbers among the training rows; None for all of these.
+    together : array of shape (n,) or None
+        Blocks of rows that left together.
     """
 
     coordinates: Array
     residuals: Array
+    groups: NDArray[np.intp]
     alone: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    weights: Array | None = None
+    stands_for: Array | None = None
+    gap: float = 1.0
+    rows: NDArray[np.intp] | None = None
+    together: NDArray[np.intp] | None = None
+
+    @property
+    def weight(self) -> Array:
+        """Weight of each row."""
+        return np.ones(len(self.groups)) if self.weights is None else self.weights
+
+    @property
+    def mass(self) -> Array:
+        """Weight of all that each row stands for."""
+        return self.weight if self.stands_for is None else self.weight * self.stands_for
+
+    def spread(self, values: Array, n_rows: int) -> Array:
+        """Values of the rows at their places among all rows, NaN elsewhere."""
+        if self.rows is None:
+            return values
+        full = np.full(n_rows, np.nan)
+        full[self.rows] = values
+        return full
 
     def leading(self, d: int) -> LeftOut:
         """Return the first `d` coordinates."""
         return replace(self, coordinates=self.coordinates[:, :d], residuals=self.residuals[:, :d])
 
-    def scatter(
-        self, projected: GroupScatter, groups: NDArray[np.intp], weights: Array | None
-    ) -> tuple[GroupScatter, float, float]:
-        """Replace the scatter matrices of `projected` by those of the left-out residuals.
+    def turned(self, signs: Array) -> LeftOut:
+        """Flip axes."""
+        return replace(self, coordinates=self.coordinates * signs, residuals=self.residuals * signs)
 
-        Also returns how many positives and how many negatives (total weight) contributed.
-        """
-        weight = np.where(self.alone, 0.0, 1.0 if weights is None else weights)
+    def take(self, rows: slice | NDArray[np.intp]) -> LeftOut:
+        """Return some of the rows."""
+        return LeftOut(
+            self.coordinates[rows],
+            self.residuals[rows],
+            self.groups[rows],
+            self.alone[rows],
+            self.known[rows],
+            None if self.weights is None else self.weights[rows],
+            None if self.stands_for is None else self.stands_for[rows],
+        )
+
+    @property
+    def has_both(self) -> bool:
+        """Whether rows of both classes can be left out."""
+        known = self.groups[self.known]
+        return bool(np.any(known == 0) and np.any(known > 0))
+
+    def moments(self) -> LeftMoments:
+        """Scatter of the left-out residuals, and the weight behind it."""
+        weight = np.where(self.known, self.mass, 0.0)
         scatters: list[Array] = []
         totals: list[float] = []
-        for members in (groups == 0, groups > 0):
+        for members in (self.groups == 0, self.groups > 0):
             share = np.where(members, weight, 0.0)  # zeros are cheaper than a copy of the others
             part = self.residuals * np.sqrt(share)[:, None]
             scatters.append(part.T @ part)
             totals.append(float(share.sum()))
-        left_out = replace(projected, positive=scatters[0], within=scatters[1])
-        return left_out, totals[0], totals[1]
+        return LeftMoments(scatters[0], scatters[1], totals[0], totals[1])
+
+
+@dataclass(frozen=True)
+class LeftMoments:
+    """Scatter of left-out residuals, of positives and of negatives, and the weight behind each."""
+
+    positive: Array
+    within: Array
+    n_positive: float
+    n_within: float
 
 
 def alone_rows(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> NDArray[np.bool_]:
@@ -89,11 +243,12 @@ def left_out(
     rotation: Array,
     groups: NDArray[np.intp],
     counts: Array,
-    alone: NDArray[np.bool_],
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
-) -> tuple[Array, Array]:
-    """Left-out coordinates and residuals of rows, rotated to the components, in `out` if given.
+) -> LeftOut:
+    """Left-out rows, rotated to the components; arrays in `out` if given.
+
+    A row that is all that keeps the scatter regular cannot be left out; it keeps its place.
 
     Parameters
     ----------
@@ -105,15 +260,17 @@ def left_out(
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
         ``Q Lambda^(-1/2)``.
-    groups, alone, weights : arrays of shape (n,)
+    groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
         Fastest in Fortran order.
     """
     total = counts[groups]
     weight = 1.0 if weights is None else weights
+    alone = alone_rows(groups, counts, weights)
+    gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
     rest = np.where(alone, 1.0, total - weight)  # any number will do for rows that are alone
-    gap = np.where(alone, 1.0, gap)
+    gap = np.where(known, gap, 1.0)
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
     negative = groups > 0
     own = np.where(negative, residuals[np.arange(len(groups)), np.maximum(groups, 1) - 1], 0.0)
@@ -141,7 +298,8 @@ def left_out(
     coordinate -= axes
     coordinate += centres
     residual[:, lonely], coordinate[:, lonely] = 0.0, without
-    return out
+    least = float(np.where(alone, 1.0, gaps).min(initial=1.0))
+    return LeftOut(*out, groups, alone, known, weights, gap=least)
 
 
 @dataclass(frozen=True)
@@ -174,7 +332,7 @@ class Leaver:
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
-        """Prepare for any exact PCSDA solution; ``D^3/3`` where it brings its factor."""
+        """Prepare for any exact PCSDA solution; ``D^3/3`` operations."""
         factor = projection.factor
         if factor is None:
             factor = linalg.cholesky(scatter.intra, ridge)
@@ -201,13 +359,13 @@ class Leaver:
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
         products are float32 where their rounding does not matter.
         """
-        alone = alone_rows(groups, self.counts, weights)
         shape = (len(X), self.rotation.shape[1])
         coordinates, residuals = np.empty(shape, order="F"), np.empty(shape, order="F")
+        known, gaps = np.empty(len(X), dtype=bool), [1.0]
         ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
         few = len(self.gram) <= X.shape[1]
         total = self.counts.sum()
-        if dtype == np.float32 and few and single.whitens(self.inverse, self.variances, total):
+        if dtype == np.float32 and few and float32.whitens(self.inverse, self.variances, total):
             ways.insert(0, self._in_single())
         # In many short steps, threads would wait for each other at each of them.
         one_at_a_time = Lock()
@@ -228,21 +386,15 @@ class Leaver:
                     if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
                         break
                 with one_at_a_time:
-                    left_out(
-                        a,
-                        leverage,
-                        gap,
-                        self.gram,
-                        self.rotation,
-                        own,
-                        self.counts,
-                        alone[part],
-                        weight,
-                        (coordinates[part], residuals[part]),
-                    )
+                    out = coordinates[part], residuals[part]
+                    rest = (self.gram, self.rotation, own, self.counts, weight, out)
+                    found = left_out(a, leverage, gap, *rest)
+                    known[part] = found.known
+                    gaps.append(found.gap)
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
-        return LeftOut(coordinates, residuals, alone)
+        alone = alone_rows(groups, self.counts, weights)
+        return LeftOut(coordinates, residuals, groups, alone, known, weights, gap=min(gaps))
 
     def _in_single(self) -> tuple[Any, ...]:
         """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
@@ -254,7 +406,7 @@ class Leaver:
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
         vectors = vectors[:, : len(roots)]
         columns = (self.solved @ (vectors / roots)).astype(np.float32)
-        means = single.in_parts(self.means, self.variances / self.counts.sum())
+        means = float32.in_parts(self.means, self.variances / self.counts.sum())
         return means, self.inverse.astype(np.float32), columns, (vectors * roots).T
 
 
@@ -279,16 +431,3 @@ def _whiten(
     leverage, products = linalg.whitened_square_norms(buffer, inverse, columns)
     solved: Array = products.astype(np.float64, copy=False) if turn is None else products @ turn
     return leverage, solved
-
-
-def primal(
-    X: NDArray[np.floating],
-    groups: NDArray[np.intp],
-    scatter: GroupScatter,
-    projection: Projection,
-    ridge: float,
-    weights: Array | None = None,
-    dtype: type[np.floating] = np.float64,
-) -> LeftOut:
-    """Left-out projections of the rows of `X` for any exact PCSDA solution: one more pass."""
-    return Leaver.of(scatter, projection, ridge).leave_out(X, groups, weights, dtype)

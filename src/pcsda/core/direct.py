@@ -1,0 +1,297 @@
+"""Divisions solved one by one, from statistics of their own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from . import float32, linalg, solvers
+from .gram import wide
+from .linalg import Array, SingularMatrixError, TooFewRowsError
+from .loo import Leave, Leaver, LeftOut, leave_of
+from .scatter import GroupScatter, group_means
+from .solvers import Projection
+from .spread import ridge_of, singular_scatter
+from .subspace import Subspace
+
+# A gap below this is short of digits, and the Gram matrix of up to so many rows a feature has them.
+SMALL_GAP, FEW_ROWS = 1e-3, 3
+PCSDA_SOLVERS = {
+    "cholesky": solvers.cholesky,
+    "eigen": solvers.eigen,
+    "spectral": solvers.spectral,
+}
+
+
+def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
+    """Keep the number of axes asked for, or as many as there are; `rank` becomes the bound."""
+    bound = min(most, projection.rank)
+    if bound == 0:
+        raise solvers.no_direction()
+    return replace(projection.leading(min(n_components or bound, bound)), rank=bound)
+
+
+def solve_scatter(
+    scatter: GroupScatter, solver: str, ridge: float, regularization: float
+) -> Projection:
+    """Solve PCSDA from statistics; the projection keeps its factor for leaving rows out."""
+    solvers.require_apart(scatter.means, scatter.total_variance)
+    try:
+        projection = PCSDA_SOLVERS[solver](scatter, ridge)
+    except SingularMatrixError as error:
+        raise singular_scatter(scatter.means.shape[1], regularization) from error
+    return keep_leading(projection, None, min(scatter.n_subclasses, scatter.means.shape[1]))
+
+
+def scatter_subspace(
+    scatter: GroupScatter, solver: str, regularization: float, n_components: int | None
+) -> tuple[Subspace, Projection, float]:
+    """Solve PCSDA where statistics are all there is, as after passes over blocks.
+
+    Returns the subspace, and the projection and the ridge that a :class:`Leaver` starts from.
+    """
+    ridge = ridge_of(scatter.total_variance, regularization)
+    projection = solve_scatter(scatter, solver, ridge, regularization)
+    projection = keep_leading(projection, n_components, projection.rank)
+    return linear_subspace(scatter, projection, ridge), projection, ridge
+
+
+def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
+    """The subspace of a projection of rows with these statistics."""
+    components = projection.components
+    projected = scatter.project(components)
+    return Subspace(
+        components.T,
+        components @ scatter.means[0],
+        projection.eigenvalues,
+        projection.rank,
+        projected,
+        projected.intra + ridge * (components @ components.T),
+        scatter.means,
+    )
+
+
+def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
+    """Express a subspace of the span of wide rows in the space of their features."""
+    assert found.means is not None
+    means = found.means @ basis + origin
+    coefficients = basis.T @ found.coefficients
+    moved = replace(found, coefficients=coefficients, means=means, origin=means[0] @ coefficients)
+    return moved.signed()
+
+
+def null_space(
+    X: Array, groups: NDArray[np.intp], weights: Array | None, n_components: int | None
+) -> Subspace:
+    """Solve wide rows without a ridge: the limit of PCSDA as the ridge falls to zero (MATH 14).
+
+    Problem: ``max w' S_n w`` over unit w on which every group is a point, ``S_I w = 0``; the span
+    of the paper's ``(X')^+ V``. The criterion is infinite there, so the eigenvalues are those of
+    S_n. No spread is left for a density. Cost: two singular value decompositions of N x N numbers.
+    """
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    solvers.require_apart(scatter.means, scatter.total_variance)
+    residuals = X - scatter.means[groups]
+    _, sizes, axes = np.linalg.svd(residuals, full_matrices=False)
+    within = axes[: linalg.numerical_rank(sizes**2, len(X))]
+    outside = scatter.delta - (scatter.delta @ within.T) @ within
+    _, lengths, directions = np.linalg.svd(outside, full_matrices=False)
+    noise = solvers.means_noise(directions.T, scatter.means)
+    # What the residuals leave of the means is known to the rounding of the whole of them.
+    noise = np.maximum(noise, linalg.RANK_TOLERANCE * len(X) * np.sum(scatter.delta**2))
+    rank = solvers.count_axes(lengths**2, noise, len(X))
+    projection = Projection(linalg.fix_signs(directions[:rank]), lengths[:rank] ** 2, rank)
+    found = keep_leading(projection, n_components, scatter.n_subclasses)
+    return linear_subspace(scatter, found, 0.0)
+
+
+def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
+    """Whether rows that are few beside their features lose digits when they are left out.
+
+    The Gram matrix has those digits; see :meth:`GramFactor`.
+    """
+    return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
+
+
+@dataclass(frozen=True)
+class DirectFactor:
+    """Rows in memory whose divisions are solved one by one, from statistics of their own.
+
+    Wide rows (D > N) are turned into their span first. With `resample` the negatives are redrawn
+    with subclasses of equal size, the paper's other way; then no row can be left out. Rows that
+    leave together cannot be left out here either. An absolute `ridge` wins over `regularization`.
+    """
+
+    X: NDArray[np.floating]
+    regularization: float
+    weights: Array | None = None
+    solver: str = "cholesky"
+    resample: np.random.Generator | None = None
+    ridge: float | None = None
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division: ``N D^2 + D^3/3``, and the same again to leave rows out."""
+        leave = leave_of(leave_out)
+        if self.X.shape[1] <= len(self.X):
+            found, ridge = self._solve(self.X, groups, n_components, leave)
+            if ridge > 0 and is_close(found.left, self.X.shape):
+                with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
+                    gram = next(wide(self.X, [self.regularization], self.weights, [ridge]))
+                    return gram.solve(groups, n_components, leave_out=leave_out)
+            return found
+        origin = self.X.mean(axis=0, dtype=np.float64)
+        coordinates, basis = linalg.row_span(self.X - origin)
+        if self.regularization == 0 and self.resample is None:
+            found = null_space(coordinates, groups, self.weights, n_components)
+            return out_of_row_span(found, origin, basis)
+        found, _ = self._solve(coordinates, groups, None, leave)
+        found = out_of_row_span(found, origin, basis)
+        # Far from zero the rows were rounded before they were turned.
+        assert found.means is not None
+        rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
+        if rank == 0:
+            raise solvers.no_direction()
+        return replace(found.leading(min(n_components or rank, rank)), rank=rank)
+
+    def _solve(
+        self,
+        X: NDArray[np.floating],
+        groups: NDArray[np.intp],
+        n_components: int | None,
+        leave: Leave | None,
+    ) -> tuple[Subspace, float]:
+        """Solve rows that are not wide; returns the ridge too."""
+        fast = float32.pays(X)
+        found = None
+        if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
+            with suppress(ValueError):  # float64 will say what is wrong
+                found = self._statistics(X, groups, np.float32)
+        if found is None or not float32.determines(found[0], found[2], found[1]):
+            found = self._statistics(X, groups, np.float64)
+        scatter, projection, ridge = found
+        projection = keep_leading(projection, n_components, projection.rank)
+        subspace = linear_subspace(scatter, projection, ridge)
+        if leave is None or leave.together is not None or self.resample is not None:
+            return subspace, ridge
+        try:
+            leaver = Leaver.of(scatter, projection, ridge)
+        except SingularMatrixError as error:  # a solver may do without a regular scatter
+            raise singular_scatter(self.X.shape[1], self.regularization) from error
+        dtype = np.float32 if fast else np.float64
+        weights = None if self.weights is None else leave.take(self.weights)
+        left = leaver.leave_out(leave.take(X), leave.take(groups), weights, dtype)
+        left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
+        return replace(subspace, left=left), ridge
+
+    def _statistics(
+        self, X: NDArray[np.floating], groups: NDArray[np.intp], dtype: type[np.floating]
+    ) -> tuple[GroupScatter, Projection, float]:
+        scatter = GroupScatter.from_samples(X, groups, weights=self.weights, dtype=dtype)
+        ridge = self.ridge
+        if ridge is None:
+            ridge = ridge_of(scatter.total_variance, self.regularization)
+        if self.resample is not None:
+            scatter = _resampled(X, groups, scatter, self.weights, self.resample)
+        projection = solve_scatter(scatter, self.solver, ridge, self.regularization)
+        return scatter, projection, ridge
+
+
+def _resampled(
+    X: NDArray[np.floating],
+    groups: NDArray[np.intp],
+    scatter: GroupScatter,
+    weights: Array | None,
+    rng: np.random.Generator,
+) -> GroupScatter:
+    """Redraw the negatives with equal subclasses, the paper's other way.
+
+    ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass:
+    Gaussian combinations of its residuals, so no D x D covariance is formed.
+    """
+    draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
+    width = X.shape[1]
+    drawn = np.empty((draws * scatter.n_subclasses, width))
+    for subclass in range(1, scatter.n_subclasses + 1):
+        members = np.flatnonzero(groups == subclass)
+        weight = np.ones(len(members)) if weights is None else weights[members]
+        mixing = rng.standard_normal((draws, len(members)))
+        mixing *= np.sqrt(weight / scatter.counts[subclass])
+        mean = scatter.means[subclass]
+        drawn[(subclass - 1) * draws : subclass * draws] = mean + mixing @ (X[members] - mean)
+    labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
+    redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
+    means = np.vstack([scatter.means[:1], redrawn.means[1:]])
+    # The draws stand for all negatives, also where N_n / K is not whole: priors do not change.
+    share = scatter.n_negative / scatter.n_subclasses
+    counts = np.append(scatter.counts[0], np.full(scatter.n_subclasses, share))
+    return GroupScatter(counts, means, scatter.positive, redrawn.within * (share / draws))
+
+
+@dataclass(frozen=True)
+class IterativeFactor:
+    """Sparse or very wide rows, of which only products are taken; no row can be left out."""
+
+    X: Any
+    regularization: float
+    weights: Array | None = None
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division by least squares."""
+        X, origin = self.X, np.zeros(self.X.shape[1])
+        if not sparse.issparse(X):
+            # Far from zero, dense rows would lose digits in every product.
+            origin = X.mean(axis=0, dtype=np.float64)
+            X = X - origin
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        means = group_means(X, groups, counts, self.weights)
+        weight = np.ones(len(groups)) if self.weights is None else self.weights
+        variance = _mean_square(X, counts @ means / counts.sum(), weight)
+        ridge = ridge_of(variance, self.regularization)
+        solvers.require_apart(means, variance)
+        try:
+            projection = solvers.lsqr(X, groups, counts, means, ridge, self.weights)
+        except SingularMatrixError as error:
+            raise singular_scatter(X.shape[1], self.regularization) from error
+        components = keep_leading(projection, n_components, len(counts) - 1).components
+        z = X @ components.T - components @ means[0]
+        projected = GroupScatter.from_samples(z, groups, len(counts), self.weights)
+        return Subspace(
+            components.T,
+            components @ (means[0] + origin),
+            projection.eigenvalues[: len(components)],
+            min(projection.rank, len(counts) - 1),
+            projected,
+            projected.intra + ridge * (components @ components.T),
+            means + origin,
+        )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _mean_square(X: Any, origin: Array, weight: Array) -> float:
+    """Mean squared distance of rows from `origin`, as a sum of squares: no digits cancel."""
+    if not sparse.issparse(X):
+        return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
+    stored = X.tocoo()
+    if not X.has_canonical_format:
+        stored.sum_duplicates()
+    mass = weight[stored.row]
+    zeros = weight.sum() - np.bincount(stored.col, mass, minlength=X.shape[1])
+    squares = (stored.data - origin[stored.col]) ** 2
+    return float((mass @ squares + zeros @ origin**2) / weight.sum())

@@ -1,0 +1,87 @@
+"""Rows made ready to solve any division of them into groups: what every fit starts from.
+
+Three factors solve PCSDA exactly and agree to rounding:
+
+- `DirectFactor` collects the statistics of a division and factorises its within scatter: best for
+  one division, and open to all solvers;
+- `WhiteFactor` whitens the rows once, so that each further division costs little;
+- `GramFactor` factorises the N x N matrix of inner products, for D > N and for kernels.
+
+`IterativeFactor` takes only products with X, for sparse rows; `CSDAFactor` solves the criterion of
+CSDA; `FeatureFactor` brings every solver to a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cells import Cells
+from .direct import DirectFactor, IterativeFactor
+from .gram import wide
+from .linalg import Array
+from .loo import Leave
+from .subspace import Factor, Subspace
+from .white import whiten
+
+
+class CellsFactor(Protocol):
+    """Solves one class after the other, each against all the rest."""
+
+    def solve(
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+    ) -> Subspace:
+        """Solve one class of the cells."""
+
+
+class SharedFactor(Factor, Protocol):
+    """A factor that many divisions share."""
+
+    @property
+    def ridge(self) -> float:
+        """The absolute ridge."""
+
+    def over(self, cells: Cells) -> CellsFactor:
+        """Prepare to solve every class of the cells."""
+
+    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> SharedFactor:
+        """Add the last of the rows X; a kernel factor needs their `values` with all rows."""
+
+    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> SharedFactor:
+        """Take away the rows that are not kept; X are those that stay."""
+
+
+def factor_once(
+    X: Any,
+    regularization: float,
+    weights: Array | None = None,
+    solver: str = "cholesky",
+    resample: np.random.Generator | None = None,
+    *,
+    together: bool = False,
+) -> Factor:
+    """Choose the factor for a single division of rows, which may leave `together`."""
+    if solver == "lsqr":
+        return IterativeFactor(X, regularization, weights)
+    is_wide = X.shape[1] > X.shape[0]
+    unbounded = is_wide and regularization == 0
+    if together and not unbounded and resample is None:
+        return next(factor_shared(X, [regularization], weights))  # all exact solvers agree
+    if is_wide and not unbounded and solver == "cholesky" and resample is None:
+        return replace(next(wide(X, [regularization], weights)), spend=True)
+    return DirectFactor(X, regularization, weights, solver, resample)
+
+
+def factor_shared(
+    X: NDArray[np.floating],
+    regularizations: list[float],
+    weights: Array | None = None,
+    ridges: list[float] | None = None,
+) -> Iterator[SharedFactor]:
+    """Factorise rows at each ridge for many divisions; `ridges` may give absolute numbers."""
+    kind = wide if X.shape[1] > X.shape[0] else whiten
+    return kind(X, regularizations, weights, ridges)

@@ -1,0 +1,498 @@
+"""Rows known by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
+
+Serves wide rows (D > N), whose Gram matrix is smaller than their scatter, and kernels, which may
+stand in for any Gram matrix. With sample weights the matrix is ``sqrt(w_i) k_ij sqrt(w_j)``
+throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
+
+from . import linalg
+from .cells import Cells
+from .linalg import PIVOT_TOLERANCE, Array, SingularMatrixError, TooFewRowsError
+from .loo import Leave, leave_of
+from .scatter import group_means
+from .solvers import require_apart
+from .spread import centred, ridge_of, singular_scatter
+from .subspace import Factor, Solution, Subspace
+
+EPSILON = float(np.finfo(np.float64).eps)
+# Kernel values are too coarse where their rounding is more than this, beside the ridge and beside
+# the variance in feature space.
+COARSE_RIDGE, COARSE_VARIANCE = 1e-3, 1e-4
+# Pivots of the exact features below this share of the largest diagonal entry are rounding.
+FEATURE_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in input space behind a Gram matrix: the rows, their centre and their variance.
+
+    `lift` is what was added to every inner product; see :func:`wide`.
+    """
+
+    X: NDArray[np.floating]
+    origin: Array
+    variance: float
+    lift: float
+
+
+@dataclass(frozen=True)
+class GramFactor:
+    """Solves any division of rows from one Cholesky factor of their Gram or kernel matrix.
+
+    Attributes
+    ----------
+    factor : array of shape (N, N)
+        Lower Cholesky factor of ``Kx + eps I``.
+    ridge : float
+    trace : float
+        That of ``Kx + eps I``.
+    weights : array of shape (N,) or None
+    moved : array of shape (N,) or None
+        What was taken off the kernel values with every row; see :func:`move_origin`.
+    rows : Rows or None
+        Rows in input space, of wide data: then axes are directions in it.
+    spend : bool
+        Whether the first solution that leaves rows out may overwrite the factor.
+    """
+
+    factor: Array
+    ridge: float
+    trace: float
+    weights: Array | None = None
+    moved: Array | None = None
+    rows: Rows | None = None
+    spend: bool = False
+
+    @cached_property
+    def inverse(self) -> Array:
+        """Inverse of the factor, N^3/3; all divisions share it."""
+        factor = self.factor if self.spend else self.factor.copy(order="F")
+        inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]
+        return np.tril(inverse)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it."""
+        factor = self.factor if self.spend else self.factor.copy(order="F")
+        inverse = dtrtri(factor, lower=1, overwrite_c=1)[0]
+        diagonal: Array = np.einsum("ji,ji->i", inverse, inverse)
+        return diagonal
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division: ``2 N^2 (K + 1)`` for the triangular solves.
+
+        Nothing else grows with N^2: the matrix itself is not needed again, because
+        ``(Kx + eps I) Y = E``.
+        """
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        unit = _indicators(groups, counts, self.weights)
+        half = linalg.lower_solve(self.factor, unit)
+        solved = linalg.lower_solve(self.factor, half, transposed=True)
+        means = None
+        if self.rows is not None:
+            middle = self.rows.X - self.rows.origin
+            means = group_means(middle, groups, counts, self.weights)
+        inner = half.T @ half
+        return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
+
+    def over(self, cells: Cells) -> GramCells:
+        """Solve for the indicators of the cells, so that no class needs the factor again."""
+        indicators = np.zeros((len(cells.rows), len(cells.counts)))
+        indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
+        half = linalg.lower_solve(self.factor, indicators)
+        solved = linalg.lower_solve(self.factor, half, transposed=True).T
+        plain = None
+        if self.rows is not None:
+            plain = cells.sums(self.rows.X - self.rows.origin)
+        return GramCells(self, cells, solved, half.T @ half, plain)
+
+    def solve_targets(
+        self,
+        solved: Array,
+        inner: Array,
+        means: Array | None,
+        groups: NDArray[np.intp],
+        counts: Array,
+        n_components: int | None,
+        leave_out: Leave | bool,
+    ) -> Subspace:
+        """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
+
+        `means` are those of the groups in input space, about the origin, where there is one.
+        """
+        if means is not None and self.rows is not None:
+            means = means + self.rows.origin
+            require_apart(means, self.rows.variance)
+        solution = self._solution(solved, inner, groups, counts)
+        leave = leave_of(leave_out)
+        found = solution.subspace(groups, counts, self.weights, n_components, leave, means)
+        if self.moved is None:
+            return found
+        return replace(found, origin=found.origin + self.moved @ found.coefficients)
+
+    def _solution(
+        self,
+        solved: Array,
+        inner: Array,
+        groups: NDArray[np.intp],
+        counts: Array,
+    ) -> Solution:
+        unit = _indicators(groups, counts, self.weights)
+        first = np.full((1, len(counts) - 1), -1 / np.sqrt(counts[0]))
+        contrast = np.vstack([first, np.diag(1 / np.sqrt(counts[1:]))])
+        inner_factor = linalg.cholesky(inner)
+        half = linalg.lower_solve(inner_factor, contrast)
+        weighted = linalg.lower_solve(inner_factor, half, transposed=True)  # (E'Y)^-1 C
+        alpha = solved @ weighted / self.ridge
+        gram = contrast.T @ (weighted / self.ridge - contrast)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
+        residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
+        centres = (weighted / self.ridge - contrast) / np.sqrt(counts)[:, None]
+        directions = root[:, None] * alpha
+        if self.rows is not None:
+            directions = (self.rows.X - self.rows.origin).T @ directions
+        # Rounding in the factor acts as a feature of its own, which the ridge alone holds down.
+        noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
+        # About the origin of feature space: V A_T V' = (I - eps R) on rows, weights taken off.
+        scale = np.sqrt(counts)
+        with_means = (unit - self.ridge * solved) / np.outer(root, scale)
+
+        def leverages() -> tuple[Array, Array]:
+            half = linalg.lower_solve(inner_factor, solved.T)
+            return self._leverages(half, groups, counts)
+
+        def block(members: NDArray[np.intp]) -> tuple[Array, Array]:
+            columns = self.inverse[:, members]
+            among = np.eye(len(members)) - self.ridge * (columns.T @ columns)
+            return among / np.outer(root[members], root[members]), with_means[members]
+
+        return Solution(
+            gram=(gram + gram.T) / 2,
+            coordinates=residuals + (centres - centres[0])[groups],
+            residuals=residuals,
+            directions=directions,
+            origin=centres[0],
+            noise=float(noise),
+            overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
+            block=block,
+            leverages=leverages,
+        )
+
+    def _leverages(
+        self, half: Array, groups: NDArray[np.intp], counts: Array
+    ) -> tuple[Array, Array]:
+        """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of every row (MATH 8).
+
+        The gap comes directly from the factor: as a difference it would lose all digits where the
+        rows are many-dimensional and the ridge is small. It is meaningless for groups of one row.
+        """
+        unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
+        weight = np.ones(len(groups)) if self.weights is None else self.weights
+        share = weight / counts[groups]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (1 - share - unfitted) / weight, unfitted / (1 - share)
+
+    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> GramFactor:
+        """Add n rows of weight one: ``2 N^2 n`` and a copy of the factor.
+
+        X are the rows with those that are new at the end, `values` (n x (N + n)) kernel values of
+        the new rows with all of them; those of wide rows are computed here.
+        """
+        size, rows = len(self.factor), None
+        if self.rows is not None:
+            rows = replace(self.rows, X=X)
+            values = (X[size:] - rows.origin) @ (X - rows.origin).T + rows.lift
+        assert values is not None
+        cross, own = values[:, :size], values[:, size:]
+        more = len(own)
+        half = linalg.lower_solve(self.factor, cross.T)
+        corner = linalg.cholesky(own - half.T @ half, self.ridge)
+        factor = np.zeros((size + more, size + more), order="F")
+        factor[:size, :size] = self.factor
+        factor[size:, :size] = half.T
+        factor[size:, size:] = corner
+        trace = self.trace + float(np.trace(own)) + more * self.ridge
+        grown = GramFactor(factor, self.ridge, trace, rows=rows)
+        if "diagonal" in self.__dict__:  # it was needed, and an update is cheaper than anew
+            solved = linalg.lower_solve(self.factor, half, transposed=True)
+            spread = linalg.lower_solve(corner, solved.T)
+            inverse = linalg.triangular_inverse(corner)
+            head = self.diagonal + np.einsum("ji,ji->i", spread, spread)
+            tail = np.einsum("ji,ji->i", inverse, inverse)
+            grown.__dict__["diagonal"] = np.append(head, tail)
+        return grown
+
+    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> GramFactor:
+        """Take rows away: all that follows the first of them is factorised anew.
+
+        Rows that were added last are taken away for the price of a copy. X are the rows that stay.
+        """
+        removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
+        first = int(removed[0])
+        after = stays[stays > first]
+        factor = np.zeros((len(stays), len(stays)), order="F")
+        factor[:first, :first] = self.factor[:first, :first]
+        factor[first:, :first] = self.factor[after, :first]
+        if len(after):
+            trailing = np.tril(self.factor)[after, first:]
+            factor[first:, first:] = linalg.cholesky(trailing @ trailing.T)
+        rows = None if self.rows is None else replace(self.rows, X=X)
+        trace = float(np.einsum("ij,ij->", factor, factor))
+        shrunk = GramFactor(factor, self.ridge, trace, rows=rows)
+        if "diagonal" in self.__dict__:
+            marks = np.zeros((len(kept), len(removed)))
+            marks[removed, np.arange(len(removed))] = 1.0
+            half = linalg.lower_solve(self.factor, marks)
+            solved = linalg.lower_solve(self.factor, half, transposed=True)
+            gone = linalg.lower_solve(linalg.cholesky(half.T @ half), solved[stays].T)
+            shrunk.__dict__["diagonal"] = self.diagonal[stays] - np.einsum("ji,ji->i", gone, gone)
+        return shrunk
+
+
+@dataclass(frozen=True)
+class GramCells:
+    """Solutions for the indicators of cells, and their overlaps; rows summed over the cells."""
+
+    factor: GramFactor
+    cells: Cells
+    solved: Array
+    overlaps: Array
+    plain: Array | None
+
+    @cached_property
+    def _totals(self) -> tuple[Array, Array, Array | None]:
+        plain = None if self.plain is None else self.cells.totals(self.plain)
+        return self.cells.totals(self.solved), self.cells.totals(self.overlaps), plain
+
+    def solve(
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+    ) -> Subspace:
+        """Solve one class of the cells against the rest."""
+        cells, (solved_totals, overlap_totals, plain_totals) = self.cells, self._totals
+        groups, counts = cells.division(label)
+        root = np.sqrt(counts)
+        solved = cells.group_sums(label, self.solved, solved_totals).T / root
+        half = cells.group_sums(label, self.overlaps, overlap_totals).T
+        inner = cells.group_sums(label, half, cells.totals(half)) / np.outer(root, root)
+        means = None
+        if self.plain is not None and plain_totals is not None:
+            means = cells.group_sums(label, self.plain, plain_totals) / counts[:, None]
+        return self.factor.solve_targets(
+            solved, inner, means, groups, counts, n_components, leave_out
+        )
+
+
+def _indicators(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
+    """Group indicators (N, K + 1), weighted, as orthonormal columns."""
+    columns = np.zeros((len(groups), len(counts)))
+    root = 1.0 if weights is None else np.sqrt(weights)
+    columns[np.arange(len(groups)), groups] = root / np.sqrt(counts)[groups]
+    return columns
+
+
+def wide(
+    X: NDArray[np.floating],
+    regularizations: list[float],
+    weights: Array | None = None,
+    ridges: list[float] | None = None,
+) -> Iterator[GramFactor]:
+    """Factorise the Gram matrix of wide rows at each ridge, ``N^2 D`` once and ``N^3/3`` each.
+
+    Centring leaves a null vector that costs digits at a small ridge. The statistics know no origin,
+    so a constant feature, which takes it away, changes nothing else.
+    """
+    middle, origin, variance = centred(X, weights)
+    absolute = (
+        [ridge_of(variance, value) for value in regularizations] if ridges is None else ridges
+    )
+    if weights is not None:
+        middle = middle * np.sqrt(weights)[:, None]
+    gram = middle @ middle.T
+    trace = float(np.trace(gram))
+    total = len(X) if weights is None else weights.sum()
+    lift = trace / len(X) / total
+    gram += lift if weights is None else lift * np.sqrt(np.outer(weights, weights))
+    rows = Rows(X, origin, variance, lift)
+    last = len(absolute) - 1
+    for number, (regularization, ridge) in enumerate(zip(regularizations, absolute, strict=True)):
+        if ridge <= PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
+            raise singular_scatter(X.shape[1], regularization)
+        try:
+            factor = linalg.cholesky_in_place(gram if number == last else gram.copy(), ridge)
+        except SingularMatrixError as error:
+            raise singular_scatter(X.shape[1], regularization) from error
+        full = 2 * trace + len(X) * ridge
+        yield GramFactor(factor, ridge, full, weights, rows=rows)
+
+
+def of_kernel(
+    matrix: Array,
+    regularizations: list[float],
+    weights: Array | None = None,
+    ridges: list[float] | None = None,
+) -> Iterator[GramFactor]:
+    """Factorise a kernel matrix, which is spent, at each ridge: ``N^3/3`` each."""
+    found = [kernel_ridge(matrix, weights, value) for value in regularizations]
+    absolute = found if ridges is None else ridges
+    # That of the values as they were computed, whose rounding stays when the origin moves.
+    trace = float(matrix.diagonal() @ (np.ones(len(matrix)) if weights is None else weights))
+    moved = move_origin(matrix, weights, found[0] / regularizations[0])
+    if weights is not None:
+        matrix *= np.sqrt(weights)[:, None]
+        matrix *= np.sqrt(weights)
+    last = len(absolute) - 1
+    for number, (regularization, ridge) in enumerate(zip(regularizations, absolute, strict=True)):
+        try:
+            factor = linalg.cholesky_in_place(matrix if number == last else matrix.copy(), ridge)
+        except SingularMatrixError as error:
+            raise not_definite(regularization) from error
+        yield GramFactor(factor, ridge, trace + len(matrix) * ridge, weights, moved)
+
+
+def total_variance(matrix: Array, weights: Array | None) -> float:
+    """trace(S_T) / N in feature space: the mean of the diagonal minus the mean of the matrix."""
+    if weights is None:
+        return float(matrix.diagonal().mean() - matrix.mean())
+    share = weights / weights.sum()
+    return float(share @ matrix.diagonal() - share @ matrix @ share)
+
+
+def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
+    """Ridge in feature space, refusing kernel values that do not tell rows apart."""
+    variance = total_variance(matrix, weights)
+    largest = float(np.abs(matrix.diagonal()).max())
+    if variance < -1e-8 * largest:
+        raise not_definite(regularization)
+    if variance <= PIVOT_TOLERANCE * largest:
+        raise TooFewRowsError(
+            f"all rows of X are equal to the kernel: its values of up to {largest:.3g} do not "
+            "vary; take the mean off X first, change the kernel's parameters or give rows that "
+            "differ"
+        )
+    ridge = ridge_of(variance, regularization)
+    if _rounding(matrix) > min(COARSE_RIDGE * ridge, COARSE_VARIANCE * variance):
+        raise _rounded(largest, variance, regularization)
+    return ridge
+
+
+def _rounding(matrix: Array) -> float:
+    """Size of the feature that the rounding of kernel values is."""
+    return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
+
+
+def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
+    """Refuse kernel values whose features, in `dtype`, would be rounding beside their variance."""
+    variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
+    if variance <= PIVOT_TOLERANCE * largest:  # rows that are all equal are no concern of a map
+        return
+    of_features = float(np.finfo(dtype).eps) * np.sqrt(largest / variance)
+    if _rounding(matrix) > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
+        raise _rounded(largest, variance)
+
+
+def _rounded(largest: float, variance: float, regularization: float | None = None) -> ValueError:
+    which, remedy = "to tell rows apart", ""
+    if regularization is not None:
+        which, remedy = f"for regularization={regularization:g}", " or raise regularization"
+    return ValueError(
+        f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
+        f"are too coarse {which}; take the mean off X first, change the kernel's parameters{remedy}"
+    )
+
+
+def not_definite(regularization: float) -> ValueError:
+    """Make the error for a kernel matrix that has no Cholesky factor."""
+    return ValueError(
+        f"the kernel matrix is not positive definite at regularization={regularization:g}; use a "
+        "positive definite kernel such as 'rbf', other kernel parameters, or a larger "
+        "regularization"
+    )
+
+
+def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array | None:
+    """Move the origin of feature space close to the mean of the rows, in place.
+
+    The statistics know no origin, and a part that all kernel values have in common would cost
+    their digits. A small constant feature stays, so that the matrix is regular. `variance` is
+    trace(S_T) / N; nothing is done where it is not small beside the kernel values.
+
+    Returns
+    -------
+    means : array of shape (N,) or None
+        What was taken off the kernel values with every row. Coefficients of a subspace sum to zero,
+        so ``coefficients' means`` is all that the move takes off the origin in it.
+    """
+    share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
+    if share @ matrix.diagonal() <= 10 * variance:
+        return None
+    means: Array = matrix @ share
+    shift = share @ means + variance / len(matrix)
+    step = max(1, linalg.BLOCK_BYTES // (8 * len(matrix)))
+    for start in range(0, len(matrix), step):
+        block = matrix[start : start + step]
+        block -= means
+        block += (shift - means[start : start + step])[:, None]
+    return means
+
+
+@dataclass(frozen=True)
+class FeatureFactor:
+    """Solves divisions by any solver on exact features of a kernel matrix.
+
+    Attributes
+    ----------
+    inner : Factor
+        On the features of the rows.
+    pivots : array of shape (rank,)
+        Training rows that the features are made of.
+    triangle : array of shape (rank, rank)
+        Their features, lower triangular.
+    """
+
+    inner: Factor
+    pivots: NDArray[np.intp]
+    triangle: Array
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division on the features, and express it by kernel values."""
+        found = self.inner.solve(groups, n_components, leave_out=leave_out)
+        coefficients = np.zeros((len(groups), len(found.eigenvalues)))
+        coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
+        return replace(found, coefficients=coefficients, means=None)
+
+
+def features_of(
+    matrix: Array, weights: Array | None, regularization: float
+) -> tuple[Array, NDArray[np.intp], Array]:
+    """Exact features of the rows of a kernel matrix, which is spent; their pivots and triangle."""
+    ridge = kernel_ridge(matrix, weights, regularization)
+    diagonal = matrix.diagonal().copy()
+    features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)
+    # What was left out as rounding must not show beside the ridge.
+    left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
+    if left.sum() > 0.1 * ridge:
+        raise _rounded(diagonal.max(), ridge / regularization, regularization)
+    return features, pivots, triangle

@@ -1,0 +1,228 @@
+"""A solved subspace, and how rows are projected into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from . import linalg
+from .linalg import Array
+from .loo import Leave, LeftOut, left_out
+from .scatter import GroupScatter
+from .solvers import count_axes, means_noise, no_direction
+from .together import Block, leave_together
+
+# A mean this many standard deviations from zero, in the subspace, costs rows digits that they need:
+# float32 rows two of seven, float64 rows six of sixteen.
+FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Axes that tell the positive class from the rest: ``z(x) = coefficients' f(x) - origin``.
+
+    f(x) is the row itself in a linear subspace, and its kernel values with the training rows
+    otherwise.
+
+    Attributes
+    ----------
+    coefficients : array of shape (D, d), or (N, d) on kernel values
+        One column for each axis, in the order of the eigenvalues.
+    origin : array of shape (d,)
+        What the positive mean is projected to.
+    eigenvalues : array of shape (d,)
+    rank : int
+        How many axes the problem has; d is at most that.
+    projected : GroupScatter
+        Statistics of the training rows in the subspace, about the positive mean.
+    ridged : array of shape (d, d)
+        The denominator of the criterion on the axes: the identity for an exact solution of PCSDA.
+    means : array of shape (K + 1, D) or None
+        Group means in input space; None on kernel values.
+    left : LeftOut or None
+        The training rows, each left out.
+    single_negatives : bool
+        Whether each negative is a subclass of its own, as in CSDA, although one group holds them.
+    """
+
+    coefficients: Array
+    origin: Array
+    eigenvalues: Array
+    rank: int
+    projected: GroupScatter
+    ridged: Array
+    means: Array | None = None
+    left: LeftOut | None = None
+    single_negatives: bool = False
+
+    def leading(self, d: int) -> Subspace:
+        """Return the subspace of the first `d` axes."""
+        return replace(
+            self,
+            coefficients=self.coefficients[:, :d],
+            origin=self.origin[:d],
+            eigenvalues=self.eigenvalues[:d],
+            projected=self.projected.leading(d),
+            ridged=self.ridged[:d, :d],
+            left=None if self.left is None else self.left.leading(d),
+        )
+
+    def signed(self) -> Subspace:
+        """Flip axes so that the largest coefficient of each is positive."""
+        signs = linalg.row_signs(self.coefficients.T)
+        return replace(
+            self,
+            coefficients=self.coefficients * signs,
+            origin=self.origin * signs,
+            projected=self.projected.project(np.diag(signs)),
+            ridged=self.ridged * np.outer(signs, signs),
+            left=None if self.left is None else self.left.turned(signs),
+        )
+
+    def project(self, rows: Any) -> Array:
+        """Project float64 rows, sparse or dense, or rows of kernel values."""
+        if self.means is None or sparse.issparse(rows):
+            z: Array = rows @ self.coefficients - self.origin
+            return z
+        z = (rows - self.means[0]) @ self.coefficients
+        return z
+
+
+class Factor(Protocol):
+    """Solves any division of its rows."""
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division: group 0 against groups 1..K, with left-out rows if asked for."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One division solved on shared rows, before any rotation or choice of d.
+
+    Attributes
+    ----------
+    gram : array of shape (K, K)
+        ``G = Delta A Delta'``.
+    coordinates : array of shape (N, K)
+        ``y_i = Delta A (x_i - m)`` of the training rows.
+    residuals : array of shape (N, K)
+        ``a_i = Delta A r_i``, r_i the row minus the mean of its group.
+    directions : array of shape (D, K), or (N, K) on kernel values
+        ``A Delta'``, on whatever rows are multiplied with later.
+    origin : array of shape (K,)
+        ``Delta A m``, m the positive mean.
+    noise : float
+        The largest eigenvalue of G that may come from rounding alone.
+    overlap : array of shape (K + 1, K + 1)
+        Inner products ``m_k' A_T m_l`` of the group means.
+    block : function of row numbers
+        Inner products of rows among themselves and with the group means.
+    leverages : function
+        Leverages ``h_i`` and gaps ``1 - f_i h_i`` of all rows.
+    """
+
+    gram: Array
+    coordinates: Array
+    residuals: Array
+    directions: Array
+    origin: Array
+    noise: float
+    overlap: Array
+    block: Block
+    leverages: Callable[[], tuple[Array, Array]]
+
+    def subspace(
+        self,
+        groups: NDArray[np.intp],
+        counts: Array,
+        weights: Array | None,
+        n_components: int | None,
+        leave: Leave | None,
+        means: Array | None = None,
+    ) -> Subspace:
+        """Rotate the solution to its axes, choose how many to keep and leave rows out."""
+        values, vectors = linalg.eigh_descending(self.gram)
+        rank = count_axes(values, self.noise, len(groups))
+        turn = vectors[:, :rank] / np.sqrt(values[:rank])
+        columns = self.directions @ turn
+        if means is not None:
+            rank = count_axes(values[:rank], means_noise(columns, means), len(groups))
+        if rank == 0:
+            raise no_direction()
+        d = min(n_components or rank, rank)
+        turn = turn[:, :d] * linalg.row_signs(columns[:, :d].T)
+        left = None
+        if leave is not None and leave.together is not None:
+            fixed = (self.overlap, turn, groups, counts, weights)
+            left = leave_together(self.block, *fixed, leave)
+        elif leave is not None:
+            leverage, gap = self.leverages()
+            left = left_out(
+                leave.take(self.residuals),
+                leave.take(leverage),
+                leave.take(gap),
+                self.gram,
+                turn,
+                leave.take(groups),
+                counts,
+                None if weights is None else leave.take(weights),
+            )
+            left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
+        coefficients = self.directions @ turn
+        origin = self.origin @ turn if means is None else means[0] @ coefficients
+        projected = GroupScatter.from_samples(self.coordinates @ turn, groups, len(counts), weights)
+        return Subspace(coefficients, origin, values[:d], rank, projected, np.eye(d), means, left)
+
+
+def project_rows(
+    X: NDArray[np.floating],
+    components: NDArray[np.floating],
+    origins: Array,
+    centre: Array,
+    *,
+    far: bool,
+) -> NDArray[np.floating]:
+    """Project rows in their own type: ``(x - centre) components' - origins``.
+
+    `components` may hold the axes of many models, and `origins` (about the centre) what each takes
+    off. Where the centre is not `far` from zero it is multiplied out, which saves a pass over X;
+    else it comes off the rows first, or float32 rows would lose their digits.
+    """
+    matrix = components.astype(X.dtype, copy=False).T
+    if not far:
+        z: NDArray[np.floating] = X @ matrix
+        z -= (origins + components.astype(np.float64, copy=False) @ centre).astype(X.dtype)
+        return z
+    middle = centre.astype(X.dtype)
+    rest = origins + components.astype(np.float64, copy=False) @ (centre - middle)
+    z = np.empty((len(X), matrix.shape[1]), X.dtype)
+    step = min(linalg.cache_rows(X.shape[1]), len(X))
+    buffer = np.empty((step, X.shape[1]), X.dtype)
+    for start in range(0, len(X), step):
+        part = slice(start, min(start + step, len(X)))
+        rows = np.subtract(X[part], middle, out=buffer[: part.stop - start])
+        np.matmul(rows, matrix, out=z[part])
+    z -= rest.astype(X.dtype)
+    return z
+
+
+def is_far(
+    components: NDArray[np.floating],
+    centre: Array,
+    variances: Array,
+    dtype: np.dtype[np.floating],
+) -> bool:
+    """Whether a centre is so far from zero, seen from some axis, that rows would lose digits."""
+    offset = (components.astype(np.float64, copy=False) * centre) ** 2
+    return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))

@@ -1,0 +1,240 @@
+"""Rows whitened once, so that each further division of them costs little (MATH 4).
+
+The within-class scatter of any division is the total scatter less a term of rank K + 1. Rows are
+whitened by the ridged total scatter, ``T + eps I``; each division then needs the means of its
+groups and systems of size K + 1 only:
+``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, and A_T is the identity for whitened rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import linalg
+from .cells import Cells
+from .direct import DirectFactor, is_close
+from .linalg import Array, SingularMatrixError
+from .loo import Leave, inflation, leave_of
+from .scatter import group_means
+from .solvers import require_apart
+from .spread import centred, ridge_of, singular_scatter
+from .subspace import Solution, Subspace
+
+# Share of the total scatter that must remain within groups, in every direction, for the update to
+# keep half the digits. Below it a division has to be factorised on its own.
+SMALLEST_REMAINDER = 1e-8
+
+
+@dataclass(frozen=True)
+class WhiteFactor:
+    """Solves any division of rows that were whitened once; D at most N.
+
+    Attributes
+    ----------
+    X : array of shape (N, D)
+        The rows as they are; not copied.
+    origin : array of shape (D,)
+        c, the grand mean of the rows that were whitened first.
+    variance : float
+        Mean squared distance of those rows from it.
+    ridge : float
+    rows : array of shape (N, D)
+        ``B' (x - c)``.
+    back : array of shape (D, D)
+        B, with ``B B' = (T + eps I)^-1``.
+    weights : array of shape (N,) or None
+    """
+
+    X: NDArray[np.floating]
+    origin: Array
+    variance: float
+    ridge: float
+    rows: Array
+    back: Array
+    weights: Array | None = None
+
+    @cached_property
+    def norms(self) -> Array:
+        """Squared lengths of the whitened rows."""
+        lengths: Array = np.einsum("ij,ij->i", self.rows, self.rows)
+        return lengths
+
+    def solve(
+        self,
+        groups: NDArray[np.intp],
+        n_components: int | None = None,
+        *,
+        leave_out: Leave | bool = True,
+    ) -> Subspace:
+        """Solve one division: ``2 N D K + O(N K^2)``."""
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        white = group_means(self.rows, groups, counts, self.weights)
+        means = group_means(self.X - self.origin, groups, counts, self.weights)
+        return self.solve_means(white, means, groups, counts, n_components, leave_out)
+
+    def over(self, cells: Cells) -> WhiteCells:
+        """Sum the rows over cells, so that no class has to go through them again."""
+        white, plain = cells.sums(self.rows), cells.sums(self.X - self.origin)
+        return WhiteCells(self, cells, white, plain, cells.totals(white), cells.totals(plain))
+
+    def solve_means(
+        self,
+        white: Array,
+        means: Array,
+        groups: NDArray[np.intp],
+        counts: Array,
+        n_components: int | None,
+        leave_out: Leave | bool,
+    ) -> Subspace:
+        """Solve a division given its group means, of the whitened rows and about the origin.
+
+        A division is factorised on its own where the groups take nearly all of the scatter in some
+        direction, or where a row takes nearly all of it with it: what is left would be rounding.
+        """
+        means = means + self.origin
+        require_apart(means, self.variance)
+        with suppress(SingularMatrixError):
+            solved = self._solution(white, groups, counts)
+            leave = leave_of(leave_out)
+            found = solved.subspace(groups, counts, self.weights, n_components, leave, means)
+            if not is_close(found.left, self.X.shape):
+                return found
+        alone = DirectFactor(self.X, self.ridge / self.variance, self.weights, ridge=self.ridge)
+        return alone.solve(groups, n_components, leave_out=leave_out)
+
+    def _solution(self, means: Array, groups: NDArray[np.intp], counts: Array) -> Solution:
+        root = np.sqrt(counts)
+        overlap = means @ means.T  # H = M A_T M'
+        remainder = np.eye(len(counts)) - overlap * np.outer(root, root)
+        if np.linalg.eigvalsh(remainder)[0] < SMALLEST_REMAINDER:
+            raise SingularMatrixError("the groups leave too little of the total scatter")
+        factor = linalg.cholesky(remainder)
+        contrast = np.vstack([np.full(len(counts) - 1, -1.0), np.eye(len(counts) - 1)])
+        half = linalg.lower_solve(factor, contrast / root[:, None])
+        mix = root[:, None] * linalg.lower_solve(factor, half, transposed=True)
+        gram = contrast.T @ overlap @ mix
+        projected = self.rows @ means.T  # F = M A_T (x - c)
+        residuals = projected - overlap[groups]
+
+        def leverages() -> tuple[Array, Array]:
+            own = projected[np.arange(len(groups)), groups]
+            within = linalg.lower_solve(factor, (residuals * root).T)
+            leverage = self.norms - 2 * own + np.diag(overlap)[groups]
+            leverage += np.einsum("ji,ji->i", within, within)
+            return leverage, 1 - inflation(counts[groups], self.weights) * leverage
+
+        def block(members: NDArray[np.intp]) -> tuple[Array, Array]:
+            rows = self.rows[members]
+            return rows @ rows.T, projected[members]
+
+        return Solution(
+            gram=(gram + gram.T) / 2,
+            coordinates=(projected - overlap[0]) @ mix,
+            residuals=residuals @ mix,
+            directions=self.back @ (means.T @ mix),
+            origin=overlap[0] @ mix,
+            noise=0.0,
+            overlap=overlap,
+            block=block,
+            leverages=leverages,
+        )
+
+    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> WhiteFactor:
+        """Add rows of weight one, the last of X: an update of their rank, ``4 N D`` each.
+
+        The ridge and the origin stay, as they do when rows leave.
+        """
+        count = len(X) - len(self.X)
+        fresh = (X[-count:] - self.origin) @ self.back
+        _, lengths, axes = np.linalg.svd(fresh, full_matrices=False)
+        return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
+
+    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> WhiteFactor:
+        """Take rows away; the reverse of :meth:`appended`.
+
+        Raises
+        ------
+        SingularMatrixError
+            When the rows are nearly all of the scatter in some direction.
+        """
+        _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
+        remaining = 1 - lengths**2
+        if remaining.min() < SMALLEST_REMAINDER:
+            raise SingularMatrixError("the rows left keep too little of the total scatter")
+        return self._stretched(X, self.rows[kept], remaining, axes)
+
+    def _stretched(
+        self, X: NDArray[np.floating], rows: Array, scatter: Array, axes: Array
+    ) -> WhiteFactor:
+        """Whiten by what the total scatter became: `scatter` on `axes`, as it was elsewhere."""
+        change = 1 / np.sqrt(scatter) - 1
+        rows = rows + ((rows @ axes.T) * change) @ axes
+        back = self.back + ((self.back @ axes.T) * change) @ axes
+        return replace(self, X=X, rows=rows, back=back)
+
+
+@dataclass(frozen=True)
+class WhiteCells:
+    """Whitened rows, and the rows about their origin, summed over cells and over clusters."""
+
+    factor: WhiteFactor
+    cells: Cells
+    white: Array
+    plain: Array
+    white_totals: Array
+    plain_totals: Array
+
+    def solve(
+        self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
+    ) -> Subspace:
+        """Solve one class of the cells against the rest."""
+        groups, counts = self.cells.division(label)
+        white = self.cells.group_sums(label, self.white, self.white_totals) / counts[:, None]
+        plain = self.cells.group_sums(label, self.plain, self.plain_totals) / counts[:, None]
+        return self.factor.solve_means(white, plain, groups, counts, n_components, leave_out)
+
+
+def whiten(
+    X: NDArray[np.floating],
+    regularizations: list[float],
+    weights: Array | None = None,
+    ridges: list[float] | None = None,
+) -> Iterator[WhiteFactor]:
+    """Whiten rows at each ridge, which `ridges` may give as absolute numbers.
+
+    A Cholesky factor for each, ``N D^2 + D^3/3``. More than two share one eigendecomposition of the
+    total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N D`` a ridge.
+    """
+    middle, origin, variance = centred(X, weights)
+    absolute = (
+        [ridge_of(variance, value) for value in regularizations] if ridges is None else ridges
+    )
+    scaled = middle if weights is None else middle * np.sqrt(weights)[:, None]
+    total = scaled.T @ scaled
+    values = vectors = turned = None
+    if len(absolute) > 2:
+        values, vectors = linalg.eigh_descending(total)
+        turned = middle @ vectors
+    for regularization, ridge in zip(regularizations, absolute, strict=True):
+        # Small eigenvalues are rounding beside large ones; pivots need not be.
+        if (
+            values is not None
+            and vectors is not None
+            and turned is not None
+            and values[-1] + ridge >= SMALLEST_REMAINDER * values[0]
+        ):
+            shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)
+            rows, back = turned * shrunk, vectors * shrunk
+        else:
+            try:
+                back = linalg.triangular_inverse(linalg.cholesky(total, ridge)).T
+            except SingularMatrixError as error:
+                raise singular_scatter(X.shape[1], regularization) from error
+            rows = middle @ back
+        yield WhiteFactor(X, origin, variance, ridge, rows, back, weights)
