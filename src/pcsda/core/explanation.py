@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from .density import Density, whitening
+from .calibration import Calibration
+from .density import Density
 from .linalg import BLOCK_BYTES, Array
+from .student import whitening
 
 # Of samples like those seen, fewer than this share are called outside.
 OUTSIDE = 1e-3
@@ -30,7 +32,7 @@ class Explanation:
         exactly. Below zero the axis speaks for the rest. Axes come in the order of their
         eigenvalues; in another order the same evidence would be divided otherwise.
     offset : float
-        Part of the score that no axis has: the offset of the calibration, or of a blend.
+        Part of the score that no axis has: the offset of the calibration.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
@@ -91,13 +93,12 @@ class Explanation:
 def explain(
     z: Array,
     density: Density,
+    calibration: Calibration,
     *,
-    slope: float,
-    offset: float,
     sizes: Array,
     unseen: NDArray[np.bool_],
 ) -> Explanation:
-    """Explain the scores ``slope * log ratio + offset`` of rows in the subspace.
+    """Explain the calibrated scores of rows in the subspace.
 
     `sizes` are those of the subclasses; rows that are `unseen` are outside wherever they lie.
     Distances are tested against the F distribution that the squared Mahalanobis distance has when
@@ -105,15 +106,16 @@ def explain(
     are fitted and heavier, against that of Student's t.
     """
     # Every row meets every centre on every axis: many centres take few rows at a time.
-    step = max(1, BLOCK_BYTES // (8 * density.centres.size))
-    blocks = [_parts(z[start : start + step], density) for start in range(0, len(z), step)]
+    step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
+    blocks = [
+        _parts(z[start : start + step], density, calibration) for start in range(0, len(z), step)
+    ]
     parts, positive, nearest, apart, typicality = map(np.concatenate, zip(*blocks, strict=True))
-    parts *= slope
     typicality[unseen] = 0.0
     return Explanation(
-        score=parts.sum(axis=1) + offset,
+        score=parts.sum(axis=1) + calibration.offset,
         contributions=parts,
-        offset=offset,
+        offset=calibration.offset,
         positive_distance=positive,
         subclass=nearest + 1,
         subclass_size=sizes[nearest],
@@ -123,18 +125,21 @@ def explain(
     )
 
 
-def _parts(z: Array, density: Density) -> tuple[Array, Array, NDArray[np.intp], Array, Array]:
+def _parts(
+    z: Array, density: Density, calibration: Calibration
+) -> tuple[Array, Array, NDArray[np.intp], Array, Array]:
     """Contributions, positive distance, nearest subclass and its distance, typicality of rows."""
-    width = z.shape[1]
-    contributions = np.diff(density.log_ratio_path(z), axis=1, prepend=0.0)
-    positive = _distances(z, np.zeros((1, width)), density.positive)[:, 0]
-    spread = density.negative if density.within is None else density.within
-    apart = _distances(z, density.subclasses, spread)
+    width, base = z.shape[1], density.base
+    path = calibration(density.path(z)) - calibration.offset
+    contributions = np.diff(path, axis=1, prepend=0.0)
+    positive = _distances(z, np.zeros((1, width)), base.positive)[:, 0]
+    spread = base.negative if base.within is None else base.within
+    apart = _distances(z, base.subclasses, spread)
     # The density that the score comes from, about its own centres.
-    rest = _distances(z, density.centres, density.negative).min(axis=1)
+    rest = _distances(z, base.centres, base.negative).min(axis=1)
     typicality = np.maximum(
-        _farther(positive, width, density.positive_strength, density.tails[0]),
-        _farther(rest, width, density.negative_strength, density.tails[0]),
+        _farther(positive, width, base.positive_strength, base.tail),
+        _farther(rest, width, base.negative_strength, base.tail),
     )
     return contributions, positive, apart.argmin(axis=1), apart.min(axis=1), typicality
 

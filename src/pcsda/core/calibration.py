@@ -1,0 +1,93 @@
+"""Calibration: the only place where views of a density become a log-likelihood ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .linalg import Array
+from .logistic import fit_logistic
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Log-likelihood ratio ``weights @ views + offset``.
+
+    Attributes
+    ----------
+    weights : tuple of float
+        Weight of each view; with one view, the slope.
+    offset : float
+    """
+
+    weights: tuple[float, ...] = (1.0,)
+    offset: float = 0.0
+
+    @classmethod
+    def none(cls, n_views: int) -> Calibration:
+        """All views count alike, and nothing is added."""
+        return cls((1 / n_views,) * n_views)
+
+    @property
+    def slope(self) -> float:
+        """What a view counts for in all: 1 where the views are taken as they are."""
+        return float(sum(self.weights))
+
+    def __call__(self, views: Array) -> Array:
+        """Log-likelihood ratio of views, whose first axis numbers them."""
+        # There are one or two views: for a single row a general product would cost more.
+        ratio = self.weights[0] * views[0]
+        for weight, view in zip(self.weights[1:], views[1:], strict=True):
+            ratio = ratio + weight * view
+        total: Array = ratio + self.offset
+        return total
+
+    def of_unit_slope(self) -> Calibration:
+        """The same weights as a mean of the views, without the offset."""
+        return Calibration(tuple(weight / self.slope for weight in self.weights))
+
+    def then(self, slope: float, offset: float) -> Calibration:
+        """Calibrate the result once more."""
+        return Calibration(
+            tuple(slope * weight for weight in self.weights), slope * self.offset + offset
+        )
+
+
+def fit_calibration(
+    views: Array,
+    positive: NDArray[np.bool_],
+    weights: Array | None = None,
+    start: Calibration | None = None,
+) -> Calibration:
+    """Fit a logistic regression of the label on the views, with weights above zero.
+
+    The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset lead to
+    a log-likelihood ratio. A weak prior says that the mean of the views is one already: weights
+    Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the weights
+    finite where views separate the classes, and above zero where they are worthless, so that the
+    order of scores is kept.
+
+    Parameters
+    ----------
+    views : array of shape (V, n)
+        Views of samples that the model has not seen: left out, cross-validated or held back.
+    positive : boolean array of shape (n,)
+    weights : array of shape (n,), optional
+        Weights of the samples.
+    start : Calibration, optional
+        That of similar views: it saves steps and changes nothing else.
+
+    Notes
+    -----
+    Platt's smoothed targets would keep the slope finite as well, but what they add is one positive
+    among the negatives. Far out on the scale of a log-likelihood ratio that one outweighs all
+    others and flattens the slope.
+    """
+    near: tuple[Sequence[float], float] | None = None
+    if start is not None:
+        near = start.weights, start.offset
+    slopes, offset = fit_logistic(views, positive, weights, near)
+    return Calibration(tuple(map(float, slopes)), offset)
