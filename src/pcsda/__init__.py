@@ -4,11 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import datasets, metrics
-from .bank import VerifierBank
-from .estimators import CSDA, PCSDA
-from .kernel_estimators import KernelCSDA, KernelPCSDA
+from .estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from .maps import ExactKernelMap, FourierMap, NystroemMap
-from .model_selection import PCSDACV
+
+# Files and pickles name public classes by the package, so that the rooms they live in may move.
+for _public in (
+    *(CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank),
+    *(ExactKernelMap, FourierMap, NystroemMap),
+):
+    _public.__module__ = __name__
+del _public
 
 if TYPE_CHECKING:
     from . import distributed, normalization, plots, report

@@ -22,10 +22,8 @@ from sklearn.utils import check_random_state
 
 from .progress import progress
 
-KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
-# Those that gamma enters.
+# Kernels that gamma enters.
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
-BANDWIDTHS = ("positive", "all", "scale")
 # Mean distances are taken over at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
@@ -36,13 +34,18 @@ FEW_ROWS = 4
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel function with its parameters settled."""
+    """A kernel function with its parameters settled.
+
+    A linear kernel may be taken about an `origin`: the statistics know none, and an offset of the
+    rows would cost the digits of their inner products.
+    """
 
     metric: str | Callable[..., float] = "rbf"
     gamma: float | None = None
     degree: float = 3
     coef0: float = 1
     params: dict[str, Any] = field(default_factory=dict)
+    origin: NDArray[np.float64] | None = None
 
     def __call__(self, X: Any, Y: Any) -> NDArray[np.float64]:
         """Kernel values between the rows of X and of Y as float64; precomputed values pass."""
@@ -58,6 +61,9 @@ class Kernel:
         Y = np.asarray(Y, dtype=np.float64)
         if self.metric == "rbf":
             return _rbf_with(Y, self.gamma)
+        if self.metric == "linear" and self.origin is not None:
+            origin, columns = self.origin, (Y - self.origin).T
+            return lambda X: (X - origin) @ columns
 
         def values(X: Any) -> NDArray[np.float64]:
             found = self(np.atleast_2d(X), Y)
@@ -70,6 +76,8 @@ class Kernel:
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "rbf":
             return _rbf(X, Y, self.gamma)
+        if self.metric == "linear" and self.origin is not None:
+            return (X - self.origin) @ (Y - self.origin).T
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
@@ -121,6 +129,17 @@ def _require_non_negative(X: NDArray[np.float64]) -> None:
             f"kernel='chi2' is for X of at least 0, its smallest entry is {smallest:.3g}; use "
             "another kernel, such as 'rbf'"
         )
+
+
+def settled_kernel(model: Any, X: Any, positive: NDArray[np.bool_] | None, seed: int) -> Kernel:
+    """Kernel of an estimator with its bandwidth; `positive` is needed by the paper's rule."""
+    gamma = origin = None
+    if model.kernel in SCALED_KERNELS:
+        gamma = bandwidth(model.gamma, X, positive, model.kernel, seed)
+    if isinstance(model.kernel, str) and model.kernel == "linear":
+        origin = np.asarray(X).mean(axis=0, dtype=np.float64)
+    params = dict(model.kernel_params or {})
+    return Kernel(model.kernel, gamma, model.degree, model.coef0, params, origin)
 
 
 def bandwidth(

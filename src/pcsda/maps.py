@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrmv
-from scipy.linalg.lapack import dpstrf
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array, check_random_state
@@ -20,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
 from .core import linalg
+from .core.gram import require_fine
+from .core.linalg import feature_factor, pivoted_cholesky
 from .kernels import (
-    BANDWIDTHS,
     BLOCK_BYTES,
-    KERNELS,
     SCALED_KERNELS,
     Kernel,
     bandwidth,
@@ -39,80 +37,6 @@ PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
 # Columns of a product with a triangle that are made at a time.
 PANEL = 256
-
-
-def pivoted_cholesky(
-    matrix: Array, floor: float, largest: float
-) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
-    """Factorise a positive semi-definite matrix, taking the largest remaining diagonal each time.
-
-    Stops where every remaining diagonal entry is at most `floor`. `matrix` is spent. Its rounding
-    is relative to `largest`.
-
-    Returns
-    -------
-    factor : array of shape (N, rank)
-        ``matrix[order][:, order]`` is ``factor @ factor.T`` up to what remains.
-    order : array of shape (N,)
-    pivots : array of shape (rank,)
-        The first `rank` entries of `order`.
-    """
-    size, diagonal = len(matrix), matrix.diagonal().copy()
-    if diagonal.max(initial=0.0) <= floor:
-        return np.zeros((size, 0)), np.arange(size), np.arange(0)
-    # The matrix is its own transpose, and that one is in LAPACK's order: no copy is made.
-    packed, order, rank, _ = dpstrf(matrix.T, lower=1, tol=floor, overwrite_a=1)
-    order = order.astype(np.intp) - 1
-    factor = np.tril(packed[:, :rank])
-    if _is_indefinite(packed, diagonal, factor, order, 1e-6 * largest):
-        raise ValueError(
-            "the kernel matrix is not positive semi-definite; use a positive definite kernel such "
-            "as 'rbf', or other kernel parameters"
-        )
-    return factor, order, order[:rank]
-
-
-def _is_indefinite(
-    packed: Array, diagonal: Array, factor: Array, order: NDArray[np.intp], slack: float
-) -> bool:
-    """Whether the factor leaves what a semi-definite matrix cannot.
-
-    What it leaves of such a matrix has no negative diagonal entry, and no product with signs that
-    is larger than the Cauchy-Schwarz inequality allows. The matrix is read above the diagonal,
-    where LAPACK kept it.
-    """
-    left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
-    np.fill_diagonal(packed, diagonal / 2)
-    product = dtrmv(packed, signs) + dtrmv(packed, signs, trans=1)
-    remains = product[order] - factor @ (factor.T @ signs[order])
-    size = np.sqrt(np.maximum(left, 0.0))
-    allowed = size * size.sum() + slack
-    return bool(left.min() < -slack or np.any(np.abs(remains) > allowed))
-
-
-def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], Array, float]:
-    """Exact features of the rows of a kernel matrix, which is spent.
-
-    Returns
-    -------
-    features : array of shape (N, rank)
-    pivots : array of shape (rank,)
-    factor : array of shape (rank, rank)
-        Features of the pivots, lower triangular.
-    floor : float
-        `tol` times the largest diagonal entry: smaller pivots were left out.
-    """
-    largest = float(matrix.diagonal().max())
-    if not largest > 0:
-        raise ValueError(
-            f"the kernel matrix has no positive diagonal entry (largest {largest:.3g}); a kernel "
-            "must give k(x, x) > 0"
-        )
-    factor, order, pivots = pivoted_cholesky(matrix, tol * largest, largest)
-    features = np.empty_like(factor)
-    features[order] = factor
-    return features, pivots, np.ascontiguousarray(factor[: len(pivots)]), tol * largest
 
 
 class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -141,7 +65,7 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _settled(self, X: Any, y: Any, kernels: tuple[str, ...]) -> Kernel:
         """Kernel with its bandwidth; `y` is looked at only where the rule needs it."""
-        validation.check_kernel(self.kernel, self.gamma, kernels, BANDWIDTHS)
+        validation.check_kernel(self.kernel, self.gamma, kernels)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
             positive = validation.check_labels(y, self.pos_label)[2]
@@ -241,7 +165,7 @@ class ExactKernelMap(_PivotMap):
         published; the same map up to a rotation, and the first is many times cheaper.
     n_components : int or None, default=None
         Largest number of features; None keeps all that `tol` lets through.
-    tol : float, default=1e-10
+    tol : float, default=1e-14
         Pivots, or eigenvalues, of at most this share of the largest diagonal entry, or eigenvalue,
         are left out.
     degree, coef0, kernel_params
@@ -266,7 +190,7 @@ class ExactKernelMap(_PivotMap):
         gamma: Any = "all",
         method: str = "cholesky",
         n_components: int | None = None,
-        tol: float = 1e-10,
+        tol: float = 1e-14,
         *,
         degree: float = 3,
         coef0: float = 1,
@@ -300,9 +224,10 @@ class ExactKernelMap(_PivotMap):
         validation.check_count("n_components", self.n_components, None)
         validation.check_number("tol", self.tol)
         X = self._check(X, reset=True)
-        self.kernel_ = self._settled(X, y, (*KERNELS, "precomputed"))
+        self.kernel_ = self._settled(X, y, (*validation.KERNELS, "precomputed"))
         check_memory(len(X), 3)
         matrix = training_matrix(self.kernel_, X, self.verbose)
+        require_fine(matrix, X.dtype)
         features = self._start(matrix, X, self.tol, self._limit)
         self.gram_ = features.T @ features
         return self._finished()
@@ -346,7 +271,7 @@ class ExactKernelMap(_PivotMap):
         matrix = training_matrix(self.kernel_, X, self.verbose)
         self.trace_ += float(np.trace(matrix))
         largest = float(matrix.diagonal().max())
-        self.floor_ = max(self.floor_, self.tol * largest)
+        self.floor_ = max(self.floor_, linalg.pivot_floor(self.tol, len(matrix), largest))
         matrix -= old @ old.T
         factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
         if self._limit is not None:
@@ -399,7 +324,7 @@ class NystroemMap(_PivotMap):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
-        tol: float = 1e-10,
+        tol: float = 1e-14,
         pos_label: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -428,7 +353,7 @@ class NystroemMap(_PivotMap):
         validation.check_count("n_components", self.n_components, None)
         validation.check_number("tol", self.tol)
         X = self._check(X, reset=True)
-        self.kernel_ = self._settled(X, y, KERNELS)
+        self.kernel_ = self._settled(X, y, validation.KERNELS)
         rows = self._landmarks(X)
         check_memory(len(rows), 3)
         matrix = training_matrix(self.kernel_, rows, self.verbose)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,19 +16,18 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
+from .core.linalg import BLOCK_BYTES, Array, over_rows
+from .core.scatter import group_means
 from .validation import distinct
 
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 50
 MOST_AUTO = 20
-# Restarts of k-means; the best of them is kept. They are tried out on a sample of this many rows
-# for each cluster, and no fewer than SAMPLE: more rows cost time and hardly change the outcome.
+# Restarts of k-means; the best of them is kept. They run on a sample of this many rows for each
+# cluster, and no fewer than SAMPLE: more rows cost time and hardly change the outcome.
 RESTARTS = 3
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
-# Steps on all rows after that. More of them move few rows, and change the inertia by less than
-# another seed does.
-STEPS = 20
 # Up to this many multiplications a step, threads wait for each other longer than they work.
 LIGHT = 5e7
 # A step of kernel k-means goes on from the sums of the last one where at most this share of the
@@ -145,7 +146,7 @@ def _cluster(
     wanted = settle_count(negatives, n_subclasses)
     if wanted == 1:
         return np.zeros(negatives.shape[0], dtype=np.intp)
-    labels = run_kmeans(_of_safe_size(negatives), wanted, weights, random_state, overwrite=True)
+    labels = run_kmeans(negatives, wanted, weights, random_state, overwrite=True)
     found = len(np.unique(labels))
     if found < wanted:
         warnings.warn(
@@ -160,29 +161,55 @@ def run_kmeans(
 ) -> NDArray[np.intp]:
     """Cluster rows by scikit-learn's k-means, the best of several starts.
 
-    Where there are many rows the starts are tried out on a seeded sample, and the best of them
-    goes on with all rows for some steps. With `overwrite` the rows may be written to, which saves
-    a copy.
+    Where there are many rows, a seeded sample of them gives the centroids, and each row goes to the
+    nearest: more steps on all rows would change the inertia by less than another seed does. With
+    `overwrite` the rows may be written to, which saves a copy.
     """
-    start: Any = "k-means++"
-    restarts, steps = RESTARTS, 300
+    size = _safe_size(rows)
+    rows = rows if size == 1 else rows / rows.dtype.type(size)
+    means = _fit_on_sample(rows, count, weights, random_state, overwrite)
+    if len(means.labels_) == rows.shape[0]:
+        labels: NDArray[np.intp] = means.labels_
+        return labels
+    if sparse.issparse(rows):
+        return np.asarray(means.predict(rows), dtype=np.intp)
+    return nearest(rows, means.cluster_centers_.astype(np.float64))
+
+
+def find_centroids(
+    rows: NDArray[np.floating], count: int, weights: Any, random_state: Any
+) -> Array:
+    """Centroids of the clusters of :func:`run_kmeans`, for rows that are not in memory."""
+    size = _safe_size(rows)
+    rows = rows if size == 1 else rows / rows.dtype.type(size)
+    means = _fit_on_sample(rows, count, weights, random_state, overwrite=False)
+    centroids: Array = size * means.cluster_centers_.astype(np.float64)
+    return centroids
+
+
+def _fit_on_sample(
+    rows: Any, count: int, weights: Any, random_state: Any, overwrite: bool
+) -> KMeans:
+    """K-means on all rows where they are few, else on a sample of them."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     if rows.shape[0] > enough:
-        rng = check_random_state(random_state)
-        chosen = np.sort(rng.choice(rows.shape[0], enough, replace=False))
-        tried = KMeans(count, n_init=RESTARTS, random_state=rng, copy_x=False)
-        part = None if weights is None else weights[chosen]
-        start = fit_kmeans(tried, rows[chosen], part).cluster_centers_
-        restarts, steps = 1, STEPS
-    means = KMeans(
-        count,
-        init=start,
-        n_init=restarts,
-        max_iter=steps,
-        random_state=random_state,
-        copy_x=not overwrite,
-    )
-    labels: NDArray[np.intp] = fit_kmeans(means, rows, weights).labels_
+        random_state = check_random_state(random_state)
+        chosen = np.sort(random_state.choice(rows.shape[0], enough, replace=False))
+        rows, overwrite = rows[chosen], True
+        weights = None if weights is None else weights[chosen]
+    means = KMeans(count, n_init=RESTARTS, random_state=random_state, copy_x=not overwrite)
+    return fit_kmeans(means, rows, weights)
+
+
+def refine_kmeans(rows: Any, start: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Cluster rows by k-means that starts from the means of given clusters."""
+    size = _safe_size(rows)
+    rows = rows if size == 1 else rows / rows.dtype.type(size)
+    sizes = np.bincount(start).astype(np.float64)
+    centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
+    labels: NDArray[np.intp] = fit_kmeans(
+        KMeans(len(sizes), init=centroids, n_init=1), rows
+    ).labels_
     return labels
 
 
@@ -280,11 +307,11 @@ def kernel_start(
         seeds.append(int(rng.choice(len(rows), p=distance / distance.sum())))
 
 
-def _of_safe_size(rows: Any) -> Any:
-    """Rows whose squares neither overflow nor vanish in their own type; mostly as they are."""
+def _safe_size(rows: Any) -> float:
+    """Divisor of rows, mostly 1: their squares must neither overflow nor vanish in their type."""
     size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
-    return rows if 1 / safe <= size <= safe else rows / rows.dtype.type(size)
+    return 1.0 if 1 / safe <= size <= safe else size
 
 
 def merge_equal(
@@ -309,3 +336,50 @@ def count_distinct(rows: Any, enough: int, among: NDArray[np.intp] | None = None
         if len(seen) >= enough:
             return enough
     return len(seen)
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Squared distances to centres, by one product.
+
+    They are differences of squares, which far from zero need an origin nearby.
+    """
+
+    origin: Array
+    shifted: Array
+    half: Array
+
+    @classmethod
+    def of(cls, centres: Array) -> Ruler:
+        """Prepare for the rows of `centres`."""
+        origin = centres.mean(axis=0)
+        shifted = centres - origin
+        return cls(origin, shifted, 0.5 * np.einsum("ij,ij->i", shifted, shifted))
+
+    def parts(self, start: int, stop: int) -> Iterator[slice]:
+        """Ranges of rows that stay in cache."""
+        step = max(BLOCK_BYTES // (8 * len(self.origin)), 64)
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop))
+
+    def assign(self, X: NDArray[np.floating]) -> tuple[Array, NDArray[np.intp], Array]:
+        """Rows about the origin, the nearest centre of each, and the squared distance to it."""
+        rows: Array = X - self.origin
+        closeness = rows @ self.shifted.T
+        closeness -= self.half
+        labels = closeness.argmax(axis=1)
+        best = closeness[np.arange(len(rows)), labels]
+        return rows, labels, np.maximum(np.einsum("ij,ij->i", rows, rows) - 2 * best, 0.0)
+
+
+def nearest(X: NDArray[np.floating], centres: Array) -> NDArray[np.intp]:
+    """Nearest centre of every row."""
+    ruler = Ruler.of(centres)
+    labels = np.empty(len(X), dtype=np.intp)
+
+    def assign(start: int, stop: int) -> None:
+        for part in ruler.parts(start, stop):
+            labels[part] = ruler.assign(X[part])[1]
+
+    over_rows(assign, len(X), X.shape[1])
+    return labels

@@ -11,6 +11,9 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
+BANDWIDTHS = ("positive", "all", "scale")
+
 
 def check_option(name: str, value: Any, options: tuple[str, ...]) -> None:
     """Refuse a string that is none of the options."""
@@ -151,6 +154,25 @@ def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np
     return None if np.all(weights == 1) else weights
 
 
+def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp] | None:
+    """Number the groups of rows that are left out together; None where there are none."""
+    if groups is None:
+        return None
+    ids = np.asarray(groups)
+    if ids.shape != (n_rows,):
+        raise ValueError(
+            f"groups has shape {ids.shape} but must have one entry for each of the {n_rows} rows "
+            "of X"
+        )
+    try:
+        return distinct(ids)[1]
+    except TypeError as error:
+        kinds = sorted({type(name).__name__ for name in ids.tolist()})
+        raise ValueError(
+            f"groups mixes names of the types {kinds}, which have no order; use names of one type"
+        ) from error
+
+
 def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Prior probabilities in the order of the classes; `shares` are those of the sample."""
     if isinstance(priors, str):
@@ -195,20 +217,41 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
             )
 
 
-def check_kernel(
-    kernel: Any, gamma: Any, kernels: tuple[str, ...], bandwidths: tuple[str, ...]
-) -> None:
+def check_kernel(kernel: Any, gamma: Any, kernels: tuple[str, ...] = KERNELS) -> None:
     """Refuse a kernel or a bandwidth that is not known."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
     if isinstance(gamma, str):
-        check_option("gamma", gamma, bandwidths)
+        check_option("gamma", gamma, BANDWIDTHS)
     elif isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 < float(gamma) < np.inf:
-        listed = ", ".join(repr(rule) for rule in bandwidths)
+        listed = ", ".join(repr(rule) for rule in BANDWIDTHS)
         raise ValueError(f"gamma={gamma!r} must be a number above 0, or one of {listed}")
 
 
-def check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
+def check_verifier(model: Any) -> None:
+    """Check the parameters of an estimator, before any work begins."""
+    kernel = hasattr(model, "kernel")
+    if kernel:
+        check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"))
+    check_count("n_components", model.n_components, None)
+    check_number("regularization", model.regularization)
+    check_number("shrinkage", model.shrinkage, "auto")
+    check_flag("calibrate", model.calibrate)
+    if hasattr(model, "calibration_rows"):
+        check_count("calibration_rows", model.calibration_rows, None)
+    check_priors(model.priors, np.array([0.5, 0.5]))
+    if kernel and not model.regularization > 0:
+        raise ValueError(
+            "regularization=0 leaves the scatter in feature space singular; it must be above 0"
+        )
+    if hasattr(model, "n_subclasses"):
+        _check_pcsda(model, ("kmeans", "input", "samples") if kernel else ("kmeans", "samples"))
+    else:
+        solvers = ("auto", "eigen", "labels", "lowrank", "trace_ratio")
+        check_option("solver", model.solver, solvers)
+
+
+def _check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
     """Check the parameters that PCSDA has in input space and in feature space."""
     check_count("n_subclasses", estimator.n_subclasses, "auto")
     solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -19,17 +19,21 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import validation
-from .calibration import Calibration, fit_calibration
-from .core.density import Density, Rule
-from .core.explanation import Explanation, explain
-from .core.linalg import TooFewRowsError, cache_rows
+from .. import validation
+from ..core.calibration import Calibration, fit_calibration
+from ..core.density import Density, NoDensity, Rule
+from ..core.explanation import Explanation, explain
+from ..core.fit import Fitted
+from ..core.linalg import TooFewRowsError, cache_rows
+from ..core.loo import Leave, sample_rows
 
 # Coordinates beyond this are scaled back: their squares would overflow, their sign would not.
 FARTHEST = 1e100
 
 
-class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+class Verifier(
+    ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC
+):
     """Prediction half of the estimators; a subclass fits and gives :meth:`_coordinates`.
 
     A fitted model has `density_`, `calibration_`, `classes_`, `class_prior_` and `n_components_`.
@@ -39,16 +43,16 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     calibration_: Calibration
     classes_: NDArray[Any]
     class_prior_: NDArray[np.float64]
+    subclass_counts_: NDArray[np.float64]
     n_components_: int
     n_components: int | None
     shrinkage: float | str
+    calibrate: bool
     priors: Any
     pos_label: Any
     verbose: bool
     # Sparse formats that prediction takes; False for none.
     _sparse: Any = ("csr", "csc")
-    # How many components there can be and what to do about it, for the error message.
-    _bound: str
     # What a stream without a model waits for; only there.
     _lacks: str
 
@@ -72,40 +76,6 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     @abstractmethod
     def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
         """Features of rows, which checks nothing, with the matrix and origin that project them."""
-
-    @property
-    def _strength(self) -> float | None:
-        return None if self.shrinkage == "auto" else float(self.shrinkage)
-
-    @property
-    def _rule(self) -> Rule:
-        return Rule(self.negatives, self._strength, self.tails, self.calibrate)
-
-    def _keep_decision(
-        self, counts: Any, density: Density, calibration: Calibration, eigenvalues: Any, rank: int
-    ) -> None:
-        """Store what deciding needs; attributes of an earlier fit that may be stale go."""
-        self._check_rank(rank)
-        for name in ("groups_", "loo_scores_"):
-            self.__dict__.pop(name, None)
-        shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
-        self.class_prior_ = validation.check_priors(self.priors, shares[:: self._sign])
-        self.eigenvalues_ = eigenvalues
-        self.n_components_ = len(eigenvalues)
-        self.positive_count_ = float(counts[0])
-        self.subclass_counts_ = counts[1:]
-        self.density_ = density
-        self.calibration_ = calibration
-
-    def _check_rank(self, rank: int) -> None:
-        if self.n_components is not None and self.n_components > rank:
-            raise TooFewRowsError(
-                f"n_components={self.n_components} must be at most {rank} (= {self._bound}"
-            )
-
-    def _say(self, text: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {text}")
 
     def _require_model(self) -> None:
         """Refuse to go on without a model; a stream says what it waits for."""
@@ -168,32 +138,12 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         array of shape (n_samples,) or (n_trials,)
         """
         z = self._project(X)
-        if trials is None:
-            return narrowed(self.calibration_(self._log_ratio(z)), z.dtype)
-        return narrowed(
-            self.calibration_(self._log_ratio_of_sets(z, *sets_of(trials, len(z)))), z.dtype
-        )
-
-    def _log_ratio_of_sets(
-        self, z: NDArray[np.floating], sets: NDArray[np.intp], n_sets: int
-    ) -> NDArray[np.float64]:
-        return self.density_.log_ratio_of_sets(_bounded(z), sets, n_sets)
-
-    def _log_ratio(self, z: NDArray[np.floating]) -> NDArray[np.float64]:
-        ratio = np.empty(len(z))
-        step = cache_rows(3 * z.shape[1] + 2 * len(self.density_.centres))
-        for start in range(0, len(z), step):
-            ratio[start : start + step] = self.density_.log_ratio(_bounded(z[start : start + step]))
-        return ratio
-
-    @property
-    def _sign(self) -> int:
-        """1 where the class of interest is ``classes_[1]``, else -1."""
-        return 2 * validation.positive_index(self.classes_, self.pos_label) - 1
+        sets = None if trials is None else sets_of(trials, len(z))
+        return narrowed(scores_of(self, z, sets), z.dtype)
 
     def decision_function(self, X: Any) -> NDArray[np.floating]:
         """Log posterior ratio at the fitted prior: at least zero means ``classes_[1]``."""
-        odds = self.log_likelihood_ratio(X) * self._sign
+        odds = self.log_likelihood_ratio(X) * sign_of(self)
         odds += np.log(self.class_prior_[1] / self.class_prior_[0])
         return odds
 
@@ -262,13 +212,13 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         True
         """
         self._require_model()
-        density, slope, offset = self.density_, self.calibration_.slope, self.calibration_.offset
+        density, calibration = self.density_, self.calibration_
         features, matrix, origin = self._map()
         columns = density.products
         columns, shift = matrix @ columns, origin @ columns
 
         def score(rows: NDArray[np.floating]) -> Any:
-            return slope * density.log_ratio_of_products(features(rows) @ columns - shift) + offset
+            return calibration(density.views_of_products(features(rows) @ columns - shift))
 
         return score
 
@@ -302,12 +252,10 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
         ((3, 6), [False, False, False])
         """
         z = _bounded(self._project(X))
-        calibration = self.calibration_
         return explain(
             z,
             self.density_,
-            slope=calibration.slope,
-            offset=calibration.slope * (self.density_.offset or 0.0) + calibration.offset,
+            self.calibration_,
             sizes=np.asarray(self.subclass_counts_, dtype=np.float64),
             unseen=self._unseen(z),
         )
@@ -319,6 +267,8 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
     def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the calibration anew on rows that took no part in fitting.
 
+        Slope and offset change, and with them the ratios; the order of rows stays.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
@@ -326,18 +276,110 @@ class Verifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixi
             Labels among ``classes_``, both present.
         sample_weight : array-like of shape (n_samples,), optional
         """
-        scores = self._log_ratio(self._project(X))
+        views = self.density_.views(_bounded(self._project(X)))
         _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
-        if len(positive) != len(scores):
-            raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
+        if len(positive) != views.shape[1]:
+            raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
         if positive.all() or not positive.any():
             raise ValueError(
                 f"recalibrate needs both classes, y has {'only' if positive.all() else 'no'} "
                 f"{self.classes_.tolist()[index]!r}; hold back rows of both"
             )
         weights = validation.check_weights(sample_weight, positive)
-        self.calibration_ = fit_calibration(scores, positive, weights)
+        mean = self.calibration_.of_unit_slope()
+        found = fit_calibration(mean(views)[None], positive, weights)
+        self.calibration_ = mean.then(found.slope, found.offset)
         return self
+
+
+def rule_of(model: Any) -> Rule:
+    """How densities and calibration of an estimator are made of statistics."""
+    return Rule(
+        getattr(model, "negatives", "marginal"),
+        None if model.shrinkage == "auto" else float(model.shrinkage),
+        getattr(model, "tails", "gaussian"),
+        getattr(model, "covariance", "resubstitution") == "leave-one-out",
+        bool(model.calibrate),
+    )
+
+
+def leave_sample(
+    model: Any,
+    groups: NDArray[np.intp],
+    weights: NDArray[np.float64] | None,
+    seed: int,
+    together: NDArray[np.intp] | None = None,
+) -> Leave:
+    """Rows that an estimator leaves out: all of them, or a sample of `calibration_rows`."""
+    most = getattr(model, "calibration_rows", None) or len(groups)
+    return sample_rows(groups, most, np.random.default_rng(seed), weights, together)
+
+
+def say(model: Any, text: str) -> None:
+    """Print a stage of fitting where the estimator is verbose."""
+    if model.verbose:
+        print(f"[{type(model).__name__}] {text}")
+
+
+def keep_decision(model: Verifier, fitted: Fitted) -> None:
+    """Store in an estimator what deciding needs; what may be stale of an earlier fit goes."""
+    subspace = fitted.subspace
+    check_rank(model, subspace.rank)
+    for name in ("groups_", "loo_scores_"):
+        model.__dict__.pop(name, None)
+    counts = subspace.projected.counts
+    shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
+    model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
+    model.eigenvalues_ = subspace.eigenvalues
+    model.n_components_ = len(subspace.eigenvalues)
+    model.positive_count_ = float(counts[0])
+    model.subclass_counts_ = counts[1:]
+    model.density_ = fitted.density
+    model.calibration_ = fitted.calibration
+
+
+def check_rank(model: Any, most: int) -> None:
+    """Refuse more components than there can be."""
+    if model.n_components is not None and model.n_components > most:
+        bound = "min(n_negatives, n_features, rank)); lower it"
+        if hasattr(model, "n_subclasses"):
+            bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
+        raise TooFewRowsError(
+            f"n_components={model.n_components} must be at most {most} (= {bound}"
+        )
+
+
+def sign_of(model: Any) -> int:
+    """1 where the class of interest of a model is ``classes_[1]``, else -1."""
+    return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
+
+
+def variances_of(model: Any) -> NDArray[np.float64]:
+    """Variance of the class of interest along each axis.
+
+    Axes are scaled so that the ridged scatter within groups is the identity; that serves where the
+    samples determine no covariance.
+    """
+    if isinstance(model.density_, NoDensity):
+        total = model.positive_count_ + model.subclass_counts_.sum()
+        return np.full(model.n_components_, 1 / total)
+    variances: NDArray[np.float64] = model.density_.base.positive.diagonal()
+    return variances
+
+
+def scores_of(
+    model: Verifier, z: NDArray[np.floating], sets: tuple[NDArray[np.intp], int] | None = None
+) -> NDArray[np.float64]:
+    """Log-likelihood ratios of rows, or of sets of rows, from their coordinates."""
+    density, calibration = model.density_, model.calibration_
+    if sets is not None:
+        return calibration(density.views_of_sets(_bounded(z), *sets))
+    scores = np.empty(len(z))
+    step = cache_rows(3 * z.shape[1] + 2 * len(density.base.centres))
+    for start in range(0, len(z), step):
+        part = slice(start, start + step)
+        scores[part] = calibration(density.views(_bounded(z[part])))
+    return scores
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[NDArray[np.intp], int]:

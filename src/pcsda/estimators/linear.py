@@ -2,240 +2,160 @@
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
-from . import validation
-from .calibration import Calibration, calibrate
-from .core import model as models
-from .core.linalg import TooFewRowsError, cache_rows, narrow_fit
-from .core.model import Model
-from .core.scatter import GroupScatter
-from .partition import count_distinct, given_labels, make_groups, merge_equal
-from .verifier import Verifier
+from .. import validation
+from ..core.csda import CSDAFactor
+from ..core.factor import factor_once
+from ..core.fit import HeldOut, fit
+from ..core.linalg import TooFewRowsError, narrow_fit
+from ..core.scatter import GroupScatter
+from ..core.spread import OverflowingSquares, no_spread
+from ..core.subspace import Factor, is_far, project_rows
+from ..folds import count_folds, fold_scores
+from ..partition import count_distinct, given_labels, make_groups, merge_equal, nearest
+from .stream import StreamMixin, check_rows, keep_linear
+from .verifier import Verifier, check_rank, leave_sample, rule_of, say, variances_of
 
-# A mean this many standard deviations from zero, in the subspace, costs float32 rows two digits.
-FAR = 100.0
-# What partial_fit keeps from one batch to the next.
-_STREAM = ("scatter_", "_subclasses", "_labelled", "_waiting", "_lacks")
+Array = NDArray[np.float64]
+Factorise = Callable[[Any, Any], Factor]
 
 
-class _Linear(Verifier):
-    """Fitting that CSDA and PCSDA share; they differ in how a model is learned from groups."""
-
-    regularization: float
-    calibrate: bool
-    random_state: Any
-    scatter_: GroupScatter
-    _labelled: bool
-
-    def _check_parameters(self) -> None:
-        validation.check_count("n_components", self.n_components, None)
-        validation.check_number("regularization", self.regularization)
-        validation.check_number("shrinkage", self.shrinkage, "auto")
-        validation.check_flag("calibrate", self.calibrate)
-
-    def _check_rows(
-        self, X: Any, y: Any, *, reset: bool = True, finite: bool = True
-    ) -> tuple[Any, Any]:
-        validation.refuse_dask(X, y)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse=["csr", "csc"],
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=finite,
-        )
-        return X, y
-
-    def _require_finite(self, X: Any) -> None:
-        assert_all_finite(X, estimator_name=type(self).__name__, input_name="X")
-
-    @abstractmethod
-    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
-        """Fit on rows in memory with known groups."""
-
-    @abstractmethod
-    def _learn_scatter(self, scatter: GroupScatter) -> Model:
-        """Fit on statistics alone."""
-
-    def _fit_groups(
-        self, X: Any, groups: Any, weights: Any, seed: int, learned: Model | None = None
-    ) -> Self:
-        """Learn (unless that is done), calibrate and keep; rows of weight zero take no part."""
-        kept = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
-        rows, labels, weight = X, groups, weights
-        if not kept.all():
-            labels = np.unique(groups[kept], return_inverse=True)[1]
-            rows, weight = X[kept], weights[kept]
-        if learned is None and count_distinct(rows, 2) < 2:
-            raise models.no_spread()
-        self._say(f"learning from {len(labels)} rows in {labels.max() + 1} groups")
-        with narrow_fit(X.shape[1]):
-            if learned is None:
-                try:
-                    learned = self._learn(rows, labels, weight, seed)
-                except models.OverflowingSquares:
-                    self._require_finite(X)  # says so where it is NaN or infinity
-                    raise
-            calibration = Calibration()
-            if self.calibrate and learned.density.offset is None:
-                self._say("calibrating")
-
-                def learn(X: Any, groups: Any, weights: Any) -> Model:
-                    return self._learn(X, groups, weights, seed)
-
-                calibration = calibrate(learn, rows, labels, weight, seed, learned.left_out)
-        self._keep(learned, calibration, X.dtype)
-        self.groups_ = np.full(len(groups), -1, dtype=np.intp)
-        self.groups_[kept] = labels
-        if learned.left_out is not None:
-            left_out = np.empty(len(groups))
-            left_out[kept] = learned.left_out
-            left_out[~kept] = learned.score(X[~kept])
-            self.loo_scores_ = calibration(left_out)
-        return self
-
-    def _keep(self, learned: Model, calibration: Calibration, dtype: Any) -> None:
-        """Store the fitted attributes: the one place that does."""
-        projection = learned.projection
-        self._keep_decision(
-            learned.counts,
-            learned.density,
-            calibration,
-            projection.eigenvalues,
-            projection.rank,
-        )
-        self.components_ = projection.components.astype(dtype)
-        # In float32 the mean of data far from zero would be off by more than it is known.
-        self.positive_mean_ = learned.means[0].copy()
-        self.subclass_means_ = learned.means[1:].astype(dtype)
-
-    def _coordinates(self, X: Any) -> NDArray[np.floating]:
-        components = self.components_.astype(X.dtype, copy=False)
-        if X.dtype == np.float32 and not sparse.issparse(X) and self._is_far():
-            return self._centred_coordinates(X, components)
-        origin = self.components_ @ self.positive_mean_
-        z: NDArray[np.floating] = X @ components.T
-        z -= origin.astype(X.dtype, copy=False)
+def linear_coordinates(model: Any, X: Any) -> NDArray[np.floating]:
+    """Project checked rows with the fitted axes, in the type of X."""
+    components, mean = model.components_, model.positive_mean_
+    if sparse.issparse(X):
+        z: NDArray[np.floating] = X @ components.astype(X.dtype, copy=False).T
+        z -= (components @ mean).astype(X.dtype, copy=False)
         return z
+    far = is_far(components, mean, variances_of(model), X.dtype)
+    return project_rows(X, components, np.zeros(len(components)), mean, far=far)
 
-    def _is_far(self) -> bool:
-        """Whether the mean is so far from zero that float32 rows would lose digits by it."""
-        offset = (self.components_.astype(np.float64) * self.positive_mean_) ** 2
-        return bool(np.any(offset.sum(axis=1) > FAR**2 * self.density_.positive.diagonal()))
 
-    def _centred_coordinates(
-        self, X: NDArray[np.float32], components: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Project rows after the mean is taken off them."""
-        mean = self.positive_mean_.astype(np.float32)
-        origin = self.components_ @ (self.positive_mean_ - mean)
-        z = np.empty((len(X), len(components)), np.float32)
-        step = min(cache_rows(X.shape[1]), len(X))
-        buffer = np.empty((step, X.shape[1]), np.float32)
-        for start in range(0, len(X), step):
-            part = slice(start, min(start + step, len(X)))
-            rows = np.subtract(X[part], mean, out=buffer[: part.stop - start])
-            np.matmul(rows, components.T, out=z[part])
-        z -= origin.astype(np.float32)
-        return z
+def linear_map(model: Any) -> tuple[Callable[..., Any], Array, Array]:
+    """Rows about the positive mean, with the matrix and the origin that project them."""
+    mean = model.positive_mean_.astype(np.float64)
+    matrix = np.ascontiguousarray(model.components_.T, dtype=np.float64)
+    return lambda rows: rows - mean, matrix, np.zeros(model.n_components_)
 
-    def _map(self) -> tuple[Callable[..., Any], NDArray[np.float64], NDArray[np.float64]]:
-        mean = self.positive_mean_.astype(np.float64)
-        matrix = np.ascontiguousarray(self.components_.T, dtype=np.float64)
-        return lambda rows: rows - mean, matrix, np.zeros(self.n_components_)
 
-    def _forget_stream(self) -> None:
-        for name in _STREAM:
-            self.__dict__.pop(name, None)
+def fit_rows(
+    model: Any,
+    factorise: Factorise,
+    X: Any,
+    groups: Any,
+    weights: Any,
+    seed: int,
+    together: NDArray[np.intp] | None = None,
+) -> Any:
+    """Fit a linear model on rows with known groups; rows of weight zero take no part.
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the statistics as they were where a batch is refused."""
-        before = {name: self.__dict__[name] for name in _STREAM if name in self.__dict__}
+    `factorise(rows, weights)` makes the factor that solves the groups. Rows of one number in
+    `together` are left out together.
+    """
+    kept = np.ones(len(groups), dtype=bool) if weights is None else weights > 0
+    rows, labels, weight = X, groups, weights
+    if not kept.all():
+        labels = np.unique(groups[kept], return_inverse=True)[1]
+        rows, weight = X[kept], weights[kept]
+    if count_distinct(rows, 2) < 2:
+        raise no_spread()
+    most = labels.max() if hasattr(model, "n_subclasses") else int(np.sum(labels > 0))
+    check_rank(model, min(int(most), X.shape[1]))
+    say(model, f"learning from {len(labels)} rows in {labels.max() + 1} groups")
+    with narrow_fit(X.shape[1]):
         try:
-            yield
-        except Exception:
-            self._forget_stream()
-            self.__dict__.update(before)
+            blocks = None if together is None else together[kept]
+            held_out = held_out_scores(model, factorise, rows, labels, weight, seed, blocks)
+            factor = factorise(rows, weight)
+            leave = leave_sample(model, labels, weight, seed, blocks)
+            fitted = fit(factor, labels, rule_of(model), model.n_components, held_out, leave)
+        except OverflowingSquares:
+            # says so where it is NaN or infinity
+            assert_all_finite(X, estimator_name=type(model).__name__, input_name="X")
             raise
-
-    def _start_stream(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any
-    ) -> tuple[Any, NDArray[np.bool_], NDArray[np.float64] | None]:
-        """Check a batch of `partial_fit` and settle the classes on the first call."""
-        first = not hasattr(self, "scatter_")
-        if first and hasattr(self, "density_"):
-            raise ValueError(
-                "partial_fit cannot go on from fit, which keeps no statistics that a batch could "
-                "be merged into; call partial_fit from the first batch on, on a fresh estimator "
-                "such as sklearn.base.clone(model), or call fit on all rows together"
-            )
-        self._check_parameters()
-        X, y = self._check_rows(X, y, reset=first)
-        validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
-        models.require_squares(X)
-        if not first and classes is not None and set(classes) != set(self.classes_.tolist()):
-            raise ValueError(
-                f"classes={list(classes)} differs from the first call's {self.classes_.tolist()}"
-            )
-        known = classes if first else self.classes_
-        self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
-        weights = None
-        if sample_weight is not None:  # a class without weight may get some in another batch
-            weights = validation.weight_values(sample_weight, len(positive))
-        return X, positive, weights
-
-    def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
-        batch = GroupScatter.from_samples(X, groups, n_groups, weights)
-        merged = self.scatter_.merge(batch) if hasattr(self, "scatter_") else batch
-        self.scatter_ = merged
-
-    def _refit(self, dtype: Any) -> None:
-        """Learn from the merged statistics; where there is no model yet, keep what it lacks."""
-        self._check_rank(self._most_axes())  # no batch will raise this bound
-        try:
-            self._require_classes()
-            learned = self._learn_scatter(self.scatter_)
-            self._check_rank(learned.projection.rank)
-        except TooFewRowsError as error:
-            if hasattr(self, "density_"):  # more axes came, for instance, and too few positives
-                warnings.warn(
-                    f"with this batch there is no model until more rows come: {error}", stacklevel=3
-                )
-                del self.density_
-            self._lacks = str(error)
-            return
-        self._keep(learned, Calibration(), dtype)
-        self.__dict__.pop("_lacks", None)
-
-    def _most_axes(self) -> int:
-        """Upper bound of the number of axes, whatever comes."""
-        return self.n_features_in_
-
-    def _require_classes(self) -> None:
-        """Refuse to learn before both classes have come."""
-        seen = (self.scatter_.n_negative > 0, self.scatter_.n_positive > 0)[:: self._sign]
-        for label, there in zip(self.classes_.tolist(), seen, strict=True):
-            if not there:
-                raise TooFewRowsError(f"no row of class {label!r} came, or none of any weight")
+    keep_linear(model, fitted, X.dtype)
+    model.groups_ = np.full(len(groups), -1, dtype=np.intp)
+    model.groups_[kept] = labels
+    left_out = fitted.left_out_of(len(labels))
+    if left_out is not None:
+        model.loo_scores_ = np.empty(len(groups))
+        model.loo_scores_[kept] = left_out
+        if not kept.all():
+            model.loo_scores_[~kept] = fitted.score(X[~kept])
+    return model
 
 
-class PCSDA(_Linear):
+def held_out_scores(
+    model: Any,
+    factorise: Factorise,
+    rows: Any,
+    groups: Any,
+    weights: Any,
+    seed: int,
+    together: NDArray[np.intp] | None = None,
+) -> HeldOut:
+    """Scores of folds, for a model that cannot leave out rows one by one."""
+
+    def held_out() -> tuple[Array, NDArray[np.bool_], Array | None]:
+        if count_folds(groups == 0, together):
+            say(model, "calibrating on folds")
+        plain = replace(rule_of(model), calibrate=False)
+
+        def learn(train: NDArray[np.intp], labels: NDArray[np.intp]) -> Any:
+            weight = None if weights is None else weights[train]
+            part = fit(factorise(rows[train], weight), labels, plain, model.n_components)
+            return lambda test: part.score(rows[test])
+
+        return fold_scores(learn, groups, seed, together), groups == 0, weights
+
+    return held_out
+
+
+def pcsda_factory(model: Any, seed: int, *, together: bool = False) -> Factorise:
+    """How PCSDA factorises rows, which may leave `together`."""
+
+    def factorise(rows: Any, weights: Array | None) -> Factor:
+        solver = model.solver
+        if solver == "auto":
+            solver = "lsqr" if sparse.issparse(rows) else "cholesky"
+        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
+        return factor_once(rows, model.regularization, weights, solver, resample, together=together)
+
+    return factorise
+
+
+def divide(
+    model: Any, X: Any, positive: Any, subclass_labels: Any, weights: Any, seed: int
+) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Groups of the rows as a linear estimator asks for, and the names of the subclasses."""
+    say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
+    counted: Any = slice(None)
+    if subclass_labels is None and weights is not None and not weights.all():
+        counted = np.flatnonzero(weights)  # rows of weight zero do not shape subclasses
+        weights = weights[counted]
+    groups = np.zeros(len(positive), dtype=np.intp)
+    groups[counted], names = make_groups(
+        X[counted],
+        positive[counted],
+        n_subclasses=model.n_subclasses,
+        subclasses=model.subclasses,
+        subclass_labels=subclass_labels,
+        weights=weights,
+        random_state=seed,
+    )
+    return groups, names
+
+
+class PCSDA(StreamMixin, Verifier):
     """Probabilistic class-specific discriminant analysis.
 
     Learns a subspace in which one class stands apart from a mixed crowd whose hidden subclasses are
@@ -281,6 +201,10 @@ class PCSDA(_Linear):
         Whether scores are calibrated, on left-out scores or, where there are none, on scores of 5
         folds: by slope and offset or, in a blend, by the weights of its two ratios and an offset.
         With one positive or one negative there is nothing to calibrate on.
+    calibration_rows : int or None, default=5000
+        Largest number of rows of each class that are left out and scored, drawn with a seed. Means,
+        scatter and axes come from all rows; what left-out rows determine (covariances, tails,
+        calibration) is a few dozen numbers, for which a sample will do. None leaves out all rows.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
         Prior probabilities in the order of `classes_`, used by the decision and the probabilities
         but not by the log-likelihood ratio.
@@ -310,7 +234,8 @@ class PCSDA(_Linear):
     groups_ : array of shape (n_samples,)
         Group of each training row: 0 positive, 1..K subclass, -1 for a row of weight zero.
     loo_scores_ : array of shape (n_samples,)
-        Left-out log-likelihood ratios of the training rows, when computed.
+        Left-out log-likelihood ratios of the training rows, when computed; NaN outside the sample
+        of `calibration_rows`.
     density_ : Density
         The two densities in the subspace.
     calibration_ : Calibration
@@ -356,6 +281,7 @@ class PCSDA(_Linear):
         covariance: str = "leave-one-out",
         shrinkage: float | str = "auto",
         calibrate: bool = True,
+        calibration_rows: int | None = 5000,
         priors: Any = "empirical",
         pos_label: Any = None,
         random_state: Any = None,
@@ -372,6 +298,7 @@ class PCSDA(_Linear):
         self.covariance = covariance
         self.shrinkage = shrinkage
         self.calibrate = calibrate
+        self.calibration_rows = calibration_rows
         self.priors = priors
         self.pos_label = pos_label
         self.random_state = random_state
@@ -408,10 +335,6 @@ class PCSDA(_Linear):
         tags.input_tags.sparse = self.solver in ("auto", "lsqr") and self.balance == "pooled"
         return tags
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        validation.check_pcsda(self, ("kmeans", "samples"))
-
     def fit(
         self,
         X: Any,
@@ -419,6 +342,7 @@ class PCSDA(_Linear):
         *,
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -432,8 +356,11 @@ class PCSDA(_Linear):
             positive rows are ignored. Without it negatives are clustered.
         sample_weight : array-like of shape (n_samples,), optional
             Weights, at least 0; whole weights count as repetitions.
+        groups : array-like of shape (n_samples,), optional
+            Rows of one group, such as the frames of one recording, are left out together: while its
+            twins stay, a left-out row is no new sample to the model.
         """
-        self._check_parameters()
+        validation.check_verifier(self)
         # Where nothing else looks at tall X first, its statistics tell of NaN and infinity.
         told = (
             subclass_labels is not None
@@ -441,7 +368,7 @@ class PCSDA(_Linear):
             and isinstance(X, np.ndarray)
             and len(X) > X[:1].size
         )
-        X, y = self._check_rows(X, y, finite=not told)
+        X, y = check_rows(self, X, y, finite=not told)
         if self.solver not in ("auto", "lsqr"):
             validation.refuse_sparse(X, f"solver={self.solver!r}", "use solver='lsqr'")
         if self.balance == "resampled":
@@ -450,46 +377,18 @@ class PCSDA(_Linear):
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._forget_stream()
-        groups = self._groups(X, positive, subclass_labels, weights, seed)[0]
-        return self._fit_groups(X, groups, weights, seed)
+        together = validation.check_groups(groups, len(positive))
+        partition = divide(self, X, positive, subclass_labels, weights, seed)[0]
+        factorise = pcsda_factory(self, seed, together=together is not None)
+        fitted: Self = fit_rows(self, factorise, X, partition, weights, seed, together)
+        return fitted
 
-    def _groups(
-        self, X: Any, positive: Any, subclass_labels: Any, weights: Any, seed: int
-    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-        self._say(f"dividing {np.sum(~positive)} negatives into subclasses")
-        counted: Any = slice(None)
-        if subclass_labels is None and weights is not None and not weights.all():
-            counted = np.flatnonzero(weights)  # rows of weight zero do not shape subclasses
-            weights = weights[counted]
-        groups = np.zeros(len(positive), dtype=np.intp)
-        groups[counted], names = make_groups(
-            X[counted],
-            positive[counted],
-            n_subclasses=self.n_subclasses,
-            subclasses=self.subclasses,
-            subclass_labels=subclass_labels,
-            weights=weights,
-            random_state=seed,
-        )
-        return groups, names
+    def _coordinates(self, X: Any) -> NDArray[np.floating]:
+        return linear_coordinates(self, X)
 
-    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
-        solver = self.solver
-        if solver == "auto":
-            solver = "lsqr" if sparse.issparse(X) else "cholesky"
-        return models.fit_pcsda(
-            X,
-            groups,
-            weights=weights,
-            solver=solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            rule=self._rule,
-            leave_one_out=self.covariance == "leave-one-out",
-            resample=np.random.default_rng(seed) if self.balance == "resampled" else None,
-        )
+    def _map(self) -> tuple[Callable[..., Any], Array, Array]:
+        return linear_map(self)
 
-    _bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
     # Different negatives of a stream, with their weights, that are too few for k-means.
     _waiting: tuple[NDArray[np.floating], NDArray[np.float64]]
 
@@ -604,20 +503,6 @@ class PCSDA(_Linear):
             weight = np.where(positive, weight, 0.0)  # they are not part of the statistics yet
         return X, positive, None if np.all(weight == 1) else weight
 
-    def _learn_scatter(self, scatter: GroupScatter) -> Model:
-        return models.fit_pcsda_scatter(
-            scatter,
-            solver=self._scatter_solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            rule=self._rule,
-        )
-
-    @property
-    def _scatter_solver(self) -> str:
-        """Solver on statistics: an iterative one has nothing to iterate over."""
-        return "cholesky" if self.solver in ("auto", "lsqr") else self.solver
-
     def _stream_groups(
         self, X: Any, positive: Any, subclass_labels: Any, weights: Any
     ) -> NDArray[np.intp]:
@@ -634,19 +519,16 @@ class PCSDA(_Linear):
             return groups
         elif self._subclasses:
             centroids = np.asarray(self._subclasses, dtype=np.float64)
-            # Distances are differences of squares: far from zero they need an origin nearby.
-            origin = centroids.mean(axis=0)
-            nearest = pairwise_distances_argmin(X[counted] - origin, centroids - origin)
-            groups[counted] = 1 + nearest
+            groups[counted] = 1 + nearest(X[counted], centroids)
         else:
             seed = check_random_state(self.random_state).randint(2**31 - 1)
-            groups, names = self._groups(X, positive, None, weights, seed)
+            groups, names = divide(self, X, positive, None, weights, seed)
             first = GroupScatter.from_samples(X, groups, len(names) + 1, weights)
             self._subclasses = list(first.means[1:].astype(X.dtype))
         return groups
 
 
-class CSDA(_Linear):
+class CSDA(StreamMixin, Verifier):
     """Class-specific discriminant analysis, as a probabilistic classifier.
 
     The criterion of PCSDA with every negative as a subclass of its own: it spreads all negatives
@@ -716,34 +598,29 @@ class CSDA(_Linear):
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components, **(rule | params))
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        validation.check_option("solver", self.solver, ("auto", *models.CSDA_SOLVERS))
-
     def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model; the parameters are those of :meth:`PCSDA.fit`."""
-        self._check_parameters()
-        X, y = self._check_rows(X, y)
+        validation.check_verifier(self)
+        X, y = check_rows(self, X, y)
         validation.refuse_sparse(X, "CSDA", "use PCSDA with solver='lsqr'")
         self.classes_, _, positive = validation.check_labels(y, self.pos_label)
         weights = validation.check_weights(sample_weight, positive)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._forget_stream()
-        return self._fit_groups(X, (~positive).astype(np.intp), weights, seed)
 
-    def _learn(self, X: Any, groups: Any, weights: Any, seed: int) -> Model:
-        return models.fit_csda(
-            X,
-            groups,
-            weights=weights,
-            solver=self.solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            shrinkage=self._strength,
-            rng=np.random.default_rng(seed),
-        )
+        def factorise(rows: Any, weights: Any) -> Factor:
+            rng = np.random.default_rng(seed)
+            return CSDAFactor(rows, self.regularization, weights, self.solver, rng)
 
-    _bound = "min(n_negatives, n_features, rank)); lower it"
+        groups = (~positive).astype(np.intp)
+        fitted: Self = fit_rows(self, factorise, X, groups, weights, seed)
+        return fitted
+
+    def _coordinates(self, X: Any) -> NDArray[np.floating]:
+        return linear_coordinates(self, X)
+
+    def _map(self) -> tuple[Callable[..., Any], Array, Array]:
+        return linear_map(self)
 
     def _streams(self) -> bool:
         if self.solver == "labels":
@@ -771,12 +648,3 @@ class CSDA(_Linear):
             self._merge(X, (~positive).astype(np.intp), weights, 2)
             self._refit(X.dtype)
         return self
-
-    def _learn_scatter(self, scatter: GroupScatter) -> Model:
-        return models.fit_csda_scatter(
-            scatter,
-            solver=self.solver,
-            regularization=self.regularization,
-            n_components=self.n_components,
-            shrinkage=self._strength,
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -9,25 +10,39 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.cluster import KMeans
-from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
-from . import validation
-from .core.explanation import Explanation
-from .core.linalg import Array, SingularMatrixError
-from .core.scatter import group_means
-from .estimators import PCSDA
-from .kernel_estimators import KernelPCSDA
-from .kernels import SCALED_KERNELS
-from .model_selection import PCSDACV
-from .partition import fit_kmeans, kernel_kmeans, make_groups, run_kmeans, settle_count
-from .progress import progress
-from .sources import SOURCES
-from .unwrap import unwrap
-from .verifier import narrowed, sets_of
+from .. import validation
+from ..core.cells import Cells
+from ..core.explanation import Explanation
+from ..core.factor import SharedFactor, factor_shared
+from ..core.gram import of_kernel
+from ..core.linalg import Array, SingularMatrixError
+from ..core.loo import Leave
+from ..core.scatter import group_means
+from ..core.spread import no_spread
+from ..kernels import SCALED_KERNELS, check_memory, settled_kernel, training_matrix
+from ..partition import (
+    count_distinct,
+    kernel_kmeans,
+    make_groups,
+    nearest,
+    refine_kmeans,
+    run_kmeans,
+    settle_count,
+)
+from ..progress import progress
+from ..unwrap import unwrap
+from .kernel import (
+    KernelPCSDA,
+    is_precomputed,
+)
+from .linear import PCSDA
+from .search import PCSDACV, bandwidths, check_search, template_of
+from .shared import SharedSearch, completed, project_all
+from .verifier import leave_sample, narrowed, scores_of, sets_of
 
 
 class VerifierBank(ClassifierMixin, BaseEstimator):
@@ -83,6 +98,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     (3, 10)
     """
 
+    ridge_: float
+
     def __init__(
         self,
         estimator: Any = None,
@@ -102,17 +119,27 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         state = dict(super().__getstate__())
         if "models_" in state:
             state["models_"] = list(state["models_"].values())
-            state["_source"] = None
+            state["_factor"] = state["_matrix"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if "models_" in state:
+            state.pop("_source", None)  # what files of version 0.1.0 have in the place of _factor
+            state["_factor"] = state["_matrix"] = None
+            state.setdefault("_together", None)
             names = state["classes_"].tolist()
             state["models_"] = dict(zip(names, state["models_"], strict=True))
         super().__setstate__(state)
 
-    def fit(self, X: Any, y: ArrayLike, *, subclass_labels: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        subclass_labels: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Fit a model for every label in y.
 
         Parameters
@@ -122,10 +149,14 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             At least two labels.
         subclass_labels : array-like of shape (n_samples,), optional
             Shared clusters of all rows; without it they are found by k-means.
+        groups : array-like of shape (n_samples,), optional
+            Rows of one group, such as the frames of one recording, are left out together. Rows
+            that are enrolled later are a group of their own.
         """
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
         validation.refuse_dask(X, y)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        # Enrolling and kernel models go on using the rows, so they must not be the caller's.
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -133,6 +164,10 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
             )
         template = self._template
+        if isinstance(template, PCSDACV):
+            check_search(template)
+        elif isinstance(template, (PCSDA, KernelPCSDA)):
+            validation.check_verifier(template)
         if getattr(template, "pos_label", None) is not None:
             raise ValueError(
                 f"pos_label={template.pos_label!r} is not for a bank, where every label in turn is "
@@ -140,12 +175,20 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             )
         self._seed = check_random_state(getattr(template, "random_state", None)).randint(2**31 - 1)
         self._X, self._labels = X, labels
+        self._together = validation.check_groups(groups, len(X))
+        if groups is not None and not has_fit_parameter(template, "groups"):
+            raise ValueError(
+                f"groups are left out in closed form, which {type(template).__name__} cannot; use "
+                "PCSDA, KernelPCSDA or PCSDACV, or leave groups out"
+            )
         self._given = subclass_labels is not None
         self.clusters_ = self._clusters(X, subclass_labels)
         sizes = np.bincount(self.clusters_).astype(np.float64)
         self.centroids_ = group_means(X, self.clusters_, sizes, None)
-        self.__dict__.pop("ridge_", None)
-        self._source: Any = None
+        for name in ("ridge_", "kernel_"):
+            self.__dict__.pop(name, None)
+        self._factor: SharedFactor | None = None
+        self._matrix: Array | None = None  # kernel values, for k-means in feature space
         self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
         return self
 
@@ -158,11 +201,11 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """How models share a factorisation: "linear", "kernel", "search" or not at all."""
         template = self._template
         if isinstance(template, PCSDACV):
-            inner = template._template
+            inner = template_of(template)
             common = isinstance(inner, PCSDA) or (
                 isinstance(inner, KernelPCSDA)
-                and inner.kernel != "precomputed"
-                and "positive" not in template._bandwidths(inner)
+                and not is_precomputed(inner)
+                and "positive" not in bandwidths(template, inner)
             )
             return "search" if common and isinstance(template.cv, str) else None
         pooled = getattr(template, "balance", None) == "pooled"
@@ -171,9 +214,11 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         if isinstance(template.subclasses, str) and template.subclasses == "samples":
             return None
         if isinstance(template, PCSDA):
-            return "linear"
+            # Wide rows without a ridge have a null space for each label.
+            wide = self._X.shape[1] > len(self._X)
+            return None if wide and template.regularization == 0 else "linear"
         common = template.kernel not in SCALED_KERNELS or template.gamma != "positive"
-        rows = not (isinstance(template.kernel, str) and template.kernel == "precomputed")
+        rows = not is_precomputed(template)
         return "kernel" if isinstance(template, KernelPCSDA) and common and rows else None
 
     def _clusters(self, X: Any, given: Any, count: int | None = None) -> NDArray[np.intp]:
@@ -187,7 +232,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             return make_groups(X, nobody, subclass_labels=given)[0] - 1
         template = self._template
         if isinstance(template, PCSDACV):
-            template = template._template
+            template = template_of(template)
         found = getattr(template, "subclasses", "kmeans")
         if not isinstance(found, str):
             return np.unique(clone(found).fit_predict(X), return_inverse=True)[1]
@@ -199,15 +244,69 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     def _fit_models(self, chosen: range | list[int] | None = None) -> list[Any]:
         """Fit the models of the chosen labels, of all without a choice."""
         chosen = range(len(self.classes_)) if chosen is None else chosen
-        fit, threads = self._separate, None
-        if self._sharing is not None:
-            if self._source is None:
-                self._source = SOURCES[self._sharing](self)
-            fit, threads = self._source.fit, "threads"
+        shared = self._sharing is not None
+        fit: Callable[[int], Any] = self._shared_fit() if shared else self._separate
+        threads = "threads" if shared else None
         jobs = Parallel(n_jobs=self.n_jobs, prefer=threads, return_as="generator")(
             delayed(fit)(label) for label in chosen
         )
         return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
+
+    def _shared_fit(self) -> Callable[[int], Any]:
+        """How one label is fitted on the factorisation that all share."""
+        if self._sharing == "search":
+            clusters = self.clusters_ if self._given else None
+            return SharedSearch(
+                self._template,
+                self._X,
+                self._labels,
+                self._clusters_of,
+                clusters,
+                self._seed,
+                self._together,
+            ).fit
+        if self._factor is None:
+            self._factorise()
+        factor, template = self._factor, self._template
+        assert factor is not None
+        leave_out = template.covariance == "leave-one-out"
+        if leave_out:  # what all labels share is computed before threads ask for it
+            _ = getattr(factor, "diagonal", None)
+        kernel = self.kernel_ if self._sharing == "kernel" else None
+        cells, together = Cells.of(self._labels, self.clusters_), self._together
+        over = factor.over(cells) if self.subclasses == "shared" else None
+
+        def fit(label: int) -> Any:
+            model = clone(template)
+            groups = self._own_groups(label) if over is None else cells.division(label)[0]
+            leave: Leave | bool = False
+            if leave_out:
+                leave = leave_sample(model, groups, None, self._seed, together)
+            if over is not None:
+                subspace = over.solve(label, model.n_components, leave_out=leave)
+            else:
+                subspace = factor.solve(groups, model.n_components, leave_out=leave)
+            return completed(model, subspace, self._X, groups, self._seed, kernel, together)
+
+        return fit
+
+    def _factorise(self) -> None:
+        """Factorise the rows; the ridge and the kernel of the first time stay."""
+        template, X = self._template, self._X
+        known = [self.ridge_] if hasattr(self, "ridge_") else None
+        if self._sharing == "linear":
+            self._factor = next(factor_shared(X, [template.regularization], ridges=known))
+        else:
+            if count_distinct(X, 2) < 2:
+                raise no_spread()
+            check_memory(len(X), 3.5)
+            if not hasattr(self, "kernel_") or known is None:
+                self.kernel_ = settled_kernel(template, X, None, self._seed)
+            matrix = training_matrix(self.kernel_, X, self.verbose)
+            if self._in_features:
+                self._matrix = matrix.copy()
+            self._factor = next(of_kernel(matrix, [template.regularization], ridges=known))
+        self.ridge_ = self._factor.ridge
 
     def _separate(self, label: int) -> Any:
         """Fit one label on its own."""
@@ -216,21 +315,30 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         searched = isinstance(model, PCSDACV) and not self._given  # K is its own business
         if self.subclasses == "shared" and hasattr(model, "n_subclasses") and not searched:
             known = {"subclass_labels": self.clusters_}
+        if self._together is not None:
+            known["groups"] = self._together
         return model.fit(self._X, self._labels == label, **known)
 
-    def _own_groups(self, label: int, matrix: Array | None = None) -> NDArray[np.intp]:
+    @property
+    def _in_features(self) -> bool:
+        """Whether each label has a k-means of its own in the feature space of a kernel."""
+        way = getattr(self._template, "subclasses", None)
+        own = self.subclasses == "per-class" and self._sharing == "kernel"
+        return own and isinstance(way, str) and way == "kmeans"
+
+    def _clusters_of(self, count: int) -> NDArray[np.intp]:
+        return self._clusters(self._X, None, count)
+
+    def _own_groups(self, label: int) -> NDArray[np.intp]:
         """Groups of one label by a k-means of its own, started from the shared clusters."""
         groups = np.zeros(len(self._labels), dtype=np.intp)
         rows = np.flatnonzero(self._labels != label)
         start = np.unique(self.clusters_[rows], return_inverse=True)[1]
-        if matrix is not None:
-            found = kernel_kmeans(matrix, rows, start)[0]
+        if self._in_features:
+            assert self._matrix is not None
+            found = kernel_kmeans(self._matrix, rows, start)[0]
         else:
-            sizes = np.bincount(start).astype(np.float64)
-            centroids = group_means(self._X[rows], start, sizes, None)
-            centroids = centroids.astype(self._X.dtype)
-            means = KMeans(len(sizes), init=centroids, n_init=1)
-            found = fit_kmeans(means, self._X[rows]).labels_
+            found = refine_kmeans(self._X[rows], start)
         groups[rows] = np.unique(found, return_inverse=True)[1] + 1
         return groups
 
@@ -243,18 +351,14 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             return np.column_stack(columns).astype(np.float64), X.dtype
         models_ = [unwrap(model).model for model in self.models_.values()]
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
-            z = _project_all(models_, X)
+            z = project_all(models_, X)
         if not np.isfinite(z).all():
             row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
             raise ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
         edges = np.cumsum([0] + [model.n_components_ for model in models_])
-        sets = () if trials is None else sets_of(trials, len(X))
+        sets = None if trials is None else sets_of(trials, len(X))
         columns = [
-            model.calibration_(
-                model._log_ratio_of_sets(z[:, start:stop], *sets)
-                if sets
-                else model._log_ratio(z[:, start:stop])
-            )
+            scores_of(model, z[:, start:stop], sets)
             for model, start, stop in zip(models_, edges[:-1], edges[1:], strict=True)
         ]
         return np.column_stack(columns), X.dtype
@@ -323,9 +427,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, default=0.0
-            Least log-likelihood ratio of a known label. Strangers were not among the rest in
-            training, and 0 accepts nearly all of them: take a high quantile of
-            ``log_likelihood_ratio(strangers).max(axis=1)``, of strangers held back.
+            Least log-likelihood ratio of a known label; see `metrics.bayes_threshold`.
         unknown : object, default=None
             What to return for rows of no known label.
         trials : array-like of shape (n_samples,), default=None
@@ -435,15 +537,18 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 f"label {label!r} is of another kind than the labels of the bank, "
                 f"{_listed(self.classes_)}; use a label of the same type"
             )
-        nearest = pairwise_distances_argmin(X, self.centroids_.astype(X.dtype))
+        clusters = nearest(X, self.centroids_)
         before = dict(self.__dict__)
         try:
             self._X = np.concatenate([self._X, X])
-            self.clusters_ = np.concatenate([self.clusters_, nearest])
+            self.clusters_ = np.concatenate([self.clusters_, clusters])
+            if self._together is not None:
+                own = np.full(len(X), self._together.max() + 1)
+                self._together = np.concatenate([self._together, own])
             names = np.concatenate([self.classes_[self._labels], np.full(len(X), label)])
             self._rename(names)
             place = int(np.flatnonzero(self.classes_ == label)[0])
-            self._update("grown", len(X))
+            self._update(fresh=len(X))
             (model,) = self._fit_models([place])
         except Exception:  # the bank stays as it was
             self.__dict__.update(before)
@@ -461,18 +566,32 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         kept = self.classes_[self._labels] != label
         names = self.classes_[self._labels][kept]
         self._X, self.clusters_ = self._X[kept], self.clusters_[kept]
+        if self._together is not None:
+            self._together = self._together[kept]
         self._rename(names)
-        self._update("shrunk", kept)
+        self._update(kept)
         del self.models_[label]
         return self
 
-    def _update(self, how: str, change: Any) -> None:
-        """Bring the factorisation in line with the rows, or forget it where that loses digits."""
-        update = getattr(self._source, how, None)
+    def _update(self, kept: NDArray[np.bool_] | None = None, fresh: int = 0) -> None:
+        """Bring the factorisation in line with the rows, or forget it where that loses digits.
+
+        Rows that are not `kept` are gone, or `fresh` ones are at the end.
+        """
+        factor, self._factor, self._matrix = self._factor, None, None
+        # The matrix itself, or the origin of feature space, would have to be made anew.
+        if factor is None or self._in_features or getattr(factor, "moved", None) is not None:
+            return
         try:
-            self._source = None if update is None else update(change)
+            if kept is not None:
+                self._factor = factor.without(kept, self._X)
+                return
+            values = None
+            if self._sharing == "kernel":
+                values = self.kernel_(self._X[-fresh:], self._X)
+            self._factor = factor.appended(self._X, values)
         except SingularMatrixError:
-            self._source = None
+            self._factor = None
 
     def refresh(self) -> Self:
         """Fit all models anew on the rows of all labels that are enrolled now.
@@ -480,36 +599,12 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         They are factorised from scratch, which also takes off what rounding many updates left.
         """
         check_is_fitted(self)
-        self._source = None
+        self._factor = self._matrix = None
         self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
         return self
 
     def _rename(self, names: NDArray[Any]) -> None:
         self.classes_, self._labels = np.unique(names, return_inverse=True)
-
-
-def _project_all(models_: list[Any], X: Any) -> Array:
-    """Coordinates under all models, side by side, by one matrix product."""
-    if isinstance(models_[0], PCSDA):
-        components = np.vstack([model.components_ for model in models_])
-        origins = [model.components_ @ model.positive_mean_ for model in models_]
-        return X @ components.T.astype(X.dtype) - np.concatenate(origins).astype(X.dtype)
-    # Kernel models have their training rows and kernel in common, all but those enrolled since or
-    # with a bandwidth of their own: the first computes the kernel for all that share it.
-    columns: list[Any] = [None] * len(models_)
-    kinds = [(id(model.X_fit_), id(model.kernel_)) for model in models_]
-    for kind in dict.fromkeys(kinds):
-        chosen = [i for i, own in enumerate(kinds) if own == kind]
-        alike = [models_[i] for i in chosen]
-        z = alike[0]._against(
-            X,
-            np.hstack([model.dual_coef_ for model in alike]),
-            np.concatenate([model.origin_ for model in alike]),
-        )
-        edges = np.cumsum([model.n_components_ for model in alike])
-        for i, part in zip(chosen, np.split(z, edges[:-1], axis=1), strict=True):
-            columns[i] = part
-    return np.hstack(columns)
 
 
 def _listed(classes: NDArray[Any]) -> str:

@@ -1,0 +1,233 @@
+"""Left-out scores of every setting of a grid, from as few factorisations as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+
+from .. import validation
+from ..core.density import Rule
+from ..core.factor import factor_shared
+from ..core.fit import complete
+from ..core.gram import of_kernel
+from ..core.linalg import Array
+from ..core.loo import Leave
+from ..core.subspace import Factor
+from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
+from .kernel import KernelPCSDA, divide_features
+from .linear import divide
+from .verifier import rule_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the grid."""
+
+    n_subclasses: int
+    n_components: int
+    regularization: float
+    gamma: Any = None
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training rows with all that goes along with them."""
+
+    X: Any
+    y: Any
+    positive: NDArray[np.bool_]
+    weights: Array | None
+    subclass_labels: Any
+    index: int
+    pairwise: bool = False
+    together: NDArray[np.intp] | None = None
+
+    def counted(self) -> Data:
+        """Without the rows of weight zero, which take no part."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.take(np.flatnonzero(self.weights))
+
+    def take(self, rows: NDArray[np.intp]) -> Data:
+        """Only these rows."""
+        labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
+        together = None if self.together is None else self.together[rows]
+        part = (self.y[rows], self.positive[rows], weights, labels, self.index, self.pairwise)
+        return Data(X, *part, together)
+
+    def log_odds(self, priors: Any) -> float:
+        """Prior log odds of the class of interest."""
+        weight = np.ones(len(self.X)) if self.weights is None else self.weights
+        share = weight[self.positive].sum() / weight.sum()
+        shares = np.array([1 - share, share])
+        order = 1 if self.index == 1 else -1
+        prior = validation.check_priors(priors, shares[::order])[::order]
+        return float(np.log(prior[1] / prior[0]))
+
+
+def with_setting(template: Any, cell: Cell) -> Any:
+    """The estimator at one setting."""
+    model = clone(template)
+    last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    settings = ("n_subclasses", "n_components", "regularization")
+    model.set_params(**{last + name: getattr(cell, name) for name in settings})
+    if cell.gamma is not None:
+        owners = [""] if not last else [f"{n}__" for n, s in model.steps if hasattr(s, "gamma")]
+        if not owners:
+            raise ValueError("gamma is given, but no step of the pipeline has a gamma")
+        model.set_params(**{f"{owners[-1]}gamma": cell.gamma})
+    return model
+
+
+@dataclass(frozen=True)
+class GridRows:
+    """Training rows of one fold that every setting of one bandwidth is solved on.
+
+    Attributes
+    ----------
+    rule : Rule
+    log_odds : float
+        Prior log odds of the class of interest.
+    groups : function of K
+        Divides the rows.
+    factors : function of a list of ridges
+        Yields the factor that solves any division at each of them.
+    others : array or None
+        Rows to score, or their kernel values; None: the training rows, each left out.
+    n_scored : int
+    leave : Leave
+        Which rows leave together.
+    kernel : Kernel or None
+    """
+
+    rule: Rule
+    log_odds: float
+    groups: Callable[[int], NDArray[np.intp]]
+    factors: Callable[[list[float]], Iterator[Factor]]
+    others: Any
+    n_scored: int
+    leave: Leave
+    kernel: Kernel | None = None
+
+    def path(self, factor: Factor, groups: NDArray[np.intp], dims: list[int]) -> dict[int, Array]:
+        """Decision values at every d of one division: of left-out rows, or of the other rows."""
+        found = factor.solve(groups, max(dims), leave_out=self.leave)
+        z = None if self.others is None else found.project(self.others)
+        values, fitted = {}, None
+        for d in dims:
+            if d > len(found.eigenvalues):
+                continue
+            fitted = complete(found.leading(d), self.rule, near=fitted)
+            scores = fitted.left_out
+            if z is not None:
+                scores = fitted.calibration(fitted.density.views(z[:, :d]))
+            if scores is not None:
+                values[d] = scores + self.log_odds
+        return values
+
+
+MakeRows = Callable[[Any, Data, Any, int], GridRows]
+
+
+def grid_rows(model: Any, data: Data, others: Any, seed: int) -> GridRows:
+    """Rows of a fold for a linear or a kernel estimator; `others` are the rows to score."""
+    labels, weights = data.subclass_labels, data.weights
+
+    def at(count: int) -> Any:
+        return clone(model).set_params(n_subclasses=count, verbose=False)
+
+    rest = (rule_of(model), data.log_odds(model.priors))
+    n_scored = len(data.X) if others is None else len(others)
+    if not isinstance(model, KernelPCSDA):
+        return GridRows(
+            *rest,
+            lambda count: divide(at(count), data.X, data.positive, labels, weights, seed)[0],
+            lambda ridges: factor_shared(data.X, ridges, weights),
+            others,
+            n_scored,
+            Leave(together=data.together),
+        )
+    kernel = settled_kernel(model, data.X, data.positive, seed)
+    check_memory(len(data.X), 4)
+    matrix = training_matrix(kernel, data.X)
+    return GridRows(
+        *rest,
+        lambda count: divide_features(
+            at(count), data.X, matrix, data.positive, labels, weights, seed
+        ),
+        lambda ridges: of_kernel(matrix, ridges, weights),  # the matrix is spent
+        None if others is None else kernel(others, data.X),
+        n_scored,
+        Leave(together=data.together),
+        kernel,
+    )
+
+
+def left_out_scores(
+    template: Any,
+    data: Data,
+    grid: list[Cell],
+    tasks: Any,
+    parallel: Parallel,
+    make_rows: MakeRows = grid_rows,
+) -> Iterator[tuple[list[int], Any, Array]]:
+    """Yield indices of settings, test rows (None: the training rows, left out) and scores.
+
+    `make_rows` may bring rows that are factorised already.
+    """
+    for train, test in tasks:
+        part = data.take(train) if test is not None else data
+        for gamma in dict.fromkeys(cell.gamma for cell in grid):
+            numbers = [i for i, cell in enumerate(grid) if cell.gamma == gamma]
+            model = with_setting(template, grid[numbers[0]])
+            rows, others = part.X, None
+            if test is not None:
+                others = data.X[np.ix_(test, train)] if data.pairwise else data.X[test]
+            if isinstance(model, Pipeline):
+                maps = model[:-1].fit(rows, part.y)
+                rows = maps.transform(rows)
+                others = None if test is None else maps.transform(others)
+                model = model[-1]
+            fold = replace(part, X=rows, pairwise=False)
+            seed = check_random_state(model.random_state).randint(2**31 - 1)
+            source = make_rows(model, fold, others, seed)
+            for chosen, values in _one_fold(source, grid, numbers, parallel):
+                yield chosen, test, values
+
+
+def _one_fold(
+    source: GridRows, grid: list[Cell], numbers: list[int], parallel: Parallel
+) -> Iterator[tuple[list[int], Array]]:
+    """Scores of all settings with one bandwidth on one set of training rows."""
+    counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
+    groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
+    ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
+    for ridge, factor in zip(ridges, source.factors(ridges), strict=True):
+        chosen = [i for i in numbers if grid[i].regularization == ridge]
+        dims = {
+            k: [grid[i].n_components for i in chosen if grid[i].n_subclasses == k] for k in counts
+        }
+        _prepare(factor)
+        paths = parallel(delayed(source.path)(factor, groups[k], dims[k]) for k in counts)
+        values = {
+            (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
+        }
+        missing = np.full(source.n_scored, np.nan)
+        cells = [(grid[i].n_subclasses, grid[i].n_components) for i in chosen]
+        yield chosen, np.stack([values.get(cell, missing) for cell in cells])
+
+
+def _prepare(factor: Any) -> None:
+    """Compute what all divisions share before threads ask for it at the same time."""
+    for name in ("norms", "diagonal"):
+        getattr(factor, name, None)

@@ -1,0 +1,55 @@
+"""Scores of training rows by models of other folds, where no row can be left out in closed form."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+FOLDS = 5
+Array = NDArray[np.float64]
+
+
+def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
+    """Number of folds that all have rows of both classes; 0 where there are not two.
+
+    Rows of one number in `together` count once.
+    """
+    blocks = np.arange(len(positive)) if together is None else together
+    sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]
+    count = min(FOLDS, *sizes)
+    return count if count > 1 else 0
+
+
+def fold_scores(
+    learn: Callable[[NDArray[np.intp], NDArray[np.intp]], Callable[[NDArray[np.intp]], Array]],
+    groups: NDArray[np.intp],
+    seed: int,
+    together: NDArray[np.intp] | None = None,
+) -> Array:
+    """Score every row by a model that was fitted without the row's fold; the groups are held.
+
+    `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
+    given by their numbers. Rows of one number in `together` stay in one fold. The result is NaN
+    where there is no such model: with a class that is all in one block, or in a fold that cannot be
+    fitted.
+    """
+    scores = np.full(len(groups), np.nan)
+    positive = groups == 0
+    n_folds = count_folds(positive, together)
+    if n_folds == 0:
+        return scores
+    kind = StratifiedKFold if together is None else StratifiedGroupKFold
+    folds = kind(n_folds, shuffle=True, random_state=seed)
+    for train, test in folds.split(np.empty(len(groups)), positive, together):
+        if positive[train].all() or not positive[train].any():
+            continue  # one group has all rows of a class
+        labels = np.unique(groups[train], return_inverse=True)[1]
+        try:
+            scores[test] = learn(train, labels)(test)
+        except ValueError as error:
+            warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
+    return scores
