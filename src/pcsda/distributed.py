@@ -43,7 +43,7 @@ def fit(
     classes: Any = None,
     block_rows: int | None = None,
     sample_rows: int = 20_000,
-    calibration_rows: int = 50_000,
+    calibration_rows: int | None = None,
     client: Any = None,
 ) -> Any:
     """Fit an estimator on a Dask collection, or on files that the workers read.
@@ -76,9 +76,8 @@ def fit(
     samples. A worker that dies takes no more with it than the blocks it had to repeat.
     """
     _import_dask()
-    split(estimator)
-    for name, value in (("sample_rows", sample_rows), ("calibration_rows", calibration_rows)):
-        validation.check_count(name, value, None)
+    _, model = split(estimator)
+    sizes = Sizes.of(model, sample_rows, calibration_rows)
     companions = {"y": y, "subclass_labels": subclass_labels, "sample_weight": sample_weight}
     if _is_array(X):
         blocks = _of_array(X, companions)
@@ -87,7 +86,7 @@ def fit(
     else:
         blocks = _of_files(X, companions, columns, block_rows)
     runner = _OnDask(blocks, _active(client))
-    return fit_over(estimator, runner, classes, Sizes(sample_rows, calibration_rows))
+    return fit_over(estimator, runner, classes, sizes)
 
 
 def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any:

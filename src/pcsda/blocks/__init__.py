@@ -50,7 +50,7 @@ def fit_blocks(
     classes: Any = None,
     block_rows: int | None = None,
     sample_rows: int = 20_000,
-    calibration_rows: int = 50_000,
+    calibration_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
 ) -> Any:
@@ -66,8 +66,8 @@ def fit_blocks(
         `sample_weight`, if wanted); a Parquet file, read by row groups; a CSV file with a header; a
         folder or list of files of one kind, in the order of their names; an array, also
         memory-mapped or sparse; or an iterable of ``(X, y)``, ``(X, y, subclass_labels)`` or
-        ``(X, y, subclass_labels, sample_weight)``. A fit takes several passes: pass a function
-        that returns a new iterator where the iterator can be read once.
+        ``(X, y, subclass_labels, sample_weight)``. Where a fit takes several passes, pass a
+        function that returns a new iterator in place of one that can be read once.
     y, subclass_labels, sample_weight : array, path or name
         What belongs to the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long as
         the data, or, for a folder, a folder with files of the same names. For Parquet, CSV and
@@ -80,10 +80,11 @@ def fit_blocks(
         Rows of a block for arrays, ``.npy`` and (roughly) CSV; as many as make 64 MiB of float64
         where not given.
     sample_rows : int, default=20000
-        Rows of the seeded sample on which transformers are fitted and k-means is started.
-    calibration_rows : int, default=50000
-        Rows of each class, drawn with a seed, on whose left-out scores the calibration is fitted;
-        each class counts with its full weight.
+        Rows of the seeded sample on which transformers and k-means are fitted.
+    calibration_rows : int, optional
+        Rows of each class, drawn with a seed, that are left out and scored: covariances, tails and
+        calibration come from them, and each class counts with its full weight. Where not given, it
+        is that of the estimator, 5000 by default.
     checkpoint : path, optional
         File in which the state is kept, replaced every `checkpoint_seconds`. If it exists, the fit
         goes on from it, and the result equals that of a fit that was not stopped. It is deleted
@@ -98,16 +99,16 @@ def fit_blocks(
 
     Notes
     -----
-    Passes over the data: statistics, then left-out covariances together with the rows that the
-    calibration is fitted on; two with given subclasses, one for ``PCSDA.published``. K-means
-    adds a pass for the sample and one for each Lloyd step, a transformer the pass for the sample.
-    Where calibration needs folds (CSDA, ``covariance="resubstitution"``) labels are counted first,
-    statistics are kept for each fold, and the second pass scores every row by the model without
-    its fold.
+    One pass over the data takes the statistics, and with them the sample of rows to leave out.
+    K-means and transformers are fitted on a sample of rows, which is one pass before. Where
+    calibration needs folds (CSDA, ``covariance="resubstitution"``) labels are counted first,
+    statistics are kept for each fold, and one more pass scores every row by the model without its
+    fold.
 
-    The result equals that of `fit` with the same subclasses, to rounding, as long as neither class
-    has more than `calibration_rows` rows; beyond, slope and offset of the calibration are those of
-    a sample. The folds are those of `fit` up to two million rows; beyond, each block draws its own.
+    The result equals that of `fit`, to rounding, as long as neither class has more than
+    `calibration_rows` rows and k-means, if any, has all rows in its sample of `sample_rows`;
+    beyond, both leave out samples of their own. The folds are those of `fit` up to two million
+    rows; beyond, each block draws its own.
     Memory: a few D x D matrices and blocks. Sparse blocks are made dense a piece at a time.
 
     Examples
@@ -124,8 +125,7 @@ def fit_blocks(
     3
     """
     _, model = split(estimator)
-    for name, value in (("sample_rows", sample_rows), ("calibration_rows", calibration_rows)):
-        validation.check_count(name, value, None)
+    sizes = Sizes.of(model, sample_rows, calibration_rows)
     validation.check_count("block_rows", block_rows, None)
     validation.check_number("checkpoint_seconds", checkpoint_seconds)
     found = open_blocks(
@@ -137,7 +137,6 @@ def fit_blocks(
         block_rows=block_rows,
     )
     runner = _InProcess(found, model.verbose)
-    sizes = Sizes(sample_rows, calibration_rows)
     if checkpoint is not None:
         settings = [describe(estimator), describe(classes), sample_rows, calibration_rows]
         runner.keep(Path(checkpoint), json.dumps(settings), checkpoint_seconds)

@@ -22,19 +22,17 @@ from ..writing import whole_file
 from .addresses import Block
 from .folds import Counts
 from .intake import Head
-from .passes import Lloyd, Look, Reservoir, Sample
-from .summaries import LeftOutSums, Scored, Statistics
+from .passes import Look, Reservoir, Sample
+from .summaries import Scored, Statistics
 
 # Raised whenever what a checkpoint holds changes its meaning.
-FORMAT = 1
+FORMAT = 2
 KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         Counts,
         GroupScatter,
         Head,
-        LeftOutSums,
-        Lloyd,
         Look,
         Reservoir,
         Sample,

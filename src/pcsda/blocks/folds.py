@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from ..calibration import FOLDS
+from ..folds import FOLDS
 from .addresses import Block
 from .intake import Intake, Piece
 from .passes import FOR_FOLDS, Pass, naming

@@ -12,9 +12,8 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
 from .. import validation
-from ..core import linalg
 from ..core.linalg import Array
-from ..partition import different_subclasses, given_labels
+from ..partition import different_subclasses, given_labels, nearest
 from .addresses import Block, plain_labels
 
 # Float64 bytes of the rows that are dense, mapped and grouped at once.
@@ -258,50 +257,3 @@ class Division:
         if len(negative) and self.clusterer is not None:
             return np.asarray(self.clusterer.predict(piece.X[negative]))
         return np.zeros(len(negative), dtype=np.intp)
-
-
-@dataclass(frozen=True)
-class Ruler:
-    """Squared distances to centres, by one product.
-
-    They are differences of squares, which far from zero need an origin nearby.
-    """
-
-    origin: Array
-    shifted: Array
-    half: Array
-
-    @classmethod
-    def of(cls, centres: Array) -> Ruler:
-        """Prepare for the rows of `centres`."""
-        origin = centres.mean(axis=0)
-        shifted = centres - origin
-        return cls(origin, shifted, 0.5 * np.einsum("ij,ij->i", shifted, shifted))
-
-    def parts(self, start: int, stop: int) -> Iterator[slice]:
-        """Ranges of rows that stay in cache."""
-        step = max(linalg.BLOCK_BYTES // (8 * len(self.origin)), 64)
-        for first in range(start, stop, step):
-            yield slice(first, min(first + step, stop))
-
-    def assign(self, X: NDArray[np.floating]) -> tuple[Array, NDArray[np.intp], Array]:
-        """Rows about the origin, the nearest centre of each, and the squared distance to it."""
-        rows: Array = X - self.origin
-        closeness = rows @ self.shifted.T
-        closeness -= self.half
-        labels = closeness.argmax(axis=1)
-        best = closeness[np.arange(len(rows)), labels]
-        return rows, labels, np.maximum(np.einsum("ij,ij->i", rows, rows) - 2 * best, 0.0)
-
-
-def nearest(X: NDArray[np.floating], centres: Array) -> NDArray[np.intp]:
-    """Nearest centre of every row."""
-    ruler = Ruler.of(centres)
-    labels = np.empty(len(X), dtype=np.intp)
-
-    def assign(start: int, stop: int) -> None:
-        for part in ruler.parts(start, stop):
-            labels[part] = ruler.assign(X[part])[1]
-
-    linalg.over_rows(assign, len(X), X.shape[1])
-    return labels

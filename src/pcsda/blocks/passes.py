@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from ..core.linalg import Array, narrow_fit, over_rows
+from ..core.linalg import Array, narrow_fit
 from ..validation import different_labels
 from .addresses import Block
-from .intake import Head, Intake, Piece, Ruler, check_shape, check_y
+from .intake import Head, Intake, Piece, check_shape, check_y
 
 # What a draw is for: no two of them may depend on each other.
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
@@ -216,7 +215,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class SamplePass(Pass):
-    """A seeded sample of rows, on which maps and k-means are started."""
+    """A seeded sample of rows, on which maps and k-means are fitted."""
 
     intake: Intake
     seed: int
@@ -242,97 +241,3 @@ class SamplePass(Pass):
             left.marks.merge(right.marks, self.draw.size),
             left.n_negative + right.n_negative,
         )
-
-
-@dataclass(frozen=True)
-class Lloyd:
-    """What one step of k-means needs.
-
-    Attributes
-    ----------
-    head : Head
-    sums : array of shape (K, D)
-        Weighted sums of the members of each cluster about the mean of the old centres.
-    weights : array of shape (K,)
-    inertia : float
-        Weighted sum of squared distances to the old centres.
-    count, first, second : int, array of shape (D,), float
-        Number, sum and sum of squares of the negatives about the same origin, for their variance.
-    """
-
-    head: Head
-    sums: Array
-    weights: Array
-    inertia: float
-    count: int
-    first: Array
-    second: float
-
-    @property
-    def variance(self) -> float:
-        """Mean variance of a feature, each negative counted once."""
-        mean = self.first / self.count
-        return float((self.second / self.count - mean @ mean) / len(mean))
-
-
-@dataclass(frozen=True)
-class LloydPass(Pass):
-    """One Lloyd step over the negatives."""
-
-    intake: Intake
-    centres: Array
-    name: str
-
-    def of_piece(self, piece: Piece) -> Lloyd:
-        """Sums of one piece."""
-        negative = np.flatnonzero(~piece.positive)
-        if len(negative) == 0:
-            size, width = self.centres.shape
-            nothing = np.zeros((size, width))
-            return Lloyd(piece.head, nothing, np.zeros(size), 0.0, 0, np.zeros(width), 0.0)
-        ruler = Ruler.of(self.centres)
-        weight = piece.weight
-
-        def collect(start: int, stop: int) -> Lloyd:
-            parts = []
-            for part in ruler.parts(start, stop):
-                chosen = negative[part]
-                rows, labels, distances = ruler.assign(piece.X[chosen])
-                own = weight[chosen]
-                members = sparse.csr_array(
-                    (own, (labels, np.arange(len(rows)))), (len(self.centres), len(rows))
-                )
-                parts.append(
-                    Lloyd(
-                        piece.head,
-                        members @ rows,
-                        np.bincount(labels, own, len(self.centres)).astype(np.float64),
-                        float(own @ distances),
-                        len(rows),
-                        rows.sum(axis=0),
-                        float(np.einsum("ij,ij->", rows, rows)),
-                    )
-                )
-            return reduce(self.merge, parts)
-
-        return reduce(self.merge, over_rows(collect, len(negative), piece.X.shape[1]))
-
-    def merge(self, left: Lloyd, right: Lloyd) -> Lloyd:
-        """Sums of both."""
-        return Lloyd(
-            left.head.join(right.head),
-            left.sums + right.sums,
-            left.weights + right.weights,
-            left.inertia + right.inertia,
-            left.count + right.count,
-            left.first + right.first,
-            left.second + right.second,
-        )
-
-    def moved(self, found: Lloyd) -> Array:
-        """New centres; one that has lost all rows stays where it is."""
-        filled = found.weights > 0
-        centres = self.centres.copy()
-        shift = found.sums[filled] / found.weights[filled, None]
-        centres[filled] = self.centres.mean(axis=0) + shift
-        return centres

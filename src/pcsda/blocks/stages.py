@@ -5,44 +5,44 @@ What follows the merged statistics is the code that fits in memory.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
 from .. import validation
-from ..calibration import Calibration, fit_calibration
-from ..core import loo, loo_scores
-from ..core import model as models
-from ..core.density import Rule
-from ..core.model import Model
+from ..core.density import NoDensity
+from ..core.direct import scatter_subspace
+from ..core.fit import Fitted, calibrated_on, complete
+from ..core.loo import Leaver
 from ..core.scatter import GroupScatter
+from ..core.spread import ridge_of
 from ..estimators import CSDA, PCSDA
-from ..partition import count_distinct, fit_kmeans, settle_count
+from ..estimators.linear import held_out_scores, pcsda_factory
+from ..estimators.stream import fit_scatter, forget_stream, keep_linear, scatter_solver
+from ..estimators.verifier import check_rank, rule_of, say
+from ..partition import count_distinct, find_centroids, settle_count
 from ..unwrap import steps
-from .folds import CountPass, Folds
+from .folds import CountPass, Counts, Folds
 from .intake import Division, Intake
-from .passes import Draw, LloydPass, Look, LookPass, Pass, Sample, SamplePass
+from .passes import Draw, Look, LookPass, Pass, Sample, SamplePass
 from .summaries import (
     FoldScorePass,
-    LeftOutPass,
-    LeftOutSums,
     Scored,
     Statistics,
     StatisticsPass,
 )
 
-# Starts of k-means on the sample, at least.
-STARTS = 10
-# Centres that move by less than this share of the spread stand still.
-STILL = 1e-24
+# Rows of each class that are scored by folds, for a model that does not say how many.
+CALIBRATION_ROWS = 5000
 
 
 class Runner(Protocol):
@@ -68,10 +68,19 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows are kept: for maps and k-means, and of each class for the calibration."""
+    """How many rows are kept: for maps and k-means, and of each class to be left out."""
 
-    sample: int = 20_000
-    calibration: int = 50_000
+    sample: int
+    calibration: int
+
+    @classmethod
+    def of(cls, model: Any, sample_rows: int, calibration_rows: int | None) -> Sizes:
+        """Sizes as asked for; where they are not, the model says how many rows it leaves out."""
+        for name, value in (("sample_rows", sample_rows), ("calibration_rows", calibration_rows)):
+            validation.check_count(name, value, None)
+        if calibration_rows is None:
+            calibration_rows = getattr(model, "calibration_rows", CALIBRATION_ROWS)
+        return cls(sample_rows, sys.maxsize if calibration_rows is None else calibration_rows)
 
 
 def split(estimator: Any) -> tuple[tuple[Any, ...], Any]:
@@ -90,19 +99,14 @@ def split(estimator: Any) -> tuple[tuple[Any, ...], Any]:
 def fit_over(estimator: Any, runner: Runner, classes: Any, sizes: Sizes) -> Any:
     """Fit an estimator by passes over blocks; a model is not changed before the last is done."""
     chain, model = split(estimator)
-    model._check_parameters()
+    validation.check_verifier(model)
     _check_blockwise(model)
     look = runner.look(LookPass(), classes is not None)
     if classes is None and look.labels.dtype.kind == "b":
         classes = [False, True]
     known, index, _ = validation.check_labels(look.labels, model.pos_label, classes)
-    needed = _passes(model, chain, look.given)
-    if runner.once and needed > 1:
-        raise ValueError(
-            f"this fit takes {'at least ' if needed > 2 else ''}{needed} passes and an iterator "
-            "can be read once; pass a function that returns a new iterator, or give "
-            "subclass_labels with covariance='resubstitution' and calibrate=False"
-        )
+    if runner.once:
+        _check_once(model, chain, look.given)
     seed = runner.seed(lambda: int(check_random_state(model.random_state).randint(2**31 - 1)))
     fit = _Fit(model, runner, Intake(known, index, look.given), seed, sizes)
     return fit.run(estimator, chain)
@@ -133,11 +137,28 @@ def _check_blockwise(model: Any) -> None:
         )
 
 
-def _passes(model: Any, chain: tuple[Any, ...], given: bool) -> int:
-    """How many passes a fit takes at least."""
-    clusters = _clusters(model, given)
-    leaves_out = getattr(model, "covariance", None) == "leave-one-out"
-    return 1 + bool(chain or clusters) + clusters + (leaves_out or model.calibrate)
+def _check_once(model: Any, chain: tuple[Any, ...], given: bool) -> None:
+    """Refuse fits that read the blocks again."""
+    reasons = {
+        "a pipeline is fitted on a sample of rows first": bool(chain),
+        "k-means is run on a sample of rows first (subclass_labels would spare it)": (
+            not chain and _clusters(model, given)
+        ),
+        "calibration takes folds (calibrate=False would spare them)": (
+            model.calibrate and not _leaves_out(model)
+        ),
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    if found:
+        raise ValueError(
+            f"this fit takes several passes, and an iterator can be read once: "
+            f"{' and '.join(found)}; pass a function that returns a new iterator"
+        )
+
+
+def _leaves_out(model: Any) -> bool:
+    """Whether rows are left out in closed form."""
+    return getattr(model, "covariance", None) == "leave-one-out"
 
 
 def _clusters(model: Any, given: bool) -> bool:
@@ -162,37 +183,44 @@ class _Fit:
         clusters = _clusters(model, self.intake.given)
         sample = None
         if chain or clusters:
-            model._say("drawing a sample of rows")
+            say(model, "drawing a sample of rows")
             sample = self.runner.run(SamplePass(self.intake, self.seed, self._sample_draw()))
         if chain and sample is not None:
-            fitted = self._fit_chain(chain, sample)
-            self.intake = replace(self.intake, chain=fitted)
+            self.intake = replace(self.intake, chain=self._fit_chain(chain, sample))
         division = Division(given=self.intake.given and isinstance(model, PCSDA))
         if clusters and sample is not None:
             division = self._divide(sample)
-        leaves_out = isinstance(model, PCSDA) and model.covariance == "leave-one-out"
+        leaves_out = _leaves_out(model)
         folds = self._folds() if model.calibrate and not leaves_out else None
-        model._say("collecting statistics")
-        found = self.runner.run(StatisticsPass(self.intake, division, folds))
+        say(model, "collecting statistics")
+        draws = self._draws() if leaves_out else (Draw(0), Draw(0))
+        found = self.runner.run(StatisticsPass(self.intake, division, self.seed, draws, folds))
         names, scatter = self._filled(found, division)
+        if sample is not None and sample.rows.n_offered != found.n_rows.sum():
+            raise ValueError(
+                f"there were {sample.rows.n_offered} rows when a sample was drawn and are "
+                f"{found.n_rows.sum()} now; blocks must be the same in every pass"
+            )
         if leaves_out:
-            learned, calibration = self._leave_out(found, names, scatter, division)
+            fitted = self._leave_out(found, names, scatter)
         else:
-            learned = model._learn_scatter(scatter)
-            model._check_rank(learned.projection.rank)
-            calibration = self._calibrate_folds(found, folds)
-        return self._keep(estimator, found, learned, calibration)
+            fitted = fit_scatter(model, scatter)
+            check_rank(model, fitted.subspace.rank)
+            fitted = self._calibrate_folds(fitted, found, folds)
+        return self._keep(estimator, found, fitted)
 
     def _sample_draw(self) -> Draw:
         if not self.runner.moves:
             return Draw(self.sizes.sample)
-        counts = self.runner.run(CountPass(self.intake)).counts
-        return Draw.of_total(self.sizes.sample, int(counts.sum()))
+        return Draw.of_total(self.sizes.sample, int(self._counts.counts.sum()))
 
-    def _draws(self, found: Statistics) -> tuple[Draw, Draw]:
-        positive, negative = map(int, found.n_rows)
-        size = self.sizes.calibration if self._scores_rows else 0
-        return Draw.of_total(size, positive), Draw.of_total(size, negative)
+    def _draws(self) -> tuple[Draw, Draw]:
+        """How positives and negatives are drawn to be left out."""
+        size = self.sizes.calibration
+        if not self.runner.moves:
+            return Draw(size), Draw(size)
+        positive, negative = self._counts.counts.sum(axis=0)
+        return Draw.of_total(size, int(positive)), Draw.of_total(size, int(negative))
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> tuple[Any, ...]:
         """Fit the transformers on the sample, one after the other."""
@@ -210,7 +238,7 @@ class _Fit:
         return classes[index], classes[1 - index]
 
     def _divide(self, sample: Sample) -> Division:
-        """Divide the negatives by a clusterer that starts on the sample."""
+        """Divide the negatives by a clusterer that was fitted on those of the sample."""
         rule, total = self.model.subclasses, sample.n_negative
         negative = np.flatnonzero(sample.marks.table[:, 0] == 0)
         if total == 0 or len(negative) == 0:
@@ -221,32 +249,17 @@ class _Fit:
         rows = self.intake.map(sample.rows.table[negative])
         with np.errstate(over="ignore"):
             if not np.isfinite(np.square(rows, dtype=np.float64).sum()):
-                models.ridge_of(np.inf, 1.0)  # says that the squares overflow
-        if not isinstance(rule, (str, KMeans)):
+                ridge_of(np.inf, 1.0)  # says that the squares overflow
+        if not isinstance(rule, str):
             clusterer = clone(rule)
             with _seeded(clusterer, self.seed):
                 return Division(clusterer=clusterer.fit(rows))
-        if isinstance(rule, KMeans):
-            means = clone(rule)
-            if isinstance(rule.init, str):
-                means.set_params(n_init=max(STARTS, rule.n_init if rule.n_init != "auto" else 0))
-        else:
-            count = self._count(rows, total, sample.complete)
-            if count == 1:
-                return Division()
-            means = KMeans(count, n_init=STARTS)
-        start = means.init
-        if isinstance(start, str) or callable(start):
-            weights = sample.marks.table[negative, 1]
-            with _seeded(means, self.seed):
-                start = fit_kmeans(means, rows, weights).cluster_centers_
-        start = np.asarray(start, dtype=np.float64)
-        if start.ndim != 2 or start.shape[1] != rows.shape[1]:
-            raise ValueError(
-                f"subclasses={type(rule).__name__} has init of shape {start.shape} but rows have "
-                f"{rows.shape[1]} features; give one row for each centroid"
-            )
-        return Division(centres=self._lloyd(start, means.max_iter, means.tol))
+        count = self._count(rows, total, sample.complete)
+        if count == 1:
+            return Division()
+        weights = sample.marks.table[negative, 1]
+        weight = None if np.all(weights == 1) else weights
+        return Division(centres=find_centroids(rows, count, weight, self.seed))
 
     def _count(self, rows: Any, total: int, complete: bool) -> int:
         wanted = self.model.n_subclasses
@@ -258,19 +271,6 @@ class _Fit:
                     f"negatives in the sample); lower it or raise sample_rows"
                 )
         return settle_count(rows, wanted, total)
-
-    def _lloyd(self, centres: Any, max_iter: int, tol: float) -> Any:
-        """Lloyd steps over all negatives, with scikit-learn's rule to stop."""
-        for step in range(1, max_iter + 1):
-            task = LloydPass(self.intake, centres, f"k-means {step}")
-            found = self.runner.run(task)
-            moved = task.moved(found)
-            shift = float(np.square(moved - centres).sum())
-            centres = moved
-            self.model._say(f"k-means step {step}: inertia {found.inertia:.6g}")
-            if shift <= max(tol, STILL) * found.variance:
-                break
-        return centres
 
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
         """Names and statistics of the groups that have rows; both classes must."""
@@ -294,84 +294,89 @@ class _Fit:
         return names, scatter
 
     def _leave_out(
-        self,
-        statistics: Statistics,
-        names: NDArray[Any],
-        scatter: GroupScatter,
-        division: Division,
-    ) -> tuple[Model, Calibration]:
-        model = self.model
-        subspace = models.scatter_subspace(
-            scatter, model._scatter_solver, model.regularization, model.n_components
+        self, statistics: Statistics, names: NDArray[Any], scatter: GroupScatter
+    ) -> Fitted:
+        model, rule = self.model, rule_of(self.model)
+        subspace, projection, ridge = scatter_subspace(
+            scatter, scatter_solver(model), model.regularization, model.n_components
         )
-        model._check_rank(subspace.projection.rank)
-        leaver = loo.Leaver.of(scatter, subspace.projection, subspace.ridge)
-        model._say("leaving rows out")
-        draws = self._draws(statistics)
-        found: LeftOutSums = self.runner.run(
-            LeftOutPass(self.intake, division, names, leaver, self.seed, draws)
-        )
-        if not np.isclose(found.total, scatter.counts.sum(), rtol=1e-9):
-            raise ValueError(
-                f"the rows weigh {found.total:g} in this pass and weighed {scatter.counts.sum():g} "
-                "in the one before; blocks must be the same in every pass"
-            )
-        seen = replace(subspace.projected, positive=found.positive, within=found.within)
-        learned = models.with_left_out(
-            subspace, seen, found.n_positive, found.n_within, model._rule
-        )
-        both = models.both_left(subspace.projected, found.n_positive, found.n_within)
-        if not (self._scores_rows and both):
-            return learned, Calibration()
-        if len(found.scored.negative.keys) == 0 and model.calibrate:
-            warnings.warn(
-                f"each of the {scatter.n_subclasses} subclasses has one row, which leaves nothing "
-                "to calibrate on; scores are not calibrated. Give larger subclasses",
-                stacklevel=2,
-            )
-        learned, calibration = _completed(found.scored, learned, model._rule)
-        return learned, calibration if model.calibrate else Calibration()
+        check_rank(model, subspace.rank)
+        say(model, "leaving rows out")
+        table, _, stands_for = _joined(statistics.sample)
+        rows, weights = np.ascontiguousarray(table[:, :-2]), table[:, -1]
+        # Subclasses without rows were left out of the statistics.
+        place = np.append(0, 1 + np.searchsorted(names, statistics.names))
+        groups = place[table[:, -2].astype(np.intp)]
+        whole = len(table) == statistics.n_rows.sum()
+        weight = None if np.all(weights == 1) else weights
+        left = Leaver.of(scatter, projection, ridge).leave_out(rows, groups, weight)
+        left = replace(left, stands_for=None if whole else stands_for)
 
-    @property
-    def _scores_rows(self) -> bool:
-        """Whether left-out rows have to be scored, for the density or for the calibration."""
-        return bool(self.model.calibrate or self.model._rule.asks_left_out)
+        def held_out() -> Any:
+            """Scores of folds, as in memory, where no row of a class can be left out."""
+            nothing = np.full(1, np.nan), np.ones(1, dtype=bool), None
+            if statistics.n_rows.min() < 2:  # no fold has rows of both classes
+                return nothing
+            if not whole:
+                warnings.warn(
+                    f"of calibration_rows={self.sizes.calibration} rows of each class none of one "
+                    "class can be left out, because they are alone in their subclasses or the "
+                    "scatter is singular without them; scores are not calibrated. Give larger "
+                    f"subclasses or a ridge, or calibration_rows={statistics.n_rows.max()} to "
+                    "refit on folds of all rows",
+                    stacklevel=2,
+                )
+                return nothing
+            # The class of the first row comes first: in that order folds are shuffled.
+            order = np.argsort((groups == 0) != statistics.leads, kind="stable")
+            factorise = pcsda_factory(model, self.seed)
+            share = None if weight is None else weight[order]
+            return held_out_scores(model, factorise, rows[order], groups[order], share, self.seed)()
+
+        return complete(replace(subspace, left=left), rule, held_out=held_out)
+
+    @cached_property
+    def _counts(self) -> Counts:
+        counts: Counts = self.runner.run(CountPass(self.intake))
+        return counts
 
     def _folds(self) -> Folds | None:
-        return Folds.of_counts(self.runner.run(CountPass(self.intake)), self.seed)
+        return Folds.of_counts(self._counts, self.seed)
 
-    def _calibrate_folds(self, found: Statistics, folds: Folds | None) -> Calibration:
+    def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds | None) -> Fitted:
         """Calibrate on the scores of models that were fitted without the fold of each row."""
-        if folds is None:
-            return Calibration()
-        learned: list[Model | None] = []
+        if folds is None or isinstance(fitted.density, NoDensity):
+            return fitted
+        parts: list[Fitted | None] = []
         for fold in range(folds.count):
             scatter = present(found.names, found.whole(without=fold))[1]
-            learned.append(None)
+            parts.append(None)
             if scatter.n_positive and scatter.n_negative:
                 try:
-                    learned[-1] = self.model._learn_scatter(scatter)
+                    parts[-1] = fit_scatter(self.model, scatter)
                 except ValueError as error:
                     warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
-        self.model._say("calibrating on folds")
+        say(self.model, "calibrating on folds")
         scored: Scored = self.runner.run(
-            FoldScorePass(self.intake, tuple(learned), folds, self.seed, self._draws(found))
+            FoldScorePass(self.intake, tuple(parts), folds, self.seed, self._draws())
         )
-        return _calibration(scored, lambda table: table[:, 0])
+        table, positive, stands_for = _joined(scored)
+        weights = table[:, -1] * stands_for
+        calibration = calibrated_on(fitted.calibration, table[:, 0], positive, weights)
+        return replace(fitted, calibration=calibration)
 
-    def _keep(
-        self, estimator: Any, found: Statistics, learned: Model, calibration: Calibration
-    ) -> Any:
-        model = self.model
-        model._forget_stream()
+    def _keep(self, estimator: Any, found: Statistics, fitted: Fitted) -> Any:
+        model, means = self.model, fitted.subspace.means
+        assert means is not None
+        forget_stream(model)
         model.classes_ = self.intake.classes
-        model.n_features_in_ = learned.means.shape[1]
+        model.n_features_in_ = means.shape[1]
         model.__dict__.pop("feature_names_in_", None)
         # A pipeline has the names that its first step knows.
         first = self.intake.chain[0] if self.intake.chain else model
         if found.head.columns is not None:
             first.feature_names_in_ = np.array(found.head.columns, dtype=object)
-        model._keep(learned, calibration, np.float32 if found.head.single else np.float64)
+        keep_linear(model, fitted, np.float32 if found.head.single else np.float64)
         return estimator
 
 
@@ -382,45 +387,18 @@ def present(names: NDArray[Any], scatter: GroupScatter) -> tuple[NDArray[Any], G
     return names[kept], replace(scatter, counts=scatter.counts[groups], means=scatter.means[groups])
 
 
-def _completed(scored: Scored, learned: Model, rule: Rule) -> tuple[Model, Calibration]:
-    """Fit what left-out rows tell of the density, and calibrate, on the sample of each class."""
+def _joined(scored: Scored) -> tuple[Any, NDArray[np.bool_], Any]:
+    """Samples of both classes as one table, which rows are positive, and what each stands for."""
     parts = scored.positive, scored.negative
-    if min(len(part.keys) for part in parts) == 0:
-        return learned, Calibration()
     table = np.concatenate([part.table for part in parts])
+    positive = np.repeat([True, False], [len(part.keys) for part in parts])
     stands_for = np.concatenate(
-        [np.full(len(part.keys), part.offered / part.table[:, -1].sum()) for part in parts]
+        [
+            np.full(len(part.keys), part.offered / part.table[:, -1].sum() if len(part.keys) else 1)
+            for part in parts
+        ]
     )
-    width = learned.projection.components.shape[0]
-    nobody = np.zeros(len(table), dtype=bool)
-    left = loo.LeftOut(table[:, :width], table[:, width : 2 * width], nobody)
-    groups, weights = table[:, -2].astype(np.intp), table[:, -1]
-    density, scores = loo_scores.complete(
-        learned.density, left, groups, learned.counts, weights, rule, stands_for
-    )
-    learned = replace(learned, density=density)
-    if density.offset is not None:
-        return learned, Calibration()
-    seen = np.isfinite(scores)
-    calibration = fit_calibration(scores[seen], groups[seen] == 0, (weights * stands_for)[seen])
-    return learned, calibration
-
-
-def _calibration(scored: Scored, score: Callable[[Any], Any]) -> Calibration:
-    """Calibrate on a sample of each class, weighted up to the size of the class."""
-    scores, weights, labels = [], [], []
-    for label, part in ((True, scored.positive), (False, scored.negative)):
-        if len(part.keys) == 0:
-            return Calibration()
-        weight = part.table[:, -1]
-        scores.append(score(part.table))
-        weights.append(weight * (part.offered / weight.sum()))
-        labels.append(np.full(len(weight), label))
-    values, positive = np.concatenate(scores), np.concatenate(labels)
-    seen = np.isfinite(values)
-    if positive[seen].all() or not positive[seen].any():
-        return Calibration()
-    return fit_calibration(values[seen], positive[seen], np.concatenate(weights)[seen])
+    return table, positive, stands_for
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Passes whose results make the model: group statistics, left-out rows, scores to calibrate on."""
+"""Passes whose results make the model: group statistics, rows to leave out, scores of folds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.fit import Fitted
 from ..core.linalg import Array
-from ..core.loo import Leaver
-from ..core.model import Model
 from ..core.scatter import GroupScatter
 from .folds import Folds
 from .intake import Division, Head, Intake, Piece
@@ -19,79 +18,6 @@ from .passes import FOR_CALIBRATION, Draw, Pass, Reservoir, union
 
 # How positives and how negatives are drawn.
 Draws = tuple[Draw, Draw]
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Group statistics of each fold of the rows, with the names of the subclasses.
-
-    Attributes
-    ----------
-    head : Head
-    names : array of shape (K,)
-    n_rows : array of shape (2,)
-        Number of positives and of negatives, whatever they weigh.
-    scatters : tuple of GroupScatter
-        One for each fold; with one fold, of all rows.
-    """
-
-    head: Head
-    names: NDArray[Any]
-    n_rows: NDArray[np.intp]
-    scatters: tuple[GroupScatter, ...]
-
-    def whole(self, without: int | None = None) -> GroupScatter:
-        """Statistics of all folds together, or of all but one."""
-        kept = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
-        return reduce(GroupScatter.merge, kept)
-
-
-@dataclass(frozen=True)
-class StatisticsPass(Pass):
-    """Counts, means and scatter of the groups."""
-
-    intake: Intake
-    division: Division
-    folds: Folds | None = None
-    name: str = "statistics"
-
-    def of_piece(self, piece: Piece) -> Statistics:
-        """Statistics of one piece."""
-        names, groups = self.division.groups(piece)
-        folds = None if self.folds is None else self.folds.of(piece)
-        scatters = []
-        for fold in range(1 if self.folds is None else self.folds.count):
-            rows: Any = slice(None) if folds is None else np.flatnonzero(folds == fold)
-            weights = None if piece.weights is None else piece.weights[rows]
-            scatters.append(
-                GroupScatter.from_samples(piece.X[rows], groups[rows], len(names) + 1, weights)
-            )
-        inside = int(piece.positive.sum())
-        n_rows = np.array([inside, len(groups) - inside])
-        return Statistics(piece.head, names, n_rows, tuple(scatters))
-
-    def merge(self, left: Statistics, right: Statistics) -> Statistics:
-        """Statistics of both; subclasses are matched by name."""
-        head = left.head.join(right.head)
-        names = left.names
-        if not np.array_equal(left.names, right.names):
-            names = union(left.names, right.names, "subclass_labels")
-            left, right = _renamed(left, names), _renamed(right, names)
-        pairs = zip(left.scatters, right.scatters, strict=True)
-        merged = tuple(one.merge(other) for one, other in pairs)
-        return Statistics(head, names, left.n_rows + right.n_rows, merged)
-
-
-def _renamed(statistics: Statistics, names: NDArray[Any]) -> Statistics:
-    """Statistics with more subclasses, of which those that are new are empty."""
-    place = np.append(0, 1 + np.searchsorted(names, statistics.names))
-    scatters = []
-    for old in statistics.scatters:
-        counts = np.zeros(len(names) + 1)
-        means = np.zeros((len(names) + 1, old.means.shape[1]))
-        counts[place], means[place] = old.counts, old.means
-        scatters.append(replace(old, counts=counts, means=means))
-    return replace(statistics, names=names, scatters=tuple(scatters))
 
 
 @dataclass(frozen=True)
@@ -130,62 +56,95 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class LeftOutSums:
-    """Scatter of the left-out residuals, the weight behind it, and rows to calibrate on.
+class Statistics:
+    """Group statistics of each fold of the rows, with the names of the subclasses.
 
-    `total` is the weight of all rows, also of those that are alone in their group.
+    Attributes
+    ----------
+    head : Head
+    names : array of shape (K,)
+    n_rows : array of shape (2,)
+        Number of positives and of negatives, whatever they weigh.
+    leads : bool
+        Whether the first row is positive.
+    scatters : tuple of GroupScatter
+        One for each fold; with one fold, of all rows.
+    sample : Scored
+        Rows to leave out: features, group and weight.
     """
 
-    positive: Array
-    within: Array
-    n_positive: float
-    n_within: float
-    total: float
-    scored: Scored
+    head: Head
+    names: NDArray[Any]
+    n_rows: NDArray[np.intp]
+    leads: bool
+    scatters: tuple[GroupScatter, ...]
+    sample: Scored
+
+    def whole(self, without: int | None = None) -> GroupScatter:
+        """Statistics of all folds together, or of all but one."""
+        kept = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
+        return reduce(GroupScatter.merge, kept)
 
 
 @dataclass(frozen=True)
-class LeftOutPass(Pass):
-    """Every row is left out of the fit and projected (MATH 8)."""
+class StatisticsPass(Pass):
+    """Counts, means and scatter of the groups, and a sample of rows to leave out."""
 
     intake: Intake
     division: Division
-    names: NDArray[Any]
-    leaver: Leaver
     seed: int
     draws: Draws
-    name: str = "left-out"
+    folds: Folds | None = None
+    name: str = "statistics"
 
-    def of_piece(self, piece: Piece) -> LeftOutSums:
-        """Sums and sample of one piece."""
-        found, groups = self.division.groups(piece)
-        unknown = found[~np.isin(found, self.names)]
-        if len(unknown):
-            raise ValueError(
-                f"subclass {unknown.tolist()[0]!r} was not there in the pass before; blocks must "
-                "be the same in every pass"
+    def of_piece(self, piece: Piece) -> Statistics:
+        """Statistics of one piece."""
+        names, groups = self.division.groups(piece)
+        folds = None if self.folds is None else self.folds.of(piece)
+        scatters = []
+        for fold in range(1 if self.folds is None else self.folds.count):
+            rows: Any = slice(None) if folds is None else np.flatnonzero(folds == fold)
+            weights = None if piece.weights is None else piece.weights[rows]
+            scatters.append(
+                GroupScatter.from_samples(piece.X[rows], groups[rows], len(names) + 1, weights)
             )
-        groups = np.append(0, 1 + np.searchsorted(self.names, found))[groups]
-        left = self.leaver.leave_out(piece.X, groups, piece.weights)
-        width = self.leaver.rotation.shape[1]
-        nothing = GroupScatter(self.leaver.counts, self.leaver.means, *np.zeros((2, width, width)))
-        sums, n_positive, n_within = left.scatter(nothing, groups, piece.weights)
-        columns = (left.coordinates, left.residuals, groups, piece.weight)
+        inside = int(piece.positive.sum())
+        n_rows = np.array([inside, len(groups) - inside])
         keys = piece.rng(self.seed, FOR_CALIBRATION).random(len(groups))
-        scored = Scored.of(keys, columns, groups == 0, ~left.alone, self.draws)
-        total = float(piece.weight.sum())
-        return LeftOutSums(sums.positive, sums.within, n_positive, n_within, total, scored)
+        columns = (piece.X, groups, piece.weight)
+        everyone = np.ones(len(groups), dtype=bool)
+        sample = Scored.of(keys, columns, piece.positive, everyone, self.draws)
+        leads = bool(piece.positive[0])
+        return Statistics(piece.head, names, n_rows, leads, tuple(scatters), sample)
 
-    def merge(self, left: LeftOutSums, right: LeftOutSums) -> LeftOutSums:
-        """Sums and sample of both."""
-        return LeftOutSums(
-            left.positive + right.positive,
-            left.within + right.within,
-            left.n_positive + right.n_positive,
-            left.n_within + right.n_within,
-            left.total + right.total,
-            left.scored.merge(right.scored, self.draws),
-        )
+    def merge(self, left: Statistics, right: Statistics) -> Statistics:
+        """Statistics of both; subclasses are matched by name."""
+        head = left.head.join(right.head)
+        names = left.names
+        if not np.array_equal(left.names, right.names):
+            names = union(left.names, right.names, "subclass_labels")
+            left, right = _renamed(left, names), _renamed(right, names)
+        pairs = zip(left.scatters, right.scatters, strict=True)
+        merged = tuple(one.merge(other) for one, other in pairs)
+        sample = left.sample.merge(right.sample, self.draws)
+        n_rows = left.n_rows + right.n_rows
+        return Statistics(head, names, n_rows, left.leads, merged, sample)
+
+
+def _renamed(statistics: Statistics, names: NDArray[Any]) -> Statistics:
+    """Statistics with more subclasses, of which those that are new are empty."""
+    place = np.append(0, 1 + np.searchsorted(names, statistics.names))
+    scatters = []
+    for old in statistics.scatters:
+        counts = np.zeros(len(names) + 1)
+        means = np.zeros((len(names) + 1, old.means.shape[1]))
+        counts[place], means[place] = old.counts, old.means
+        scatters.append(replace(old, counts=counts, means=means))
+    negative = statistics.sample.negative
+    table = negative.table.copy()
+    table[:, -2] = place[table[:, -2].astype(np.intp)]
+    sample = replace(statistics.sample, negative=replace(negative, table=table))
+    return replace(statistics, names=names, scatters=tuple(scatters), sample=sample)
 
 
 @dataclass(frozen=True)
@@ -193,7 +152,7 @@ class FoldScorePass(Pass):
     """Every row is scored by the model that was fitted without its fold."""
 
     intake: Intake
-    models: tuple[Model | None, ...]
+    models: tuple[Fitted | None, ...]
     folds: Folds
     seed: int
     draws: Draws
