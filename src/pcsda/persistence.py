@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,22 +30,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .bank import VerifierBank
-from .calibration import Calibration
-from .core.density import Density
+from .core.calibration import Calibration
+from .core.density import Blend, Marginal, Mixture, NoDensity
 from .core.scatter import GroupScatter
-from .estimators import CSDA, PCSDA
-from .kernel_estimators import KernelCSDA, KernelPCSDA
+from .estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, Verifier, VerifierBank
 from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
-from .model_selection import PCSDACV
 from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .unwrap import parts, steps, unwrap
-from .verifier import Verifier
 from .writing import whole_file
 
 # To be raised when files change so that earlier versions of the library would misread them.
-FORMAT = 1
+FORMAT = 2
 OWN_TYPES: tuple[type, ...] = (
     CSDA,
     PCSDA,
@@ -60,11 +57,39 @@ OWN_TYPES: tuple[type, ...] = (
     SNorm,
     AdaptiveSNorm,
     Calibration,
-    Density,
+    Marginal,
+    Mixture,
+    Blend,
+    NoDensity,
     GroupScatter,
     Kernel,
 )
+
+
+class OldDensity:
+    """The density of a file of format 1, which :func:`_renewed` turns into one of today's."""
+
+
+class OldCalibration:
+    """The calibration of a file of format 1: slope and offset of one score."""
+
+
+# Where format 1 had its types, and what reads them now.
+OLD_NAMES = {
+    "pcsda.bank.VerifierBank": VerifierBank,
+    "pcsda.calibration.Calibration": OldCalibration,
+    "pcsda.core.density.Density": OldDensity,
+    "pcsda.estimators.CSDA": CSDA,
+    "pcsda.estimators.PCSDA": PCSDA,
+    "pcsda.kernel_estimators.KernelCSDA": KernelCSDA,
+    "pcsda.kernel_estimators.KernelPCSDA": KernelPCSDA,
+    "pcsda.maps.ExactKernelMap": ExactKernelMap,
+    "pcsda.maps.FourierMap": FourierMap,
+    "pcsda.maps.NystroemMap": NystroemMap,
+    "pcsda.model_selection.PCSDACV": PCSDACV,
+}
 TRUSTED = [f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES]
+TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
 # Keys of dictionaries become texts in JSON; these types come back from their text as they were.
 KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}
 _MAGIC = re.compile(rb"pcsda-model ([1-9][0-9]{0,8}) ")
@@ -126,11 +151,14 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is not a model file, is cut off or altered, was written in a newer format, or
         holds what it may not. The message says which.
     """
-    _, payload = _read(path)
+    facts, payload = _read(path)
     skops_io = _skops_io()
+    trusted = TRUSTED
     try:
         _check_size(payload)
-        foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED})
+        if facts.get("format") == 1:
+            payload, trusted = _with_new_names(payload), TRUSTED_OLD
+        foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
     except Exception as error:
         raise _unreadable(path, error) from error
     if foreign:
@@ -139,7 +167,9 @@ def load(path: str | os.PathLike[str]) -> Any:
             "run. Do not use the file unless you know who made it and why"
         )
     try:
-        return _unpacked(payload)
+        model = _unpacked(payload, trusted)
+        _renew(model)
+        return model
     except Exception as error:
         raise _unreadable(path, error) from error
 
@@ -289,9 +319,64 @@ def _check_size(payload: bytes) -> None:
         )
 
 
-def _unpacked(payload: bytes) -> Any:
-    """Build the model; the types have been looked at, and skops looks once more."""
-    model = _skops_io().loads(payload, trusted=TRUSTED)
+def _with_new_names(payload: bytes) -> bytes:
+    """Rename the types of format 1 in the schema of a packed model."""
+    packed = io.BytesIO()
+    with ZipFile(io.BytesIO(payload)) as old, ZipFile(packed, "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename == "schema.json":
+                schema = json.loads(data)
+                for _, node in _nodes(schema, ""):
+                    known = OLD_NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
+                    if known is not None:
+                        node.update(__module__=known.__module__, __class__=known.__name__)
+                data = json.dumps(schema).encode()
+            new.writestr(entry, data)
+    return packed.getvalue()
+
+
+def _renew(value: Any) -> None:
+    """Bring a model of an earlier version up to date: its density, and parameters it has not."""
+    if isinstance(value, BaseEstimator):
+        if type(value).__module__ == "pcsda":
+            for name, parameter in signature(type(value).__init__).parameters.items():
+                if name != "self" and not hasattr(value, name):
+                    setattr(value, name, parameter.default)
+        if isinstance(getattr(value, "density_", None), OldDensity):
+            value.density_, value.calibration_ = _renewed(value.density_, value.calibration_)
+        _renew(list(vars(value).values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _renew(part)
+    elif isinstance(value, dict):
+        _renew(list(value.values()))
+
+
+def _renewed(density: Any, calibration: Any) -> tuple[Any, Calibration]:
+    """Density and calibration of today from those of format 1, which kept weights in the former."""
+    kind = Mixture if np.any(density.centres) else Marginal
+    base = kind(
+        density.positive,
+        density.negative,
+        density.centres,
+        density.log_weights,
+        density.within,
+        density.positive_strength,
+        density.negative_strength,
+        density.subclasses,
+        float(density.tails[0]),
+    )
+    slope, offset = calibration.slope, calibration.offset
+    if density.axis is None:
+        return base, Calibration((1.0,)).then(slope, offset)
+    weights = Calibration(tuple(density.shares), density.offset or 0.0)
+    return Blend(base, density.axis, float(density.tails[1])), weights.then(slope, offset)
+
+
+def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
+    """Build the model; its types were checked, and skops checks them once more."""
+    model = _skops_io().loads(payload, trusted=trusted)
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
     return model

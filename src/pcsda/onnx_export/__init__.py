@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
+from ..estimators import Verifier
 from ..unwrap import Unwrapped, unwrap
-from ..verifier import Verifier
 from ..writing import whole_file
 from .converters import MAPS, MODELS, OUTPUTS, output_types, register
 

@@ -8,11 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 
-from ..bank import VerifierBank
-from ..estimators import CSDA, PCSDA
-from ..kernel_estimators import KernelCSDA, KernelPCSDA
+from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..maps import ExactKernelMap, FourierMap, NystroemMap
-from ..model_selection import PCSDACV
 from ..unwrap import Unwrapped, unwrap
 from . import formulas
 from .graph import Graph

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
-from ..core.density import Density, log_volume
+from ..core.density import Blend, Density, Mixture
+from ..core.student import log_volume
+from ..estimators.verifier import FARTHEST
 from ..kernels import Kernel
-from ..verifier import FARTHEST
 from .graph import Graph
 
 Array = NDArray[np.float64]
@@ -50,6 +51,8 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
     if metric == "cosine":
         largest = np.abs(rows).max(axis=1, keepdims=True)
         X, rows = _of_unit_length(graph, X), normalize(rows / np.maximum(largest, TINY))
+    if metric == "linear" and kernel.origin is not None:
+        X, rows = graph("Sub", X, kernel.origin), rows - kernel.origin
     if metric in ("linear", "cosine"):
         return graph("MatMul", X, rows.T)
     values = graph("Add", graph("MatMul", X, gamma * rows.T), float(kernel.coef0))
@@ -135,33 +138,30 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
     """Calibrated log-likelihood ratios (rows, models) from coordinates."""
     z = _bounded(graph, z)
     densities = [model.density_ for model in models]
-    slopes = np.array([[model.calibration_.slope] for model in models])
-    shares = np.array([density.shares for density in densities])
+    weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
     wide = _widest(models)
-    ratio = _scaled(graph, _log_ratios(graph, z, densities, wide), slopes * shares[:, :1])
-    if shares[:, 1].any():
-        # On an axis of a blend; a model without one gets zeros, and a share of nothing.
+    mixtures = [density.base for density in densities]
+    ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
+    if weights[:, 1].any():
+        # On an axis of a blend; a model without one gets zeros, and a weight of nothing.
         axes = [_on_axis(density) for density in densities]
         columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
-        ratio = graph("Add", ratio, _scaled(graph, clouds, slopes * shares[:, 1:]))
-    offsets = [
-        [model.calibration_.slope * (model.density_.offset or 0.0) + model.calibration_.offset]
-        for model in models
-    ]
-    ratio = graph("Add", ratio, np.array(offsets))
+        ratio = graph("Add", ratio, _scaled(graph, clouds, weights[:, 1:]))
+    ratio = graph("Add", ratio, np.array([[model.calibration_.offset] for model in models]))
     return graph("Transpose", ratio, perm=[1, 0])
 
 
-def _on_axis(density: Density) -> tuple[Array, Density]:
+def _on_axis(density: Density) -> tuple[Array, Mixture]:
     """Fisher's axis of a blend with the cloud on it; of others, an axis of no length."""
-    if density.axis is not None:
+    if isinstance(density, Blend):
         return density.axis, density.cloud
-    one = replace(density.margin([0]), centres=np.zeros((1, 1)), log_weights=np.zeros(1))
-    return np.zeros(len(density.positive)), one
+    base = density.base
+    one = replace(base.margin([0]), centres=np.zeros((1, 1)), log_weights=np.zeros(1))
+    return np.zeros(len(base.positive)), one
 
 
-def _log_ratios(graph: Graph, z: str, densities: Sequence[Density], wide: int) -> str:
+def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -> str:
     """Log ratios (models, rows) of one view of each density, not calibrated."""
     most = max(len(density.centres) for density in densities)
     positive, negative, pulls, sizes, levels, volumes = [], [], [], [], [], []
@@ -174,7 +174,7 @@ def _log_ratios(graph: Graph, z: str, densities: Sequence[Density], wide: int) -
         sizes.append(_filled(np.einsum("ij,ij->i", at_centres, at_centres), (most,))[None])
         levels.append(_filled(density.log_weights, (most,), NOTHING)[None])
         volumes.append([log_volume(inside) - log_volume(outside)])
-    tails = np.array([[density.tails[0]] for density in densities])
+    tails = np.array([[density.tail] for density in densities])
     widths = np.array([[len(density.positive)] for density in densities], dtype=np.float64)
     near = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(positive)), 2)
     far = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(negative)), 2)
@@ -198,7 +198,7 @@ def _column(graph: Graph, values: str) -> str:
 
 
 def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
-    """Half the squares, or what takes their place in densities with tails; see `core.density`."""
+    """Half the squares, or what takes their place in densities with tails; see `core.student`."""
     gaussian = np.isinf(tails)
     spread = np.where(gaussian, 1.0, tails - 2)
     factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from ..core.density import NoDensity
 from ..unwrap import unwrap
 from .style import POSITIVE_COLOR, rimmed
 
@@ -22,13 +23,18 @@ DECISION_STYLE: dict[str, Any] = {"color": POSITIVE_COLOR, "linestyle": "--", "l
 _IN_PLANE, _ON_LINE = 401, 4001
 
 
+def has_density(model: Any) -> bool:
+    """Whether a model can decide, and not only rank."""
+    return not isinstance(getattr(model, "density_", NoDensity("")), NoDensity)
+
+
 def margin_decision(model: Any, axes: tuple[int, ...]) -> Decision:
     """Decision of a model that knows some axes only: the margins of its two densities."""
     margin = model.density_.margin(axes)
     odds = logit(unwrap(model).prior)
 
     def decision(points: FloatArray) -> FloatArray:
-        values: FloatArray = model.calibration_(margin.log_ratio(points)) + odds
+        values: FloatArray = model.calibration_(margin.views(points)) + odds
         return values
 
     return decision

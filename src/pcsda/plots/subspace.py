@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..unwrap import unwrap
-from .decision import DECISION_STYLE, Decision, draw_decision, margin_decision
+from .decision import DECISION_STYLE, Decision, draw_decision, has_density, margin_decision
 from .style import group_style, new_axes, rimmed
 
 if TYPE_CHECKING:
@@ -158,9 +158,7 @@ class SubspaceDisplay:
             pos_label=inside.label,
             axes=axes,
             eigenvalues=getattr(model, "eigenvalues_", None),
-            decision=margin_decision(model, axes)
-            if contour and hasattr(model, "density_")
-            else None,
+            decision=margin_decision(model, axes) if contour and has_density(model) else None,
             ax=ax,
         )
 
@@ -390,8 +388,8 @@ class SubspaceDisplay:
 
 def _subclass_centers(model: Any) -> FloatArray:
     """Means of the subclasses in the subspace."""
-    if hasattr(model, "density_"):
-        centers: FloatArray = model.density_.subclasses
+    if has_density(model):
+        centers: FloatArray = model.density_.base.subclasses
         return centers
     with warnings.catch_warnings():
         # The means are an array even where the model was fitted on named columns.
