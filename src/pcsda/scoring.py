@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .bank import VerifierBank
+from .estimators import VerifierBank
 from .unwrap import Unwrapped, unwrap
 
 FloatArray = NDArray[np.float64]

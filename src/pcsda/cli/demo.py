@@ -11,8 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import train_test_split
 
-from ..bank import VerifierBank
-from ..estimators import PCSDA
+from ..estimators import PCSDA, VerifierBank
 from ..metrics import equal_error_rate
 from ..plots import SubspaceDisplay
 from ..report import evaluate, write_page

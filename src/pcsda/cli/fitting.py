@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from .. import metrics
-from ..bank import VerifierBank
 from ..blocks import fit_blocks
-from ..estimators import CSDA, PCSDA
-from ..kernel_estimators import KernelCSDA, KernelPCSDA
+from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..maps import FourierMap, NystroemMap
-from ..model_selection import PCSDACV
 from ..persistence import describe, save
 from ..scoring import Scorer
 from ..unwrap import steps

@@ -320,7 +320,7 @@ def _fit(parser: Any) -> None:
         help="subclasses of the rest, instead of k-means; may be the label column itself",
     )
     extra.add_argument(
-        "--group", metavar="COLUMN", help="rows that belong together in folds (with --auto)"
+        "--group", metavar="COLUMN", help="rows that are left out together (with --auto)"
     )
     model = parser.add_argument_group("model (defaults are those of the library)")
     model.add_argument(
