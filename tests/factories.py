@@ -7,7 +7,10 @@ from scipy import linalg
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, multivariate_t
 
-from pcsda.core import loo, solvers
+from pcsda.core import solvers
+from pcsda.core.calibration import Calibration
+from pcsda.core.density import Blend
+from pcsda.core.loo import Leaver
 from pcsda.core.scatter import GroupScatter
 
 
@@ -29,16 +32,42 @@ def with_heavy_tails(X, groups, seed=0):
     return means + stretch * (X - means)
 
 
-def assert_same_blend(found, expected, rtol=1e-7):
-    """Tails, shares, offset and Fisher's axis of two densities agree."""
-    np.testing.assert_allclose(found.tails, expected.tails, rtol=rtol)
-    np.testing.assert_allclose(found.shares, expected.shares, rtol=rtol, atol=rtol)
-    assert (found.offset is None) == (expected.offset is None)
-    if expected.offset is not None:
-        np.testing.assert_allclose(found.offset, expected.offset, rtol=rtol, atol=rtol)
-    assert (found.axis is None) == (expected.axis is None)
-    if expected.axis is not None:
+def parts_of(model):
+    """Density and calibration of a fitted estimator, or of a fitted model of the core."""
+    if hasattr(model, "density_"):
+        return model.density_, model.calibration_
+    return model.density, model.calibration
+
+
+def tails_of(density):
+    """Degrees of freedom of the mixture and, in a blend, of the cloud."""
+    tails = [density.base.tail]
+    return [*tails, density.tail] if isinstance(density, Blend) else tails
+
+
+def assert_same_density(found, expected, rtol=1e-7):
+    """Kind, covariances, centres and their weights, tails and Fisher's axis agree."""
+    assert type(found) is type(expected)
+    for name in ("positive", "negative", "centres", "log_weights", "subclasses"):
+        one, other = getattr(found.base, name), getattr(expected.base, name)
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * scale, err_msg=name)
+    np.testing.assert_allclose(tails_of(found), tails_of(expected), rtol=rtol)
+    if isinstance(expected, Blend):
         np.testing.assert_allclose(found.axis, expected.axis, atol=rtol)
+
+
+def assert_same_calibration(found, expected, rtol=1e-7):
+    """Weights and offset agree."""
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(found.offset, expected.offset, rtol=rtol, atol=rtol)
+
+
+def assert_same_blend(found, expected, rtol=1e-7):
+    """Density and calibration of two fitted models agree."""
+    (one, found_map), (other, expected_map) = parts_of(found), parts_of(expected)
+    assert_same_density(one, other, rtol)
+    assert_same_calibration(found_map, expected_map, rtol)
 
 
 def outer_sum(rows, weights):
@@ -94,30 +123,44 @@ def log_density(z, mean, covariance, tail=np.inf):
 
 def cloud_of(density):
     """Variances of both classes on Fisher's axis, and the mean of the negatives there."""
-    shares = np.exp(density.log_weights)
-    centre = shares @ density.centres
-    spread = density.centres - centre
-    total = density.negative + (shares * spread.T) @ spread
-    v = density.axis
-    return v @ density.positive @ v, v @ total @ v, centre @ v
+    base, v = density.base, density.axis
+    shares = np.exp(base.log_weights)
+    centre = shares @ base.centres
+    spread = base.centres - centre
+    total = base.negative + (shares * spread.T) @ spread
+    return v @ base.positive @ v, v @ total @ v, centre @ v
 
 
-def log_ratio_by_scipy(density, z, sets=None):
-    """Log ratio of rows, or of sets of independent rows that share a centre, tails included."""
+def views_by_scipy(density, z, sets=None):
+    """Views of rows, or of sets of independent rows that share a centre, tails included."""
 
     def summed(values):
         return values if sets is None else np.bincount(sets, values)
 
-    tail, on_axis = density.tails
-    parts = [summed(log_density(z, c, density.negative, tail)) for c in density.centres]
-    inside = summed(log_density(z, np.zeros(z.shape[1]), density.positive, tail))
-    mixture = inside - logsumexp(np.array(parts) + density.log_weights[:, None], axis=0)
-    if density.axis is None:
-        return mixture
+    base = density.base
+    parts = [summed(log_density(z, c, base.negative, base.tail)) for c in base.centres]
+    inside = summed(log_density(z, np.zeros(z.shape[1]), base.positive, base.tail))
+    mixture = inside - logsumexp(np.array(parts) + base.log_weights[:, None], axis=0)
+    if not isinstance(density, Blend):
+        return mixture[None]
+    if not density.axis.any():
+        return np.array([mixture, mixture])
     positive, negative, centre = cloud_of(density)
-    u = z @ density.axis
-    cloud = log_density(u, 0.0, positive, on_axis) - log_density(u, centre, negative, on_axis)
-    return density.shares[0] * mixture + density.shares[1] * summed(cloud) + (density.offset or 0.0)
+    u, tail = z @ density.axis, density.tail
+    cloud = log_density(u, 0.0, positive, tail) - log_density(u, centre, negative, tail)
+    return np.array([mixture, summed(cloud)])
+
+
+def log_ratio_by_scipy(density, z, sets=None, calibration=None):
+    """Log-likelihood ratio of rows or sets; without a calibration all views count alike."""
+    calibration = Calibration.none(density.n_views) if calibration is None else calibration
+    return np.array(calibration.weights) @ views_by_scipy(density, z, sets) + calibration.offset
+
+
+def scores_by_scipy(model, z, sets=None):
+    """Log-likelihood ratio of a fitted model at coordinates `z`."""
+    density, calibration = parts_of(model)
+    return log_ratio_by_scipy(density, z, sets, calibration)
 
 
 def generalized_eigen(numerator, denominator, count):
@@ -138,16 +181,19 @@ def leave_rows_out(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     projection = solver(scatter, ridge)
     projection = projection.leading(d or projection.rank)
-    return projection, scatter, loo.primal(X, groups, scatter, projection, ridge, weights)
+    left = Leaver.of(scatter, projection, ridge).leave_out(X, groups, weights)
+    return projection, scatter, left
 
 
-def refit_without_each_row(X, groups, weights, ridge, components):
-    """Left-out coordinates and residuals by N refits of the statistics (MATH 8).
+def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
+    """Left-out coordinates and residuals by refits of the statistics (MATH 8 and 17).
 
     The ridge, the groups and the rotation of the full fit are held; a subclass that vanishes with
-    its only row leaves a zero in the place of its coordinate.
+    its only row leaves a zero in the place of its coordinate. Rows of one block leave together;
+    where all rows of a class leave with them, coordinates and residuals are zero.
     """
     w = np.ones(len(X)) if weights is None else weights
+    blocks = np.arange(len(X)) if blocks is None else blocks
     width, n_groups = X.shape[1], groups.max() + 1
     full = paper_statistics(X, groups, w)
     toward = np.linalg.solve(full.S_I + ridge * np.eye(width), full.delta.T)  # A Delta'
@@ -155,14 +201,17 @@ def refit_without_each_row(X, groups, weights, ridge, components):
     np.testing.assert_allclose(
         toward @ rotation, components.T, atol=1e-7 * np.abs(components).max()
     )
-    coordinates, residuals = [], []
-    for i in range(len(X)):
-        kept = np.arange(len(X)) != i
+    coordinates = np.zeros((len(X), len(components)))
+    residuals = np.zeros((len(X), len(components)))
+    for block in np.unique(blocks):
+        kept = blocks != block
         s = paper_statistics(X[kept], groups[kept], w[kept], n_groups)
-        alone = s.counts[groups[i]] == 0
+        if s.counts[0] == 0 or s.counts[1:].sum() == 0:
+            continue
         delta = np.where(s.counts[1:, None] > 0, s.delta, 0.0)
-        offsets = np.array([X[i] - s.m, np.zeros(width) if alone else X[i] - s.means[groups[i]]])
-        y = offsets @ np.linalg.solve(s.S_I + ridge * np.eye(width), delta.T)
-        coordinates.append(y[0] @ rotation)
-        residuals.append(y[1] @ rotation)
-    return np.array(coordinates), np.array(residuals)
+        solved = np.linalg.solve(s.S_I + ridge * np.eye(width), delta.T) @ rotation
+        for i in np.flatnonzero(~kept):
+            coordinates[i] = (X[i] - s.m) @ solved
+            if s.counts[groups[i]] > 0:
+                residuals[i] = (X[i] - s.means[groups[i]]) @ solved
+    return coordinates, residuals

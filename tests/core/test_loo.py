@@ -1,73 +1,26 @@
-"""Closed-form leave-one-out against refits of everything it claims to leave out."""
+"""Left-out rows: blocks and threads, samples of rows, moments; refits are in test_factor."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from factor_factories import WEIGHTED, assert_same_left, close, make_factor
 from factories import leave_rows_out, make_rows, refit_without_each_row
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
-from pcsda.core import dual, linalg, loo, solvers
+from pcsda.core import linalg, loo, solvers
+from pcsda.core.loo import Leaver
 
-WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 # Groups 2 and 4 have a single member.
 SIZES = [9, 7, 1, 6, 1, 5]
-
-
-def through_dual(X, groups, weights, ridge):
-    root = np.ones(len(X)) if weights is None else np.sqrt(weights)
-    factor = linalg.cholesky(root[:, None] * (X @ X.T) * root, ridge)
-    counts = np.bincount(groups, weights).astype(float)
-    solution = dual.solve(factor, groups, counts, ridge, weights)
-    _, rotation = dual.rotation(solution.gram, len(X))
-    diagonal = dual.inverse_diagonal(factor)
-    leverage, gap = dual.leverages(solution, diagonal, groups, counts, ridge, weights)
-    alone = loo.alone_rows(groups, counts, weights)
-    left = loo.left_out(
-        solution.residuals, leverage, gap, solution.gram, rotation, groups, counts, alone, weights
-    )
-    components = rotation.T @ solution.alpha.T @ (root[:, None] * X)
-    return components, loo.LeftOut(*left, alone)
-
-
-def assert_left_out(left, expected, rtol=1e-8):
-    for found, wanted in zip((left.coordinates, left.residuals), expected, strict=True):
-        assert_allclose(found, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
-
-
-@WEIGHTED
-@pytest.mark.parametrize("width", [4, 9, 40], ids=["D<K", "D<N", "D>N"])
-@pytest.mark.parametrize("ridge", [0.5, 20.0])
-def test_left_out_rows_equal_refits_of_the_statistics(weighted, width, ridge):
-    X, groups, weights = make_rows(SIZES, width, weighted=weighted)
-    projection, _, left = leave_rows_out(X, groups, weights, ridge)
-    expected = refit_without_each_row(X, groups, weights, ridge, projection.components)
-    assert_left_out(left, expected)
-    assert_array_equal(left.alone, np.isin(groups, [2, 4]))
-
-
-@WEIGHTED
-@pytest.mark.parametrize("width", [9, 40], ids=["D<N", "D>N"])
-@pytest.mark.parametrize("ridge", [0.5, 20.0])
-def test_left_out_rows_of_the_dual_equal_refits_of_the_statistics(weighted, width, ridge):
-    X, groups, weights = make_rows(SIZES, width, weighted=weighted)
-    components, left = through_dual(X, groups, weights, ridge)
-    assert_left_out(left, refit_without_each_row(X, groups, weights, ridge, components))
 
 
 @pytest.mark.parametrize("solver", [solvers.eigen, solvers.spectral])
 def test_left_out_rows_do_not_depend_on_the_exact_solver(solver):
     X, groups, weights = make_rows(SIZES, 9, weighted=True)
     _, _, expected = leave_rows_out(X, groups, weights, 0.5)
-    _, _, left = leave_rows_out(X, groups, weights, 0.5, solver)
-    assert_left_out(left, (expected.coordinates, expected.residuals))
-
-
-def test_fewer_components_are_the_leading_columns():
-    X, groups, _ = make_rows(SIZES, 9)
-    _, _, every = leave_rows_out(X, groups, None, 0.5)
-    _, _, two = leave_rows_out(X, groups, None, 0.5, d=2)
-    assert_allclose(two.coordinates, every.coordinates[:, :2], rtol=1e-10)
-    assert_allclose(two.residuals, every.residuals[:, :2], rtol=1e-10)
+    assert_same_left(leave_rows_out(X, groups, weights, 0.5, solver)[2], expected)
 
 
 def test_left_out_rows_equal_refits_where_subclass_means_coincide():
@@ -76,70 +29,153 @@ def test_left_out_rows_equal_refits_where_subclass_means_coincide():
     X += (means[1] - means[3]) * (groups == 3)[:, None]
     projection, _, left = leave_rows_out(X, groups, None, 0.5)
     assert projection.rank == 2
-    assert_left_out(left, refit_without_each_row(X, groups, None, 0.5, projection.components))
+    z, rho = refit_without_each_row(X, groups, None, 0.5, projection.components)
+    close(left.coordinates, z)
+    close(left.residuals, rho)
 
 
 @WEIGHTED
 def test_left_out_rows_equal_refits_when_every_negative_is_alone(weighted):
     X, groups, weights = make_rows([9, 1, 1, 1], 5, weighted=weighted)
     projection, _, left = leave_rows_out(X, groups, weights, 0.5)
-    assert_left_out(left, refit_without_each_row(X, groups, weights, 0.5, projection.components))
-
-
-@pytest.mark.parametrize("tiny", [1e-14, 1e-20, 1e-300])
-@pytest.mark.parametrize("width", [5, 40], ids=["D<N", "D>N"])
-def test_rows_beside_which_nothing_weighs_count_as_alone(tiny, width):
-    X, groups, _ = make_rows([9, 7, 6], width)
-    heavy = np.flatnonzero(groups == 2)[0]
-    weights = np.where(groups == 2, tiny, 1.0)
-    weights[heavy] = 1.0
-    counts = np.bincount(groups, weights)
-    assert_array_equal(np.flatnonzero(loo.alone_rows(groups, counts, weights)), heavy)
-    kept = (groups < 2) | (weights == 1)
-    for find in (lambda *rows: leave_rows_out(*rows)[2], lambda *rows: through_dual(*rows)[1]):
-        left = find(X, groups, weights, 0.5)
-        without = find(X[kept], groups[kept], None, 0.5)
-        assert np.all(np.isfinite(left.coordinates))
-        signs = np.sign(np.sum(left.coordinates[kept] * without.coordinates, axis=0))
-        assert_allclose(left.coordinates[kept], signs * without.coordinates, atol=1e-7)
+    z, rho = refit_without_each_row(X, groups, weights, 0.5, projection.components)
+    close(left.coordinates, z)
+    close(left.residuals, rho)
+    assert not left.has_both
 
 
 @pytest.mark.parametrize("block", [1, 4, 1000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_and_threads_do_not_matter(monkeypatch, block, threads):
     X, groups, weights = make_rows([90, 50, 1, 60, *[2] * 40], 5, weighted=True)
-    _, scatter, expected = leave_rows_out(X, groups, weights, 0.5)
-    projection = solvers.cholesky(scatter, 0.5)
+    projection, scatter, expected = leave_rows_out(X, groups, weights, 0.5)
     monkeypatch.setattr(linalg, "block_rows", lambda width: block)
+    monkeypatch.setattr(linalg, "BLOCK_BYTES", 1)
     with threadpool_limits(threads, user_api="blas"):
-        left = loo.primal(X, groups, scatter, projection, 0.5, weights)
-    assert_left_out(left, (expected.coordinates, expected.residuals), rtol=1e-12)
+        left = Leaver.of(scatter, projection, 0.5).leave_out(X, groups, weights)
+    assert_same_left(left, expected, rtol=1e-12)
+
+
+@WEIGHTED
+def test_rows_may_be_left_out_in_any_parts(weighted):
+    X, groups, weights = make_rows(SIZES, 9, weighted=weighted)
+    projection, scatter, whole = leave_rows_out(X, groups, weights, 0.5)
+    leaver = Leaver.of(scatter, projection, 0.5)
+    for part in (slice(0, 5), slice(5, 6), slice(6, None)):
+        weight = None if weights is None else weights[part]
+        left = leaver.leave_out(X[part], groups[part], weight)
+        assert_same_left(left, whole.take(part), rtol=1e-12)
+
+
+def test_moments_sum_the_residuals_of_rows_that_are_known():
+    X, groups, weights = make_rows(SIZES, 9, weighted=True)
+    left = leave_rows_out(X, groups, weights, 0.5)[2]
+    unknown = np.flatnonzero(groups == 1)[:2]
+    known = left.known.copy()
+    known[unknown] = False
+    found = replace(left, known=known).moments()
+    positive = groups == 0
+    negative = np.isin(groups, [1, 3, 5])
+    negative[unknown] = False
+    weighted = left.residuals * weights[:, None]
+    assert_allclose(found.positive, left.coordinates[positive].T @ weighted[positive])
+    assert_allclose(found.within, left.residuals[negative].T @ weighted[negative])
+    assert_allclose(found.n_positive, weights[positive].sum())
+    assert_allclose(found.n_within, weights[negative].sum())
+
+
+def test_turned_axes_change_sign_and_nothing_else():
+    X, groups, _ = make_rows(SIZES, 9)
+    left = leave_rows_out(X, groups, None, 0.5)[2]
+    signs = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    assert_same_left(left.turned(signs), left, signs)
+    assert_array_equal(left.weight, np.ones(len(X)))
+    assert left.has_both
 
 
 @pytest.mark.parametrize("form", ["float32", "fortran", "read-only"])
 def test_rows_are_read_in_any_form_and_never_written(form):
     X, groups, _ = make_rows(SIZES, 6)
     X = X.astype(np.float32).astype(np.float64)
-    _, scatter, expected = leave_rows_out(X, groups, None, 0.5)
+    projection, scatter, expected = leave_rows_out(X, groups, None, 0.5)
     given = X.astype(np.float32) if form == "float32" else np.array(X, order="F")
     given.flags.writeable = form != "read-only"
     before = given.copy()
-    projection = solvers.cholesky(scatter, 0.5)
-    left = loo.primal(given, groups, scatter, projection, 0.5)
-    assert_left_out(left, (expected.coordinates, expected.residuals), rtol=1e-12)
+    left = Leaver.of(scatter, projection, 0.5).leave_out(given, groups)
+    assert_same_left(left, expected, rtol=1e-12)
     assert_array_equal(given, before)
 
 
-def test_left_out_scatter_sums_the_residuals_of_rows_that_are_not_alone():
-    X, groups, weights = make_rows(SIZES, 9, weighted=True)
-    projection, scatter, left = leave_rows_out(X, groups, weights, 0.5)
-    projected = scatter.project(projection.components)
-    seen, n_positive, n_within = left.scatter(projected, groups, weights)
-    negative = np.isin(groups, [1, 3, 5])
-    weighted = left.residuals * weights[:, None]
-    assert_allclose(seen.positive, left.coordinates[groups == 0].T @ weighted[groups == 0])
-    assert_allclose(seen.within, left.residuals[negative].T @ weighted[negative])
-    assert_allclose(n_positive, weights[groups == 0].sum())
-    assert_allclose(n_within, weights[negative].sum())
-    assert_array_equal(seen.means, projected.means)
-    assert_array_equal(seen.counts, projected.counts)
+@WEIGHTED
+def test_a_sample_has_rows_of_every_group_and_stands_for_all(weighted):
+    _, groups, weights = make_rows([300, 200, 1, 90, 40], 2, weighted=weighted)
+    leave = loo.sample_rows(groups, 50, np.random.default_rng(0), weights)
+    rows, w = leave.rows, np.ones(len(groups)) if weights is None else weights
+    assert np.all(np.diff(rows) > 0)
+    assert_array_equal(np.unique(groups[rows]), np.arange(5))
+    assert np.sum(groups[rows] == 0) == 50
+    assert 45 <= np.sum(groups[rows] > 0) <= 52
+    totals = np.bincount(groups[rows], w[rows] * leave.stands_for)
+    assert_allclose(totals, np.bincount(groups, w))
+    again, other = (loo.sample_rows(groups, 50, np.random.default_rng(s), weights) for s in (0, 1))
+    assert_array_equal(again.rows, rows)
+    assert not np.array_equal(other.rows, rows)
+
+
+def test_few_rows_are_all_left_out():
+    _, groups, _ = make_rows([30, 20, 9], 2)
+    assert loo.sample_rows(groups, 30, np.random.default_rng(0)) == loo.EVERY
+    blocks = np.arange(59) // 2
+    leave = loo.sample_rows(groups, 30, np.random.default_rng(0), together=blocks)
+    assert leave.rows is None
+    assert leave.together is blocks
+
+
+def test_a_class_of_few_rows_is_left_out_whole_beside_a_sample_of_the_other():
+    _, groups, _ = make_rows([7, 500, 300], 2)
+    leave = loo.sample_rows(groups, 100, np.random.default_rng(0))
+    own = groups[leave.rows]
+    assert np.sum(own == 0) == 7
+    assert_array_equal(leave.stands_for[own == 0], np.ones(7))
+
+
+def test_blocks_are_drawn_whole():
+    _, groups, _ = make_rows([300, 200, 90], 2)
+    blocks = np.random.default_rng(1).integers(0, 80, len(groups))
+    leave = loo.sample_rows(groups, 50, np.random.default_rng(0), together=blocks)
+    chosen = np.unique(blocks[leave.rows])
+    assert_array_equal(leave.rows, np.flatnonzero(np.isin(blocks, chosen)))
+    assert np.sum(groups[leave.rows] == 0) >= 50
+    assert np.sum(groups[leave.rows] > 0) >= 50
+    assert len(leave.rows) < len(groups) / 2
+    totals = np.bincount(groups[leave.rows], leave.stands_for)
+    assert_allclose(totals, np.bincount(groups))
+
+
+@pytest.mark.parametrize("name", ["direct", "white", "gram", "kernel"])
+@WEIGHTED
+def test_a_sample_is_left_out_as_all_rows_are(name, weighted):
+    X, groups, weights = make_rows([40, 30, 20], 6, weighted=weighted)
+    factor = make_factor(name, X, 0.01, weights)
+    whole = factor.solve(groups).left
+    leave = loo.sample_rows(groups, 15, np.random.default_rng(0), weights)
+    found = factor.solve(groups, leave_out=leave).left
+    assert_same_left(found, whole.take(leave.rows))
+    assert_array_equal(found.rows, leave.rows)
+    assert_allclose(found.mass, whole.weight[leave.rows] * leave.stands_for)
+    full = found.spread(found.mass, len(X))
+    assert_array_equal(np.flatnonzero(np.isfinite(full)), leave.rows)
+    assert_array_equal(whole.spread(whole.mass, len(X)), whole.weight)
+    moments = found.moments()
+    assert_allclose(moments.n_positive, whole.moments().n_positive)
+    assert_allclose(moments.n_within, whole.moments().n_within)
+
+
+def test_true_stands_for_every_row_and_false_for_none():
+    assert loo.leave_of(True) is loo.EVERY
+    assert loo.leave_of(False) is None
+    some = loo.Leave(np.array([1, 4]))
+    assert loo.leave_of(some) is some
+    assert_array_equal(some.of(9), [1, 4])
+    assert_array_equal(loo.EVERY.of(3), [0, 1, 2])
+    assert_array_equal(some.take(np.arange(9) * 2), [2, 8])

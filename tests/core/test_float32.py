@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pcsda import PCSDA
-from pcsda.core import linalg, loo, model, single, solvers
+from pcsda.core import float32, linalg
 from pcsda.core.density import Rule
+from pcsda.core.direct import DirectFactor, scatter_subspace
+from pcsda.core.fit import fit as fit_factor
+from pcsda.core.loo import Leaver
 from pcsda.core.scatter import GroupScatter
 
 SIZES = [90, 70, 80, 60]
@@ -18,7 +21,7 @@ SINGLE, BOTH, DOUBLE = ["float32"], ["float32", "float64"], ["float64"]
 
 @pytest.fixture(autouse=True)
 def _every_fit_is_large(monkeypatch):
-    monkeypatch.setattr(single, "ENOUGH", 0)
+    monkeypatch.setattr(float32, "ENOUGH", 0)
 
 
 @pytest.fixture
@@ -28,22 +31,17 @@ def products(monkeypatch):
     collect = GroupScatter.from_samples.__func__
 
     def watched(cls, *args, **kwargs):
-        seen.append(np.dtype(kwargs["dtype"]).name)
+        if "dtype" in kwargs:  # statistics of projections are not collected in a type
+            seen.append(np.dtype(kwargs["dtype"]).name)
         return collect(cls, *args, **kwargs)
 
     monkeypatch.setattr(GroupScatter, "from_samples", classmethod(watched))
     return seen
 
 
-def fit(X, groups, weights=None, **changes):
-    given = {
-        "solver": "cholesky",
-        "regularization": 0.01,
-        "n_components": None,
-        "rule": Rule(),
-        "leave_one_out": True,
-    }
-    return model.fit_pcsda(X, groups, weights=weights, **(given | changes))
+def fit(X, groups, weights=None, *, regularization=0.01, solver="cholesky", d=None, **rule):
+    factor = DirectFactor(X, regularization, weights, solver)
+    return fit_factor(factor, groups, Rule(**rule), d)
 
 
 def assert_same_fit(X, groups, weights=None, **changes):
@@ -51,9 +49,11 @@ def assert_same_fit(X, groups, weights=None, **changes):
     exact = X.astype(np.float64)
     found = fit(X, groups, weights, **changes)
     expected = fit(exact, groups, weights, **changes)
-    assert found.projection.rank == expected.projection.rank
-    assert_allclose(found.projection.eigenvalues, expected.projection.eigenvalues, rtol=1e-3)
-    assert_allclose(found.means, expected.means, rtol=1e-6, atol=1e-6 * exact.std())
+    assert found.subspace.rank == expected.subspace.rank
+    assert_allclose(found.subspace.eigenvalues, expected.subspace.eigenvalues, rtol=1e-3)
+    assert_allclose(
+        found.subspace.means, expected.subspace.means, rtol=1e-6, atol=1e-6 * exact.std()
+    )
     scores = expected.score(exact)
     close = {"rtol": 1e-3, "atol": 1e-3 * max(1.0, scores.std())}
     assert_allclose(found.score(exact), scores, **close)
@@ -131,7 +131,7 @@ def test_rounding_of_means_is_no_direction(n_components):
     X, groups, _ = make_rows([80, 80, 80], 5)
     X = X.astype(np.float32)
     X[np.flatnonzero(groups == 2)] = X[np.flatnonzero(groups == 1)[::-1]]
-    assert_same_fit(X, groups, n_components=n_components)
+    assert_same_fit(X, groups, d=n_components)
     X[np.flatnonzero(groups == 0)] = X[np.flatnonzero(groups == 1)[::-1]]
     with pytest.raises(ValueError, match="every subclass mean equals the positive mean"):
         fit(X, groups)
@@ -142,17 +142,18 @@ def test_more_subclasses_than_columns():
     assert_same_fit(X.astype(np.float32), groups)
 
 
-def test_positives_at_one_point_are_refused_all_the_same():
+def test_positives_at_one_point_have_no_density_all_the_same():
     X, groups, _ = make_rows(SIZES, 5)
     X[groups == 0] = 1 / 3
+    fitted = fit(X.astype(np.float32), groups, shrinkage=0.0)
     with pytest.raises(ValueError, match=r"positive class is (a point|singular) in the subspace"):
-        fit(X.astype(np.float32), groups, rule=Rule(shrinkage=0.0))
+        fitted.score(X)
 
 
 def test_tight_positives_have_their_own_covariance():
     X, groups = decaying(1.0)
     X[groups == 0] *= 1e-5
-    assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, rule=Rule(shrinkage=0.0))
+    assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, shrinkage=0.0)
 
 
 def test_singular_statistics_are_refused_in_the_same_words():
@@ -189,7 +190,7 @@ def test_weights_and_other_solvers_collect_in_float64(products):
 
 
 def test_small_fits_are_float64_to_the_last_digit(monkeypatch):
-    monkeypatch.setattr(single, "ENOUGH", 1e8)
+    monkeypatch.setattr(float32, "ENOUGH", 1e8)
     X, groups, _ = make_rows(SIZES, 6)
     X = X.astype(np.float32)
     assert_array_equal(fit(X, groups).left_out, fit(X.astype(np.float64), groups).left_out)
@@ -219,10 +220,10 @@ def test_left_out_rows_are_those_of_float64(offset, far):
     X = (300 * X + offset).astype(np.float32)
     exact = X.astype(np.float64)
     scatter = GroupScatter.from_samples(exact, groups)
-    ridge = 0.01 * scatter.total_variance
-    projection = solvers.cholesky(scatter, ridge)
-    expected = loo.primal(exact, groups, scatter, projection, ridge)
-    found = loo.primal(X, groups, scatter, projection, ridge, dtype=np.float32)
+    _, projection, ridge = scatter_subspace(scatter, "cholesky", 0.01, None)
+    leaver = Leaver.of(scatter, projection, ridge)
+    expected = leaver.leave_out(exact, groups)
+    found = leaver.leave_out(X, groups, dtype=np.float32)
     for one, other in (
         (found.coordinates, expected.coordinates),
         (found.residuals, expected.residuals),
@@ -245,3 +246,43 @@ def test_an_offset_costs_no_digits_in_predictions_on_float32_rows(offset, dtype)
     assert_allclose(ratio, expected, rtol=1e-4, atol=1e-4 * expected.std())
     assert largest_angle(found.components_, exact.components_) < 1e-5
     assert_allclose(found.transform(X), exact.transform(X.astype(np.float64)), rtol=0, atol=1e-5)
+
+
+def scatter_of(variances):
+    """Statistics of groups with the given variances, far apart."""
+    scatter = np.diag(np.array(variances))
+    means = np.array([np.zeros(len(scatter)), np.ones(len(scatter))])
+    return GroupScatter(np.array([10.0, 10.0]), means, 10 * scatter, 10 * scatter)
+
+
+def test_a_solution_without_its_factor_tells_nothing_about_its_digits():
+    scatter = scatter_of([1.0, 2.0])
+    _, projection, ridge = scatter_subspace(scatter, "cholesky", 0.01, None)
+    assert float32.determines(scatter, ridge, projection)
+    _, projection, ridge = scatter_subspace(scatter, "eigen", 0.01, None)
+    assert not float32.determines(scatter, ridge, projection)
+
+
+@pytest.mark.parametrize(
+    ("variance", "inside"),
+    [(1e-25, False), (1e-23, True), (1.0, True), (1e23, True), (1e25, False)],
+)
+def test_variances_have_a_range(variance, inside):
+    assert float32.in_range(np.array([1.0, variance])) == inside
+
+
+@pytest.mark.parametrize(("mean", "parts"), [(1.0, 1), (1 / 3, 1), (1e3 / 3, 2), (1e7 / 3, 2)])
+def test_means_come_in_as_many_parts_as_rounding_asks_for(mean, parts):
+    means, variances = np.full((2, 3), mean), np.ones(3)
+    found = float32.in_parts(means, variances)
+    assert len(found) == parts
+    assert all(part.dtype == np.float32 for part in found)
+    error = np.abs(sum(part.astype(np.float64) for part in found) - means).max()
+    assert error <= np.finfo(np.float32).eps * (1.0 if parts == 1 else 1e-7 * mean)
+
+
+def test_only_many_float32_products_are_worth_it(monkeypatch):
+    monkeypatch.setattr(float32, "ENOUGH", 100)
+    assert float32.pays(np.zeros((4, 5), np.float32))
+    assert not float32.pays(np.zeros((4, 5)))
+    assert not float32.pays(np.zeros((3, 5), np.float32))

@@ -1,0 +1,129 @@
+"""Calibration: a map of views, and how it is fitted; test_logistic has the regression behind it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+
+from pcsda.core.calibration import Calibration, fit_calibration
+from pcsda.core.logistic import fit_logistic
+
+
+def overlapping(n_positive=40, n_negative=90, distance=1.5, seed=0):
+    """One view of samples of both classes."""
+    rng = np.random.default_rng(seed)
+    positive = rng.permutation(np.arange(n_positive + n_negative) < n_positive)
+    return (rng.standard_normal(len(positive)) + distance * positive)[None], positive
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (2, 7, 3), (2,)])
+def test_views_are_weighed_along_their_first_axis(shape):
+    views = np.random.default_rng(0).standard_normal(shape)
+    found = Calibration((0.7, 0.2), -1.5)(views)
+    assert_allclose(found, 0.7 * views[0] + 0.2 * views[1] - 1.5)
+    assert found.shape == shape[1:]
+
+
+@pytest.mark.parametrize("n_views", [1, 2, 3])
+def test_without_calibration_all_views_count_alike(n_views):
+    none = Calibration.none(n_views)
+    views = np.random.default_rng(0).standard_normal((n_views, 9))
+    assert_allclose(none(views), views.mean(axis=0))
+    assert_allclose([none.slope, none.offset], [1.0, 0.0])
+    assert Calibration() == Calibration.none(1)
+    assert_array_equal(Calibration()(views[:1]), views[0])
+
+
+@pytest.mark.parametrize("weights", [(2.0,), (0.7, 0.2)])
+def test_then_calibrates_what_was_calibrated(weights):
+    views = np.random.default_rng(0).standard_normal((len(weights), 9))
+    first = Calibration(weights, -1.5)
+    both = first.then(3.0, 0.25)
+    assert_allclose(both(views), 3.0 * first(views) + 0.25)
+    assert_allclose(both.slope, 3.0 * first.slope)
+    assert first.then(1.0, 0.0) == first
+    again = both.then(0.5, -1.0)
+    assert_allclose(again(views), 0.5 * both(views) - 1.0)
+
+
+@pytest.mark.parametrize("weights", [(2.0,), (0.7, 0.2), (1e-9, 3e-9)])
+def test_of_unit_slope_is_a_mean_of_the_views(weights):
+    views = np.random.default_rng(0).standard_normal((len(weights), 9))
+    found = Calibration(weights, -1.5).of_unit_slope()
+    assert_allclose([found.slope, found.offset], [1.0, 0.0])
+    assert_allclose(found(views), np.average(views, axis=0, weights=weights))
+    assert found.of_unit_slope() == found
+    # Slope and offset put back give what there was.
+    back = found.then(sum(weights), -1.5)
+    assert_allclose([*back.weights, back.offset], [*weights, -1.5])
+
+
+@pytest.mark.parametrize("n_views", [1, 2])
+def test_the_fit_is_the_regression_on_the_views(n_views):
+    views, positive = overlapping()
+    noise = np.random.default_rng(1).standard_normal(views.shape)
+    views = np.vstack([views, views + noise])[:n_views]
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(positive))
+    found = fit_calibration(views, positive, weights)
+    slopes, offset = fit_logistic(views, positive, weights)
+    assert_array_equal(found.weights, slopes)
+    assert found.offset == offset
+    assert all(type(weight) is float for weight in found.weights)
+    near = fit_calibration(views, positive, weights, Calibration((5.0,) * n_views, 3.0))
+    assert_allclose([*near.weights, near.offset], [*found.weights, found.offset], rtol=1e-6)
+
+
+def test_one_very_clear_negative_does_not_flatten_the_slope():
+    views, positive = overlapping(distance=2.0)
+    label = np.append(positive, False)
+    far = fit_calibration(np.append(views, [[-1e7]], axis=1), label)
+    near = fit_calibration(np.append(views, [[-10.0]], axis=1), label)
+    assert_allclose(far.slope, near.slope, rtol=0.05)
+
+
+def test_scores_against_the_labels_keep_only_their_order():
+    views, positive = overlapping()
+    found = fit_calibration(-views, positive)
+    assert 0 < found.slope * views.std() < 0.1
+    assert_allclose(found(-views), 0.0, atol=0.2)
+
+
+def test_equal_scores_say_little():
+    views, positive = np.full((1, 300), 7.0), np.arange(300) < 100
+    assert_allclose(fit_calibration(views, positive)(views), 0.0, atol=0.01)
+
+
+@pytest.mark.parametrize("gap", [1e-9, 1.0, 1e6])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 50), (50, 1), (20, 30)])
+def test_separable_scores_keep_a_finite_slope_and_are_told_apart(gap, sizes):
+    positive = np.arange(sum(sizes)) < sizes[0]
+    views = np.where(positive, gap, -gap)[None]
+    found = fit_calibration(views, positive)
+    # The prior asks for one nat a unit of slope; all rows together have ln 2 each to give.
+    assert 0 < found.slope < 4 + 2 * sum(sizes) * np.log(2)
+    assert found(views)[0] > found(views)[-1]
+
+
+def test_rows_of_weight_zero_do_not_count():
+    views, positive = overlapping()
+    weights = (np.arange(len(positive)) % 3 > 0).astype(float)
+    kept = weights > 0
+    weighted = fit_calibration(views, positive, weights)
+    fewer = fit_calibration(views[:, kept], positive[kept])
+    assert_allclose([weighted.slope, weighted.offset], [fewer.slope, fewer.offset], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "origin"), [(0.1, 0.0), (1.0, 5.0), (30.0, -7.0)])
+def test_with_many_rows_calibrated_scores_do_not_depend_on_scale_and_origin(scale, origin):
+    views, positive = overlapping(3000, 7000)
+    plain = fit_calibration(views, positive)(views)
+    moved = scale * views + origin
+    assert_allclose(fit_calibration(moved, positive)(moved), plain, rtol=0.05, atol=0.05)
+
+
+def test_calibration_recovers_a_true_log_likelihood_ratio():
+    views, positive = overlapping(20000, 60000, distance=2.0)
+    found = fit_calibration(5 * views - 3, positive)
+    truth = norm.logpdf(views[0], 2) - norm.logpdf(views[0], 0)
+    assert np.abs(found(5 * views - 3) - truth).max() < 0.3
+    assert_allclose(found.slope * 5, 2.0, rtol=0.03)
