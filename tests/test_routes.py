@@ -256,29 +256,6 @@ MAY_REFUSE = {
     for far in ("offset 1e6", "float32, offset 1e5")
 }
 
-# Where the law does not hold yet. A cell that is mended fails loudly: then take it off the list.
-SMALL_RANKS = ("rank 2, D > N, ridge 1e-4", "rank 2, D > N, ridge 1e-8")
-TALL_RANKS = ("rank 2, D < N, ridge 1e-4", "rank 2, D < N, ridge 1e-8")
-NOISE = "takes rounding for further axes"
-KNOWN_FAULTS: dict[tuple[str, str], str] = {
-    **{(route, rank): NOISE for route in BANKS for rank in SMALL_RANKS},
-    **{("kernel bank", rank): NOISE for rank in TALL_RANKS},
-    **{("eigen", rank): NOISE for rank in ("rank 2, D < N", *TALL_RANKS)},
-    **{("search", rank): "dies of axes that the refit does not have" for rank in SMALL_RANKS},
-    **{(route, "equal means"): "accepts means that differ by rounding" for route in BANKS},
-    ("bank", "float32, offset 1e5"): "projects rows before the mean is taken off",
-    ("bank of searches", "float32, offset 1e5"): "projects rows before the mean is taken off",
-    ("kernel map", "float32, offset 1e5"): "neither agrees nor refuses far from zero",
-    ("kernel map", "offset 1e6"): "neither agrees nor refuses far from zero",
-    ("kernel", "offset 1e6"): "neither agrees nor refuses far from zero",
-    ("kernel bank", "offset 1e6"): "neither agrees nor refuses far from zero",
-    ("kernel map", "column scales"): "its pivots below 1e-10 show beside a small ridge",
-    ("kernel", "equal rows"): "has another message for equal rows",
-    ("kernel bank", "equal rows"): "has another message for equal rows",
-    ("spectral", "singular"): "has a bare message about a matrix",
-    ("spectral", "D > N, ridge 1e-10"): "finds the positive class to be a point",
-}
-
 
 @cache
 def reference(name):
@@ -293,8 +270,6 @@ def cells():
             marks = []
             if cell in SKIPS:
                 marks.append(pytest.mark.skip(reason=SKIPS[cell]))
-            if cell in KNOWN_FAULTS:
-                marks.append(pytest.mark.xfail(reason=KNOWN_FAULTS[cell], strict=True))
             yield pytest.param(route, name, marks=marks, id=f"{route}-{name}")
 
 
@@ -310,12 +285,11 @@ def test_all_routes_agree(route, name):
 
 def test_the_exceptions_are_few_and_known(capsys):
     every = {(route, name) for route in ROUTES for name in KINDS}
-    assert {*SKIPS, *KNOWN_FAULTS, *MAY_REFUSE} <= every
-    assert not {*SKIPS} & {*KNOWN_FAULTS}
+    assert {*SKIPS, *MAY_REFUSE} <= every
     with capsys.disabled():
         print(
             f"\n{len(every)} cells of {len(ROUTES)} routes and {len(KINDS)} kinds of data: "
-            f"{len(SKIPS)} skipped, {len(KNOWN_FAULTS)} known faults"
+            f"{len(SKIPS)} skipped"
         )
     assert len(SKIPS) <= MOST_SKIPS
 
