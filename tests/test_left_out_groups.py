@@ -1,0 +1,186 @@
+"""Rows that leave together, and samples of left-out rows, against refits by brute force."""
+
+import numpy as np
+import pytest
+from factories import make_rows, paper_statistics
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.metrics import log_loss
+
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda.core.factor import factor_shared
+from pcsda.core.gram import of_kernel, wide
+from pcsda.core.loo import Leave, sample_rows
+
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+
+
+def without_each_block(X, groups, weights, ids, ridge, components):
+    """Left-out coordinates and residuals by refits of the statistics without each block."""
+    w = np.ones(len(X)) if weights is None else weights
+    n_groups, width = groups.max() + 1, X.shape[1]
+    full = paper_statistics(X, groups, w)
+    toward = np.linalg.solve(full.S_I + ridge * np.eye(width), full.delta.T)
+    rotation = np.linalg.lstsq(toward, components.T, rcond=1e-10)[0]
+    coordinates, residuals = np.zeros((2, len(X), len(components)))
+    for block in np.unique(ids):
+        out, kept = np.flatnonzero(ids == block), np.flatnonzero(ids != block)
+        s = paper_statistics(X[kept], groups[kept], w[kept], n_groups)
+        delta = np.where(s.counts[1:, None] > 0, s.delta, 0.0)
+        toward = np.linalg.solve(s.S_I + ridge * np.eye(width), delta.T) @ rotation
+        coordinates[out] = (X[out] - s.m) @ toward
+        there = s.counts[groups[out]] > 0
+        residuals[out[there]] = (X[out[there]] - s.means[groups[out[there]]]) @ toward
+    return coordinates, residuals
+
+
+def factors(X, weights, regularization):
+    """Every factor that leaves blocks out, with its coefficients as directions of X."""
+    yield next(factor_shared(X, [regularization], weights)), np.eye(X.shape[1])
+    yield next(wide(X, [regularization], weights)), np.eye(X.shape[1])
+    yield next(of_kernel(X @ X.T, [regularization], weights)), X.T
+
+
+@WEIGHTED
+@pytest.mark.parametrize("width", [5, 60], ids=["tall", "wide"])
+@pytest.mark.parametrize("seed", range(3))
+def test_blocks_leave_as_in_a_refit_without_them(width, weighted, seed):
+    X, groups, weights = make_rows([11, 9, 12, 3], width, seed=seed, weighted=weighted)
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, 9, len(X))
+    ids[groups == 3] = 9  # a block that empties a subclass
+    for factor, columns in factors(X, weights, 0.05):
+        found = factor.solve(groups, leave_out=Leave(together=ids))
+        components = (columns @ found.coefficients).T
+        expected = without_each_block(X, groups, weights, ids, factor.ridge, components)
+        scale = np.abs(expected[0]).max()
+        assert_allclose(found.left.coordinates, expected[0], rtol=1e-8, atol=1e-8 * scale)
+        assert_allclose(found.left.residuals, expected[1], rtol=1e-8, atol=1e-8 * scale)
+        np.testing.assert_array_equal(found.left.alone, groups == 3)
+
+
+@WEIGHTED
+def test_a_block_of_one_row_leaves_as_a_row_does(weighted):
+    X, groups, weights = make_rows([11, 9, 12, 1], 5, weighted=weighted)
+    for factor, _ in factors(X, weights, 0.05):
+        one_by_one = factor.solve(groups)
+        found = factor.solve(groups, leave_out=Leave(together=np.arange(len(X))))
+        for name in ("coordinates", "residuals"):
+            close = getattr(one_by_one.left, name)
+            assert_allclose(getattr(found.left, name), close, rtol=1e-8, atol=1e-8)
+        np.testing.assert_array_equal(found.left.known, one_by_one.left.known)
+
+
+@pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
+@pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
+@WEIGHTED
+def test_groups_of_one_row_change_nothing(make, negatives, weighted):
+    X, groups, weights = make_rows([15, 20, 18], 4, weighted=weighted)
+    model = make(negatives=negatives)
+    given = {"subclass_labels": groups, "sample_weight": weights}
+    alone = clone(model).fit(X, groups == 0, **given)
+    found = clone(model).fit(X, groups == 0, **given, groups=[f"row {i}" for i in range(len(X))])
+    assert_allclose(found.loo_scores_, alone.loo_scores_, rtol=1e-7, atol=1e-7)
+    assert_allclose(
+        found.log_likelihood_ratio(X), alone.log_likelihood_ratio(X), rtol=1e-7, atol=1e-7
+    )
+
+
+def twins(n_recordings=60, copies=6, seed=0):
+    """Recordings of nearly equal rows: leaving out one row of them shows nothing."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(n_recordings) % 4 == 0, copies)
+    places = rng.standard_normal((n_recordings, 12)) + 1.2 * (np.arange(n_recordings)[:, None] % 4)
+    ids = np.repeat(np.arange(n_recordings), copies)
+    return places[ids] + 0.05 * rng.standard_normal((len(ids), 12)), y, ids
+
+
+@pytest.mark.parametrize(
+    "make", [PCSDA, lambda: KernelPCSDA(gamma="all")], ids=["linear", "kernel"]
+)
+def test_twins_that_leave_together_make_honest_scores(make):
+    losses = np.zeros(3)
+    for seed in range(4):
+        X, y, ids = twins(seed=seed)
+        new, labels, _ = twins(seed=seed + 100)
+        sub = np.arange(len(X)) // 6 % 3
+        one_by_one = make().fit(X, y, subclass_labels=sub)
+        together = make().fit(X, y, subclass_labels=sub, groups=ids)
+        odds = np.log(y.mean() / (1 - y.mean()))
+        losses += [
+            log_loss(y, 1 / (1 + np.exp(-one_by_one.loo_scores_ - odds))),
+            log_loss(y, 1 / (1 + np.exp(-together.loo_scores_ - odds))),
+            log_loss(labels, together.predict_proba(new)[:, 1]),
+        ]
+    flattered, left_out, fresh = losses
+    assert flattered < 0.5 * left_out
+    assert abs(np.log(left_out / fresh)) < np.log(1.6)
+
+
+def test_a_bank_and_a_search_leave_groups_out_as_separate_fits_do():
+    X, y, ids = twins()
+    labels = np.where(y, 0, 1 + np.arange(len(y)) // 6 % 2)
+    sub = np.arange(len(X)) // 6 % 5
+    bank = VerifierBank(PCSDA()).fit(X, labels, subclass_labels=sub, groups=ids)
+    alone = PCSDA().fit(X, labels == 0, subclass_labels=sub, groups=ids)
+    assert_allclose(bank.models_[0].loo_scores_, alone.loo_scores_, rtol=1e-7, atol=1e-7)
+    search = PCSDACV(PCSDA(), n_components=[2], regularization=[0.1], cv="leave-one-out")
+    search.fit(X, labels == 0, subclass_labels=sub, groups=ids)
+    odds = np.log(np.mean(labels == 0) / np.mean(labels != 0))
+    alone = PCSDA(n_components=2).fit(X, labels == 0, subclass_labels=sub, groups=ids)
+    assert_allclose(search.cv_scores_[0] - odds, alone.loo_scores_, rtol=1e-7, atol=1e-7)
+    assert_allclose(search.best_estimator_.loo_scores_, alone.loo_scores_, rtol=1e-7, atol=1e-7)
+
+
+def test_a_bank_of_models_that_leave_nothing_out_takes_no_groups():
+    X, labels, _ = make_rows([8, 9, 10], 4)
+    with pytest.raises(ValueError, match="groups are left out in closed form, which CSDA cannot"):
+        VerifierBank(CSDA()).fit(X, labels, groups=labels)
+
+
+def test_a_group_that_holds_a_whole_class_gives_no_calibration():
+    X, groups, _ = make_rows([8, 20, 18], 4)
+    ids = np.where(groups == 0, 0, 1 + np.arange(len(X)))
+    model = PCSDA().fit(X, groups == 0, subclass_labels=groups, groups=ids)
+    assert model.calibration_.offset == 0
+    assert np.isfinite(model.log_likelihood_ratio(X)).all()
+    ids = np.where(groups == 0, np.arange(len(X)), -1)
+    model = PCSDA().fit(X, groups == 0, subclass_labels=groups, groups=ids)
+    np.testing.assert_array_equal(np.isnan(model.loo_scores_), groups > 0)
+    with pytest.raises(ValueError, match=r"groups has shape \(3,\) but must have one entry for"):
+        PCSDA().fit(X, groups == 0, groups=[1, 2, 3])
+
+
+def test_a_sample_takes_its_share_of_each_subclass_and_stands_for_all():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0, 1, 2, 3], [50, 4000, 1000, 3])
+    leave = sample_rows(groups, 500, rng)
+    own = groups[leave.rows]
+    np.testing.assert_array_equal(np.bincount(own), [50, 399, 99, 1])
+    assert_allclose(np.bincount(own, leave.stands_for), [50, 4000, 1000, 3])
+    assert sample_rows(groups, 6000, rng).rows is None
+    ids = np.arange(len(groups)) // 10
+    leave = sample_rows(groups, 500, rng, together=ids)
+    inside = np.isin(np.arange(len(groups)), leave.rows)
+    for block in np.unique(ids):
+        assert len(np.unique(inside[ids == block])) == 1
+
+
+@pytest.mark.parametrize("make", [PCSDA, lambda **p: KernelPCSDA(gamma=0.05, **p)])
+def test_axes_come_from_all_rows_and_left_out_scores_from_the_sample(make):
+    X, groups, _ = make_rows([60, 300, 250, 200], 4, spread=1.0)
+    every = make(calibration_rows=None).fit(X, groups == 0, subclass_labels=groups)
+    part = make(calibration_rows=200, random_state=0).fit(X, groups == 0, subclass_labels=groups)
+    assert_allclose(part.transform(X), every.transform(X), rtol=1e-10, atol=1e-10)
+    seen = np.isfinite(part.loo_scores_)
+    assert seen[groups == 0].all()
+    assert 190 <= seen[groups > 0].sum() <= 200
+    spread = np.std(every.log_likelihood_ratio(X))
+    apart = part.log_likelihood_ratio(X) - every.log_likelihood_ratio(X)
+    assert np.sqrt(np.mean(apart**2)) < 0.2 * spread
+    np.testing.assert_array_equal(
+        make(calibration_rows=200, random_state=0)
+        .fit(X, groups == 0, subclass_labels=groups)
+        .log_likelihood_ratio(X),
+        part.log_likelihood_ratio(X),
+    )
