@@ -724,51 +724,45 @@ def test_a_singular_scatter_without_a_ridge_is_refused(estimator, widen, seed):
     assert model.n_components_ <= 4
 
 
-def test_more_features_than_samples_without_a_ridge_are_refused():
-    X, y, _ = problem(90)
-    with refused(
-        "the within-class scatter of 90 dimensions is singular at regularization=0; raise "
-        "regularization, to 0.1 for instance"
-    ):
-        PCSDA(regularization=0).fit(X, y)
+NO_DENSITY = (
+    "lower n_components or set shrinkage='auto'. The subspace and the ranking by distance need no "
+    "density"
+)
 
 
-def test_the_literal_spectral_route_says_what_is_missing_where_it_fits_without_error():
+@pytest.mark.parametrize("solver", ["auto", "eigen", "spectral"])
+def test_more_features_than_samples_without_a_ridge_leave_no_density(solver):
     X, y, groups = problem(90)
+    model = PCSDA.published(solver=solver, regularization=0).fit(X, y, subclass_labels=groups)
     with refused(
         "the positive class is a point in the subspace, as without regularization it may be: 20 "
-        "positives and 40 negatives do not fill n_components=2 axes; lower n_components or set "
-        "shrinkage='auto'"
+        f"positives and 40 negatives do not fill n_components=2 axes; {NO_DENSITY}"
     ):
-        PCSDA.published(solver="spectral", regularization=0).fit(X, y, subclass_labels=groups)
+        model.predict(X)
 
 
-def test_too_few_positives_for_the_published_covariance_are_refused():
+def test_too_few_positives_leave_no_published_covariance():
     X, y, _ = problem(9, sizes=(3, 30, 30))
-    with refused(
-        "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
-        "negatives do not fill n_components=5 axes; lower n_components or set shrinkage='auto'"
-    ):
-        PCSDA.published(5, random_state=0).fit(X, y)
-    with refused(
-        "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
-        "negatives do not fill n_components=9 axes; lower n_components or set shrinkage='auto'"
-    ):
-        CSDA.published().fit(X, y)
+    for model, axes in ((PCSDA.published(5, random_state=0), 5), (CSDA.published(), 9)):
+        model.fit(X, y)
+        with refused(
+            "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
+            f"negatives do not fill n_components={axes} axes; {NO_DENSITY}"
+        ):
+            model.decision_function(X)
 
 
 def test_one_positive_has_no_published_covariance():
     X, y, _ = problem(4, sizes=(1, 30))
-    with refused(
-        "the covariance of the positive class is singular in the subspace: 1 positives and 30 "
-        "negatives do not fill n_components=1 axes; lower n_components or set shrinkage='auto'"
+    for model, fault in (
+        (PCSDA.published(), "the covariance of the positive class is singular in the subspace"),
+        (PCSDA(shrinkage=0), "no sample shows the spread of the positive class"),
     ):
-        PCSDA.published().fit(X, y)
-    with refused(
-        "no sample shows the spread of the positive class: 1 positives and 30 negatives do not "
-        "fill n_components=1 axes; lower n_components or set shrinkage='auto'"
-    ):
-        PCSDA(shrinkage=0).fit(X, y)
+        model.fit(X, y)
+        with refused(
+            f"{fault}: 1 positives and 30 negatives do not fill n_components=1 axes; {NO_DENSITY}"
+        ):
+            model.log_likelihood_ratio(X)
 
 
 # --- weights -------------------------------------------------------------------------------------

@@ -44,12 +44,12 @@ def test_every_setting_is_scored_as_a_separate_fit_on_the_clusters_of_the_bank(
         # One axis at K = 1, both at K = 3.
         assert len(settings) == 3 * 3 * (1 if gamma is None else len(gamma))
         for scores, setting in zip(found.cv_scores_, settings, strict=True):
-            clusters = bank._source.clusters(setting["n_subclasses"])
+            clusters = bank._clusters_of(setting["n_subclasses"])
             alone = clone(estimator).set_params(**setting)
             alone.fit(X, y == label, subclass_labels=clusters)
             prior = alone.class_prior_
             close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]))
-        clusters = bank._source.clusters(found.best_params_["n_subclasses"])
+        clusters = bank._clusters_of(found.best_params_["n_subclasses"])
         best = clone(estimator).set_params(**found.best_params_)
         best.fit(X, y == label, subclass_labels=clusters)
         close(found.log_likelihood_ratio(X), best.log_likelihood_ratio(X))

@@ -10,9 +10,11 @@ from functools import reduce
 import numpy as np
 import pytest
 from block_factories import assert_same_model, in_blocks, make_data
+from factories import tails_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.mixture import GaussianMixture
@@ -31,8 +33,13 @@ from pcsda import (
     fit_blocks,
     predict_blocks,
 )
+from pcsda.blocks.addresses import Block
+from pcsda.blocks.intake import Division, Intake
 from pcsda.blocks.passes import Draw, Reservoir
-from pcsda.calibration import FOLDS, fit_calibration
+from pcsda.blocks.summaries import StatisticsPass
+from pcsda.core.calibration import Calibration, fit_calibration
+from pcsda.folds import FOLDS
+from pcsda.partition import RESTARTS
 
 N_ROWS = len(make_data()[0])
 cuts = st.sets(st.integers(1, N_ROWS - 1), max_size=12)
@@ -68,7 +75,7 @@ def test_any_chunking_and_any_order_is_the_fit_in_memory(
     given = {"negatives": negatives, "tails": tails, "calibrate": calibrate}
     expected = PCSDA(solver=exact, **given).fit(X, y, subclass_labels=groups, sample_weight=weights)
     heavy = tails == "fitted" and negatives != "marginal"
-    assert np.isfinite(expected.density_.tails[0]) == heavy
+    assert np.isfinite(tails_of(expected.density_)[0]) == heavy
     turn = list(range(N_ROWS))
     order.shuffle(turn)
     arrays = [None if part is None else part[turn] for part in (X, y, groups, weights)]
@@ -77,34 +84,43 @@ def test_any_chunking_and_any_order_is_the_fit_in_memory(
 
 
 @settings(max_examples=15, deadline=None)
-@given(cuts=cuts, weighted=st.booleans())
-def test_k_means_over_blocks_is_that_of_scikit_learn_from_the_same_centroids(cuts, weighted):
+@given(cuts=cuts, weighted=st.booleans(), own=st.booleans())
+def test_k_means_over_blocks_is_that_in_memory(cuts, weighted, own):
     X, y, _, weights = make_data(3, weighted=weighted)
-    start = X[~y][[0, 40, 80, 120, 150]]
-    clusters = KMeans(5, init=start, n_init=1, tol=0, max_iter=300)
-    expected = PCSDA(subclasses=clusters).fit(X, y)
-    if weights is not None:  # in memory, clusterers other than "kmeans" take no weights
-        labels = np.zeros(len(y), dtype=int)
-        labels[~y] = clusters.fit(X[~y], sample_weight=weights[~y]).labels_
-        expected = PCSDA().fit(X, y, subclass_labels=labels, sample_weight=weights)
-    found = fit_blocks(PCSDA(subclasses=clusters), in_blocks(cuts, X, y, None, weights))
+    model = PCSDA(n_subclasses=5, random_state=0)
+    if own:
+        start = X[~y][[0, 40, 80, 120, 150]]
+        model = PCSDA(subclasses=KMeans(5, init=start, n_init=1, tol=0, max_iter=300))
+    expected = clone(model).fit(X, y, sample_weight=weights)
+    blocks = Counted(in_blocks(cuts, X, y, None, weights))
+    found = fit_blocks(model, blocks, classes=[False, True])
     assert_same_model(found, expected, X)
+    assert blocks.runs == 1 + 2  # a look at the first block, the sample, and the statistics
 
 
-def test_k_means_stops_by_the_tolerance_and_the_number_of_steps():
-    X, y, _, _ = make_data(3)
-    start = X[~y][:4]
-    runs = {}
-    for tol, steps in ((0, 300), (1.0, 300), (0, 2)):
-        clusters = KMeans(4, init=start, n_init=1, tol=tol, max_iter=steps)
-        blocks = Counted(in_blocks([50, 100], X, y))
-        found = fit_blocks(PCSDA(subclasses=clusters), blocks)
-        assert_same_model(found, PCSDA(subclasses=clusters).fit(X, y), X)
-        runs[tol, steps] = blocks.runs
-    # A look at the labels, the sample, the steps, statistics and left-out rows.
-    assert runs[0, 2] == 4 + 2
-    assert runs[1.0, 300] < runs[0, 300]
-    assert runs[0, 300] > 6
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sample_gives_centroids_and_every_row_goes_to_the_nearest(monkeypatch, weighted):
+    X, y, _, weights = make_data(3, sizes=(300, 500, 400), weighted=weighted)
+    real, seen = pcsda.blocks.stages.find_centroids, {}
+
+    def watched(rows, count, weight, seed):
+        seen.update(rows=rows, weight=weight, seed=seed, centroids=real(rows, count, weight, seed))
+        return seen["centroids"]
+
+    monkeypatch.setattr(pcsda.blocks.stages, "find_centroids", watched)
+    blocks = in_blocks(range(70, 1200, 70), X, y, None, weights)
+    found = fit_blocks(PCSDA(n_subclasses=6, random_state=0), blocks, sample_rows=200)
+    # About three quarters of a sample of 200 rows are negatives, and they are those of X.
+    assert 120 < len(seen["rows"]) < 180
+    share = np.ones(len(X)) if weights is None else weights
+    known = {row.tobytes(): weight for row, weight in zip(X[~y], share[~y], strict=True)}
+    sampled = [known[row.tobytes()] for row in seen["rows"]]
+    means = KMeans(6, n_init=RESTARTS, random_state=seen["seed"])
+    means.fit(seen["rows"], sample_weight=sampled)
+    np.testing.assert_allclose(seen["centroids"], means.cluster_centers_, rtol=1e-10)
+    labels = cdist(X, means.cluster_centers_).argmin(axis=1)
+    expected = PCSDA().fit(X, y, subclass_labels=labels, sample_weight=weights)
+    assert_same_model(found, expected, X)
 
 
 def test_k_means_of_its_own_finds_separate_clouds():
@@ -222,7 +238,7 @@ def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypat
         without = clone(model).set_params(calibrate=False)
         without.fit(X[rest], y[rest], subclass_labels=groups[rest])
         scores[~rest] = without.log_likelihood_ratio(X[~rest])
-    expected = fit_calibration(scores, y)
+    expected = fit_calibration(scores[None], y)
     assert found.calibration_.slope == pytest.approx(expected.slope, rel=1e-8)
     assert found.calibration_.offset == pytest.approx(expected.offset, rel=1e-8)
 
@@ -252,7 +268,10 @@ def test_float32_blocks_accumulate_in_float64():
     assert found.transform(X).dtype == np.float32
     for name in ("positive", "negative", "centres"):
         np.testing.assert_allclose(
-            getattr(found.density_, name), getattr(expected.density_, name), rtol=1e-8, atol=1e-12
+            getattr(found.density_.base, name),
+            getattr(expected.density_.base, name),
+            rtol=1e-8,
+            atol=1e-12,
         )
     # One block of float64 makes the whole float64.
     mixed = [(X[:900], y[:900], groups[:900]), (X[900:].astype(float), y[900:], groups[900:])]
@@ -271,14 +290,15 @@ def test_an_offset_of_1e8_costs_no_digits():
 @pytest.mark.parametrize(
     ("model", "passes"),
     [
-        (PCSDA(), 2),
+        (PCSDA(), 1),
+        (PCSDA(calibration_rows=10), 1),
         (PCSDA(covariance="resubstitution"), 1 + 2),  # an iterator has no labels without rows
         (PCSDA.published(n_subclasses="auto"), 1),
         (CSDA(), 1 + 2),
         (CSDA.published(), 1),
     ],
 )
-def test_given_subclasses_take_two_passes_at_most(model, passes):
+def test_given_subclasses_take_one_pass_but_for_folds(model, passes):
     X, y, groups, _ = make_data()
     blocks = Counted(in_blocks([90], X, y, groups))
     fit_blocks(model, blocks, classes=[False, True])
@@ -289,15 +309,23 @@ def test_an_iterator_that_can_be_read_once_does_for_one_pass():
     X, y, groups, _ = make_data()
     published = PCSDA.published(n_subclasses="auto")
     blocks = in_blocks([50, 90], X, y, groups)
-    found = fit_blocks(published, blocks())
-    assert_same_model(found, PCSDA.published().fit(X, y, subclass_labels=groups), X)
-    with pytest.raises(
-        ValueError,
-        match="this fit takes 2 passes and an iterator can be read once; pass a function that",
-    ):
-        fit_blocks(PCSDA(), blocks())
-    with pytest.raises(ValueError, match="takes at least 4 passes"):
+    for model in (PCSDA(), published):
+        found = fit_blocks(model, blocks())
+        assert_same_model(found, clone(model).fit(X, y, subclass_labels=groups), X)
+    one = PCSDA(n_subclasses=1)
+    assert_same_model(fit_blocks(one, in_blocks([50], X, y)()), clone(one).fit(X, y), X)
+    why = "^this fit takes several passes, and an iterator can be read once: "
+    remedy = "; pass a function that returns a new iterator$"
+    clusters = r"k-means is run on a sample of rows first \(subclass_labels would spare it\)"
+    folds = r"calibration takes folds \(calibrate=False would spare them\)"
+    with pytest.raises(ValueError, match=why + clusters + remedy):
         fit_blocks(PCSDA(), in_blocks([50], X, y)())
+    with pytest.raises(ValueError, match=why + folds + remedy):
+        fit_blocks(CSDA(), blocks())
+    with pytest.raises(ValueError, match=why + f"{clusters} and {folds}" + remedy):
+        fit_blocks(PCSDA(covariance="resubstitution"), in_blocks([50], X, y)())
+    with pytest.raises(ValueError, match=why + "a pipeline is fitted on a sample of rows first"):
+        fit_blocks(make_pipeline(StandardScaler(), PCSDA()), blocks())
     order = np.argsort(y, kind="stable")
     apart = in_blocks([50], X[order], y[order].astype(int), groups[order])
     with pytest.raises(
@@ -370,12 +398,66 @@ def test_subclasses_of_one_negative_each_as_in_memory(negatives):
     model = PCSDA(n_components=1, random_state=0)
     expected = clone(model).fit(X, y, subclass_labels=groups)
     blocks = in_blocks([7, 25][:negatives], X, y, groups)
-    if negatives == 1:
-        assert_same_model(fit_blocks(model, blocks), expected, X)
-        return
-    # In memory there are folds for this; several passes more are not worth it.
-    with pytest.warns(UserWarning, match="each of the 20 subclasses has one row, which leaves not"):
-        assert_same_model(fit_blocks(model, blocks), expected, X, calibrated=False)
+    # An iterator that can be read once is enough: the folds come from the sample.
+    for found in (fit_blocks(model, blocks), fit_blocks(model, blocks(), calibration_rows=20)):
+        assert_same_model(found, expected, X)
+    # Negatives may come first, which changes the folds.
+    turned = [part[::-1] for part in (X, y, groups)]
+    assert_same_model(
+        fit_blocks(model, in_blocks([7], *turned)),
+        clone(model).fit(*turned[:2], subclass_labels=turned[2]),
+        X,
+    )
+    if negatives == 1:  # nothing to calibrate on, and no word about it, as in memory
+        found = fit_blocks(model, blocks, calibration_rows=5)
+    else:
+        message = (
+            "^of calibration_rows=19 rows of each class none of one class can be left out, because "
+            "they are alone in their subclasses or the scatter is singular without them; scores "
+            "are not calibrated. Give larger subclasses or a ridge, or calibration_rows=20 to "
+            "refit on folds of all rows$"
+        )
+        with pytest.warns(UserWarning, match=message):
+            found = fit_blocks(model, blocks, calibration_rows=19)
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-8)
+    assert found.calibration_ == Calibration.none(found.density_.n_views)
+
+
+def test_without_a_ridge_the_folds_have_the_subclasses_of_the_rows():
+    X, y, groups, _ = make_data(sizes=(14, 12, 10), width=33)
+    model = PCSDA(regularization=0, random_state=0)  # no row can be left out of so few
+    message = "a calibration fold could not be fitted: the positive class is a point"
+    with pytest.warns(UserWarning, match=message) as told:
+        expected = clone(model).fit(X, y, subclass_labels=groups)
+    with pytest.warns(UserWarning, match=message) as again:
+        found = fit_blocks(model, in_blocks([5, 20], X, y, groups))
+    assert [str(one.message) for one in again] == [str(one.message) for one in told]
+    assert_same_model(found, expected, X)
+
+
+def test_a_lone_positive_as_in_memory():
+    X, y, groups, _ = make_data()
+    kept = np.append(np.flatnonzero(~y), np.flatnonzero(y)[0])
+    X, y, groups = X[kept], y[kept], groups[kept]
+    expected = PCSDA().fit(X, y, subclass_labels=groups)
+    blocks = in_blocks([50], X, y, groups)
+    assert_same_model(fit_blocks(PCSDA(), blocks), expected, X)
+    found = fit_blocks(PCSDA(), blocks, calibration_rows=5)
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-8)
+    assert found.calibration_ == expected.calibration_
+
+
+@pytest.mark.parametrize("model", [PCSDA, CSDA])
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_a_projection_without_a_density_as_in_memory(model, calibrate):
+    X, y, groups, _ = make_data(sizes=(4, *[30] * 6), width=8)
+    given = {"subclass_labels": groups} if model is PCSDA else {}
+    rule = {"n_components": 5, "calibrate": calibrate, "random_state": 0}
+    expected = model.published(**rule).fit(X, y, **given)
+    found = fit_blocks(model.published(**rule), in_blocks([50], X, y, groups))
+    np.testing.assert_allclose(found.transform(X), expected.transform(X), rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="4 positives and 180 negatives do not fill n_components"):
+        found.predict(X)
 
 
 def test_without_calibration_as_in_memory():
@@ -387,15 +469,15 @@ def test_without_calibration_as_in_memory():
 
 def test_a_fold_without_one_of_the_subspaces_is_left_out_with_a_word(monkeypatch):
     X, y, groups, _ = make_data()
-    real, calls = PCSDA._learn_scatter, []
+    real, calls = pcsda.blocks.stages.fit_scatter, []
 
-    def failing(self, scatter):
+    def failing(model, scatter):
         calls.append(1)
         if len(calls) == 3:
             raise ValueError("no luck")
-        return real(self, scatter)
+        return real(model, scatter)
 
-    monkeypatch.setattr(PCSDA, "_learn_scatter", failing)
+    monkeypatch.setattr(pcsda.blocks.stages, "fit_scatter", failing)
     with pytest.warns(UserWarning, match="a calibration fold could not be fitted: no luck"):
         fit_blocks(PCSDA(covariance="resubstitution"), in_blocks([50], X, y, groups))
 
@@ -410,11 +492,8 @@ def test_whole_numbers_are_rows_too():
 def test_centroids_of_another_space_are_refused():
     X, y, _, _ = make_data()
     model = PCSDA(subclasses=KMeans(2, init=np.eye(2, 3), n_init=1))
-    with pytest.raises(
-        ValueError,
-        match=r"^subclasses=KMeans has init of shape \(2, 3\) but rows have 5 features; give one "
-        r"row for each centroid$",
-    ):
+    message = r"^The shape of the initial centers \(2, 3\) does not match the number of features"
+    with pytest.raises(ValueError, match=message):  # that of scikit-learn, as in memory
         fit_blocks(model, in_blocks([30], X, y))
 
 
@@ -440,23 +519,82 @@ def test_a_sample_without_negatives_is_refused():
     np.testing.assert_array_equal(found.subclass_counts_, [1])
 
 
-def test_the_calibration_of_a_sample_is_close_to_that_of_all_rows():
+def planted():
+    """Many rows of three clouds, and blocks of them."""
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat([0, 1, 2], [400, 1500, 1500]))
     X = rng.standard_normal((3400, 2)) + np.array([[0, 0], [1.5, 0], [0, 1.5]])[groups]
-    y = groups == 0
-    blocks = in_blocks(range(200, 3400, 200), X, y, groups)
+    return X, groups, in_blocks(range(200, 3400, 200), X, groups == 0, groups)
+
+
+def test_a_model_of_a_sample_is_close_to_that_of_all_rows():
+    X, _, blocks = planted()
 
     def fitted(seed, **settings):
-        density = fit_blocks(PCSDA(random_state=seed), blocks, **settings).density_
-        return np.array([*density.shares, density.offset])
+        return fit_blocks(PCSDA(random_state=seed), blocks, **settings)
+
+    def numbers(model):
+        return np.array([*model.calibration_.weights, model.calibration_.offset])
 
     whole, part = fitted(0), fitted(0, calibration_rows=250)
-    np.testing.assert_array_equal(part, fitted(0, calibration_rows=250))
-    assert np.all(part != whole)
-    assert np.all(part != fitted(1, calibration_rows=250))
+    np.testing.assert_array_equal(numbers(part), numbers(fitted(0, calibration_rows=250)))
+    assert np.all(numbers(part) != numbers(whole))
+    assert np.all(numbers(part) != numbers(fitted(1, calibration_rows=250)))
     # Classes are sampled alike but count with their full weight, else the offset would be 2 off.
-    np.testing.assert_allclose(part, whole, atol=0.4)
+    np.testing.assert_allclose(numbers(part), numbers(whole), atol=0.4)
+    # Means, axes and counts are those of all rows, and scores are close.
+    np.testing.assert_array_equal(part.components_, whole.components_)
+    np.testing.assert_array_equal(part.subclass_counts_, [1500, 1500])
+    expected = whole.log_likelihood_ratio(X)
+    scores = [fitted(seed, calibration_rows=250).log_likelihood_ratio(X) for seed in range(6)]
+    apart = [np.sqrt(np.mean((score - expected) ** 2)) for score in scores]
+    assert np.mean(apart) < 0.2 * np.std(expected)  # it is 0.17, and 0.18 for samples in memory
+
+
+def test_the_estimator_says_how_many_rows_are_left_out_unless_the_call_does():
+    X, groups, blocks = planted()
+    every = PCSDA(calibration_rows=None).fit(X, groups == 0, subclass_labels=groups)
+    for most in (3000, None):
+        assert_same_model(fit_blocks(PCSDA(calibration_rows=most), blocks), every, X)
+    model = PCSDA(calibration_rows=40, random_state=0)
+    assert_same_model(fit_blocks(clone(model), blocks, calibration_rows=3000), every, X)
+    part = fit_blocks(model, blocks)
+    same = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=40)
+    np.testing.assert_array_equal(part.log_likelihood_ratio(X), same.log_likelihood_ratio(X))
+    assert np.abs(part.log_likelihood_ratio(X) - every.log_likelihood_ratio(X)).max() > 0.01
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+@pytest.mark.parametrize("kind", [int, str])
+def test_rows_of_the_sample_know_their_subclass_in_any_order_of_merging(size, kind):
+    X, y, groups, weights = make_data(weighted=True)
+    weights[groups == 2] = 0
+    names = np.array([70, 30, 10, 20]).astype(kind)[groups]
+    order = np.argsort(groups, kind="stable")  # later blocks bring names that sort before
+    blocks = list(in_blocks([30, 90, 140, 190], *(p[order] for p in (X, y, names, weights)))())
+    task = StatisticsPass(
+        Intake(np.array([False, True]), 1, given=True),
+        Division(given=True),
+        seed=5,
+        draws=(Draw(size), Draw(size)),
+    )
+    parts = [task.of_block(n, "", Block(*block)) for n, block in enumerate(blocks)]
+    one_by_one = reduce(task.join, parts)
+    tree = task.join(reduce(task.join, parts[:2]), reduce(task.join, parts[2:]))
+    truth = {x.tobytes(): (n, w) for x, n, w in zip(X, names, weights, strict=True)}
+    for found in (one_by_one, tree):
+        assert found.names.tolist() == sorted({kind(30), kind(20)})
+        sizes = [60, 90]
+        for part, total in zip((found.sample.positive, found.sample.negative), sizes, strict=True):
+            assert len(part.table) == min(size, total)
+            assert part.n_offered == total
+        for row in found.sample.negative.table:
+            name, weight = truth[row[:-2].tobytes()]
+            assert (found.names[int(row[-2]) - 1], row[-1]) == (name, weight)
+        assert np.all(found.sample.positive.table[:, -2] == 0)
+    for side in ("positive", "negative"):
+        one, other = (getattr(found.sample, side) for found in (one_by_one, tree))
+        np.testing.assert_array_equal(one.table, other.table)
 
 
 def test_rows_without_a_chance_are_not_kept_and_the_sample_is_the_same():
@@ -570,29 +708,25 @@ def test_errors_of_the_user_stay_what_they_are():
 
 
 def test_blocks_that_change_between_passes_are_noticed():
-    X, y, groups, _ = make_data()
-    whole = in_blocks([100], X, y, groups)
-    same = whole()
+    X, y, _, _ = make_data()
+    whole = in_blocks([100], X, y)
     with pytest.raises(
         ValueError,
-        match=r"^the pass for left-out found no blocks, and the one before did; the function must "
-        r"return a new iterator each time$",
+        match=r"^the pass for statistics found no blocks, and the one before did; the function "
+        r"must return a new iterator each time$",
     ):
         fit_blocks(PCSDA(), Changing(whole, whole, lambda: iter([])))
     with pytest.raises(
-        ValueError, match=r"^the rows weigh 100 in this pass and weighed 220 in the"
+        ValueError,
+        match=r"^there were 220 rows when a sample was drawn and are 100 now; blocks must be the "
+        r"same in every pass$",
     ):
-        fit_blocks(PCSDA(), Changing(whole, whole, lambda: [next(same)]))
-    with pytest.raises(
-        ValueError, match=r"^block 0 .*: subclass 5 was not there in the pass befor"
-    ):
-        fit_blocks(PCSDA(), Changing(whole, whole, in_blocks([], X, y, groups + 4)))
-    fewer = in_blocks([100], X, y)
+        fit_blocks(PCSDA(n_subclasses=2), Changing(whole, whole, in_blocks([50], X[:100], y[:100])))
     twice = in_blocks([100], *(np.concatenate([part, part]) for part in (X, y)))
     with pytest.raises(
         ValueError, match=r"^block 1 .*: there are more rows than when labels were c"
     ):
-        fit_blocks(CSDA(), Changing(fewer, fewer, twice))
+        fit_blocks(CSDA(), Changing(whole, whole, twice))
 
 
 class Changing:
@@ -683,10 +817,11 @@ def test_without_spread_as_in_memory():
         fit_blocks(PCSDA(n_subclasses=2), in_blocks([100], X * 1e200, y))
 
 
-def test_an_empty_cluster_is_dropped_with_a_word():
+def test_an_empty_cluster_is_dropped_with_a_word(monkeypatch):
     X, y, _, _ = make_data()
-    start = np.vstack([X[~y][:2], np.full(5, 1e3)])
-    model = PCSDA(subclasses=KMeans(3, init=start, n_init=1))
+    far = np.vstack([X[~y][:2], np.full(5, 1e3)])
+    monkeypatch.setattr(pcsda.blocks.stages, "find_centroids", lambda *_: far)
+    model = PCSDA(n_subclasses=3)
     with pytest.warns(UserWarning, match="k-means left 1 of 3 subclasses empty; they are dropped"):
         fit_blocks(model, in_blocks([100], X, y))
     assert model.subclass_counts_.shape == (2,)
@@ -712,22 +847,27 @@ def stopping(blocks, run, number):
 
 @pytest.mark.parametrize(
     ("kind", "run"),  # the first run is to know the data again, the second looks at the labels
-    [*((kind, run) for kind in ("pcsda", "map") for run in range(3, 8)), ("csda", 4), ("csda", 5)],
+    [
+        ("given", 3),
+        *((kind, run) for kind in ("k-means", "clusterer", "map") for run in (3, 4)),
+        *(("csda", run) for run in (3, 4, 5)),
+    ],
 )
 def test_an_interrupted_fit_goes_on_where_it_was(tmp_path, kind, run):
-    X, y, _, _ = make_data()
-    few = {"n_init": 1, "max_iter": 2, "tol": 0}
-    plain, mapped = KMeans(3, init=X[:3], **few), KMeans(3, init=np.eye(3, 9), **few)
+    X, y, groups, _ = make_data()
 
     def make():
         state = check_random_state(3)  # not a whole number: the checkpoint has to keep what it gave
+        model = PCSDA(n_subclasses=3, random_state=state)
         return {
-            "pcsda": PCSDA(subclasses=plain, random_state=state),
-            "map": make_pipeline(FourierMap(9), PCSDA(subclasses=mapped, random_state=state)),
+            "given": PCSDA(random_state=state, calibration_rows=30),
+            "k-means": model,
+            "clusterer": PCSDA(subclasses=GaussianMixture(3), random_state=state),
+            "map": make_pipeline(FourierMap(9), model),
             "csda": CSDA(random_state=state),
         }[kind]
 
-    blocks = in_blocks(range(20, 220, 20), X, y)
+    blocks = in_blocks(range(20, 220, 20), X, y, groups if kind == "given" else None)
     path = tmp_path / "state.npz"
     keep = {"checkpoint": path, "checkpoint_seconds": 0}
     start, _ = stopping(blocks, run, 6)
@@ -743,7 +883,7 @@ def test_an_interrupted_fit_goes_on_where_it_was(tmp_path, kind, run):
     expected = fit_blocks(make(), whole)
     final, other = (m[-1] if kind == "map" else m for m in (model, expected))
     np.testing.assert_array_equal(final.components_, other.components_)
-    np.testing.assert_array_equal(final.density_.positive, other.density_.positive)
+    np.testing.assert_array_equal(final.density_.base.positive, other.density_.base.positive)
     assert final.calibration_ == other.calibration_
     assert len(handed) == len(total) + 1 - (run - 3)  # passes that were done are not repeated
 
@@ -754,18 +894,19 @@ import numpy as np
 from pcsda import PCSDA, fit_blocks
 from block_factories import in_blocks, make_data
 
-X, y, groups, _ = make_data()
+X, y, _, _ = make_data()
 run = 0
 
 def blocks():
     global run
     run += 1
-    for number, block in enumerate(in_blocks(range(20, 220, 20), X, y, groups)()):
+    for number, block in enumerate(in_blocks(range(20, 220, 20), X, y)()):
         if (run, number) == (int(sys.argv[2]), 7):
             os.kill(os.getpid(), signal.SIGKILL)
         yield block
 
-model = fit_blocks(PCSDA(), blocks, checkpoint=sys.argv[1], checkpoint_seconds=0)
+model = PCSDA(n_subclasses=3, random_state=0)
+fit_blocks(model, blocks, checkpoint=sys.argv[1], checkpoint_seconds=0)
 np.savez(sys.argv[3], components=model.components_, scores=model.log_likelihood_ratio(X))
 """
 
@@ -785,8 +926,9 @@ def test_kill_9_in_the_middle_of_a_pass(tmp_path):
     assert not result.exists()
     subprocess.run([*command, "99", str(result)], env=environment, timeout=60, check=True)
     assert not state.exists()
-    X, y, groups, _ = make_data()
-    whole = fit_blocks(PCSDA(), in_blocks(range(20, 220, 20), X, y, groups))
+    X, y, _, _ = make_data()
+    model = PCSDA(n_subclasses=3, random_state=0)
+    whole = fit_blocks(model, in_blocks(range(20, 220, 20), X, y))
     with np.load(result) as found:
         np.testing.assert_array_equal(found["components"], whole.components_)
         np.testing.assert_array_equal(found["scores"], whole.log_likelihood_ratio(X))
@@ -794,10 +936,10 @@ def test_kill_9_in_the_middle_of_a_pass(tmp_path):
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A checkpoint of a fit that was stopped in its second pass."""
+    """A checkpoint of a fit that was stopped in its pass."""
     X, y, groups, _ = make_data()
     path = tmp_path / "state.npz"
-    start, _ = stopping(in_blocks([50, 100], X, y, groups), 4, 1)
+    start, _ = stopping(in_blocks([50, 100], X, y, groups), 3, 1)
     with pytest.raises(KeyboardInterrupt):
         fit_blocks(PCSDA(), start, checkpoint=path, checkpoint_seconds=0)
     return path
@@ -837,7 +979,7 @@ def test_a_checkpoint_that_was_cut_or_altered_is_refused(stopped, spoil, message
 
 def test_a_checkpoint_of_another_format_is_refused(stopped, monkeypatch):
     monkeypatch.setattr(pcsda.blocks.checkpoint, "FORMAT", 99)
-    with pytest.raises(ValueError, match="is a checkpoint of format 1 and this version reads fo"):
+    with pytest.raises(ValueError, match="is a checkpoint of format 2 and this version reads fo"):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=stopped)
 
 
@@ -926,5 +1068,5 @@ def test_progress_and_stages_are_shown_when_asked_for(capsys):
     fit_blocks(PCSDA(n_subclasses=2, random_state=0, verbose=True), X, y=y, block_rows=50)
     shown = capsys.readouterr().out
     assert "[PCSDA] drawing a sample of rows" in shown
-    assert "[PCSDA] k-means step 1: inertia" in shown
+    assert "[PCSDA] collecting statistics" in shown
     assert "[PCSDA] leaving rows out" in shown

@@ -1,12 +1,11 @@
 """Laws of CSDA and PCSDA as estimators: what they promise whatever the data."""
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from factories import log_ratio_by_scipy, make_rows, with_heavy_tails
+from factories import make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, sparse
 from scipy.special import expit
@@ -15,6 +14,7 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA
+from pcsda.core.calibration import Calibration
 from pcsda.datasets import make_class_specific
 from pcsda.metrics import cllr
 
@@ -77,15 +77,15 @@ def odds_of(prior):
 def test_scores_are_the_densities_of_the_coordinates_that_transform_gives(estimator):
     X, y, groups = problem()
     model = fit(estimator, X, y, groups)
-    z, density = model.transform(X), model.density_
+    z, base = model.transform(X), model.density_.base
     assert z.shape == (len(X), model.n_components_)
     assert model.components_.shape == (model.n_components_, X.shape[1])
     assert_allclose(z, (X - model.positive_mean_) @ model.components_.T, rtol=1e-9, atol=1e-9)
     if getattr(model, "negatives", "marginal") != "marginal":
         shares = model.subclass_counts_ / model.subclass_counts_.sum()
-        assert_allclose(density.centres, model.transform(model.subclass_means_), atol=1e-9)
-        assert_allclose(density.log_weights, np.log(shares))
-    expected = model.calibration_(log_ratio_by_scipy(density, z))
+        assert_allclose(base.centres, model.transform(model.subclass_means_), atol=1e-9)
+        assert_allclose(base.log_weights, np.log(shares))
+    expected = scores_by_scipy(model, z)
     assert_allclose(model.log_likelihood_ratio(X), expected, rtol=1e-8, atol=1e-8)
     decided = model.classes_[(expected + odds_of(model.class_prior_) >= 0).astype(int)]
     assert_array_equal(model.predict(X), decided)
@@ -99,7 +99,7 @@ def test_fewer_components_are_the_leading_ones_and_decide_alone(estimator, wante
     every = fit(clone(estimator).set_params(n_components=3), X, y, groups)
     few = fit(clone(estimator).set_params(n_components=wanted), X, y, groups)
     assert few.transform(X).shape == (len(X), wanted)
-    assert few.density_.positive.shape == (wanted, wanted)
+    assert few.density_.base.positive.shape == (wanted, wanted)
     assert_allclose(few.transform(X), every.transform(X)[:, :wanted], rtol=1e-6, atol=1e-8)
     assert_allclose(few.eigenvalues_, every.eigenvalues_[:wanted], rtol=1e-6)
     assert np.abs(few.decision_function(X) - every.decision_function(X)).max() > 1e-3
@@ -143,7 +143,7 @@ def test_probabilities_decision_and_prediction_agree_for_any_labels(estimator, l
 def test_a_tie_goes_to_the_second_class(pos_label):
     X, y, _ = problem()
     model = PCSDA(priors="equal", pos_label=pos_label).fit(X, y)
-    model.calibration_ = replace(model.calibration_, slope=0.0, offset=0.0)
+    model.calibration_ = model.calibration_.then(0.0, 0.0)
     assert np.all(model.decision_function(X) == 0)
     assert np.all(model.predict(X) == 1)
 
@@ -258,7 +258,7 @@ def test_trials_come_in_the_order_of_their_names_whatever_the_order_of_rows(esti
 def test_samples_of_a_trial_share_one_subclass_of_the_mixture(negatives):
     X, y, groups = problem()
     model = PCSDA(calibrate=False, negatives=negatives).fit(X, y, subclass_labels=groups)
-    expected = log_ratio_by_scipy(model.density_, model.transform(X[:3]), np.zeros(3, dtype=int))
+    expected = scores_by_scipy(model, model.transform(X[:3]), np.zeros(3, dtype=int))
     found = model.log_likelihood_ratio(X[:3], trials=[7, 7, 7])
     assert_allclose(found, expected, rtol=1e-9)
     assert abs(found[0] - model.log_likelihood_ratio(X[:3]).sum()) > 0.1
@@ -269,9 +269,10 @@ def test_heavy_tails_say_the_same_in_every_way(negatives):
     X, y, groups = problem()
     X = with_heavy_tails(X, np.minimum(groups, 1))  # seen as one cloud, too
     model = PCSDA(negatives=negatives).fit(X, y, subclass_labels=groups)
-    assert np.isfinite(model.density_.tails[0])
-    assert np.isfinite(model.density_.tails[1]) == (negatives == "blend")
-    expected = model.calibration_(log_ratio_by_scipy(model.density_, model.transform(X)))
+    tails = tails_of(model.density_)
+    assert np.isfinite(tails).all()
+    assert len(tails) == (2 if negatives == "blend" else 1)
+    expected = scores_by_scipy(model, model.transform(X))
     found = model.log_likelihood_ratio(X)
     assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     assert_allclose(model.fast_scorer()(X), found, rtol=1e-9, atol=1e-9)
@@ -292,15 +293,17 @@ def test_few_rows_and_lone_ones_have_finite_scores(estimator, width, sizes):
     X, y, groups = problem(width, sizes=sizes)
     model = clone(estimator).set_params(calibrate=False)
     model.fit(X, y, subclass_labels=groups)
-    density = model.density_
+    n_views = 2 if len(sizes) > 2 else 1  # a single subclass is a cloud already
     assert np.isfinite(model.log_likelihood_ratio(X)).all()
-    assert (density.axis is not None) == (len(sizes) > 2)
+    assert model.density_.n_views == n_views
+    assert model.calibration_ == Calibration.none(n_views)
     if hasattr(model, "loo_scores_"):
         assert np.isfinite(model.loo_scores_).all()
     known = sizes[0] > 1 and max(sizes[1:]) > 1
-    if not known:  # nothing is left out that a share or a tail could be fitted to
-        assert density.tails == (np.inf, np.inf)
-        assert density.shares == ((0.5, 0.5) if len(sizes) > 2 else (1.0, 0.0))
+    if not known:  # nothing is left out that a weight or a tail could be fitted to
+        assert np.isinf(tails_of(model.density_)).all()
+        model.set_params(calibrate=True).fit(X, y, subclass_labels=groups)
+        assert (model.calibration_ == Calibration.none(n_views)) == (min(np.bincount(y)) == 1)
 
 
 def test_more_samples_of_one_origin_say_more_than_one():
@@ -553,7 +556,7 @@ def test_an_offset_of_1e8_changes_nothing(estimator, width):
     model, moved = fit(estimator, X, y, groups), fit(estimator, X + 1e8, y, groups)
     expected = model.decision_function(X)
     assert_allclose(moved.decision_function(X + 1e8), expected, rtol=1e-4, atol=1e-4)
-    assert np.all(np.linalg.eigvalsh(moved.density_.positive) > 0)
+    assert np.all(np.linalg.eigvalsh(moved.density_.base.positive) > 0)
 
 
 def test_an_offset_of_1e8_changes_nothing_for_sparse_rows():
@@ -880,7 +883,7 @@ def test_resampling_balances_subclasses_of_unequal_size():
     X, y, groups = problem(sizes=[100, 900, 30, 30])
     model = PCSDA(balance="resampled", random_state=0).fit(X, y, subclass_labels=groups)
     assert_array_equal(model.subclass_counts_, [320, 320, 320])
-    assert_allclose(model.density_.log_weights, np.log(1 / 3))
+    assert_allclose(model.density_.base.log_weights, np.log(1 / 3))
     assert not hasattr(model, "loo_scores_")
 
 
@@ -1527,9 +1530,27 @@ def test_verbose_prints_the_stages_and_silence_is_the_default(estimator, capsys)
     expected = [f"[{name}] learning from 115 rows in {4 if name == 'PCSDA' else 2} groups"]
     if name == "PCSDA":
         expected.insert(0, "[PCSDA] dividing 85 negatives into subclasses")
-    if getattr(estimator, "negatives", None) != "blend":  # which is calibrated as it is learned
-        expected.append(f"[{name}] calibrating")
+    if name == "CSDA":  # no row can be left out one by one
+        expected.append("[CSDA] calibrating on folds")
     assert lines == expected
+
+
+@pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
+def test_a_few_groups_make_as_many_folds_and_one_makes_none(make, capsys):
+    X, y, subclasses = problem(spread=0.5)
+    model = make(covariance="resubstitution", random_state=0, verbose=True)
+    for count in (1, 2, 3):
+        model.fit(X, y, subclass_labels=subclasses, groups=np.arange(len(X)) % count)
+        folds = count > 1
+        assert (model.calibration_ != Calibration.none(1)) == folds
+        assert ("calibrating on folds" in capsys.readouterr().out) == folds
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(2), CSDA(), KernelPCSDA(gamma="all", n_subclasses=2)])
+def test_verbose_does_not_speak_of_folds_where_there_are_none(estimator, capsys):
+    X, y, _ = problem(sizes=(1, 9, 8))
+    clone(estimator).set_params(verbose=True, n_components=1, shrinkage=1.0).fit(X, y)
+    assert "folds" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -240,8 +240,15 @@ def test_equal_rows_far_from_zero_are_seen_as_equal(offset, metric):
         bandwidth("all", X, None, metric)
 
 
-@pytest.mark.parametrize("make", [*MODELS, *MAPS])
-def test_all_rows_equal_are_refused(make):
+@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize("gamma", ["all", "scale", "positive"])
+def test_models_refuse_rows_that_are_all_equal(make, gamma):
+    with refuses("all rows of X are equal (total variance 0); at least two different rows are ne"):
+        make(gamma=gamma).fit(np.full((6, 3), 0.3), [0, 1] * 3)
+
+
+@pytest.mark.parametrize("make", MAPS)
+def test_all_rows_equal_have_no_bandwidth(make):
     X, y = np.full((6, 3), 0.3), [0, 1] * 3
     message = "gamma='all' needs rows that differ, got 6 rows that are all equal; give gamma a"
     with refuses(message):

@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap
 from pcsda.datasets import make_class_specific
+from pcsda.estimators.grid import Cell, Data, left_out_scores
 from pcsda.metrics import equal_error_rate
-from pcsda.settings import Cell, Data, left_out_scores
 
 GRID = {"n_subclasses": (1, 3, 6), "n_components": (1, 2, 3, 5), "regularization": (1e-3, 0.1, 1.0)}
 SMALL = {"n_subclasses": (1, 3), "n_components": (1, 2), "regularization": (0.01, 1.0)}
@@ -156,7 +156,7 @@ def test_left_out_scores_equal_refits_of_the_statistics():
         close(scores, expected + np.log(y.sum() / (~y).sum()), 1e-7)
 
 
-def by_hand(template, params, X, y, folds, weights=None, labels=None):
+def by_hand(template, params, X, y, folds, weights=None, labels=None, together=None):
     """Decision values of every row by an estimator fitted without its fold."""
     scores = np.empty(len(X))
     for train, test in folds:
@@ -167,6 +167,8 @@ def by_hand(template, params, X, y, folds, weights=None, labels=None):
             given[f"{last}sample_weight"] = weights[train]
         if labels is not None:
             given[f"{last}subclass_labels"] = labels[train]
+        if together is not None:
+            given[f"{last}groups"] = together[train]
         scores[test] = model.fit(X[train], y[train], **given).decision_function(X[test])
     return scores
 
@@ -225,7 +227,7 @@ def test_no_group_is_split():
     folds = list(splitter.split(X, y, groups))
     assert all(not {*groups[train]} & {*groups[test]} for train, test in folds)
     for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
-        close(scores, by_hand(LINEAR, params, X, y, folds), 1e-7)
+        close(scores, by_hand(LINEAR, params, X, y, folds, together=groups), 1e-7)
 
 
 def test_groups_keep_near_duplicates_from_flattering_the_scores():

@@ -38,7 +38,7 @@ from pcsda import (
     register_onnx,
     save,
 )
-from pcsda.calibration import Calibration
+from pcsda.core.calibration import Calibration
 
 X, Y, GROUPS = labelled(sizes=[30, 25, 28, 20])
 NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
@@ -186,9 +186,10 @@ def test_a_zero_row_has_no_direction_but_a_cosine(tmp_path):
 
 
 @pytest.mark.parametrize("slope", [1 + 1e-9, 1 - 1e-9, 2 + 1e-9, 0.5 - 1e-10, 1.0, 1e-5, 300.0])
-def test_a_slope_of_almost_one_is_not_one(slope, tmp_path):
-    model = PCSDA(2, random_state=0).fit(X, Y)
-    model.calibration_ = Calibration(slope, 1e-8)
+@pytest.mark.parametrize("negatives", ["blend", "mixture"])
+def test_a_slope_of_almost_one_is_not_one(negatives, slope, tmp_path):
+    model = PCSDA(2, negatives=negatives, random_state=0).fit(X, Y)
+    model.calibration_ = Calibration((slope,) * model.density_.n_views, 1e-8)
     found = exported(model, tmp_path, 100 * NEW)["log_likelihood_ratio"]
     np.testing.assert_allclose(found, model.log_likelihood_ratio(100 * NEW), rtol=1e-12)
 
@@ -245,16 +246,21 @@ BANKS = {
 }
 
 
+def with_tails(density, tails):
+    """The density with these tails, of the mixture and of the cloud if there is one."""
+    base = replace(density.base, tail=tails[0])
+    return base if density.n_views == 1 else replace(density, base=base, tail=tails[1])
+
+
 @TYPES
 @pytest.mark.parametrize("tails", [(3.0, 7.0), (3.0, np.inf), (np.inf, 7.0), (np.inf, np.inf)])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
-def test_tails_and_shares(negatives, tails, dtype, tmp_path):
+def test_tails_and_weights(negatives, tails, dtype, tmp_path):
     model = PCSDA(3, negatives=negatives, random_state=0).fit(X, Y)
-    model.density_ = replace(model.density_, tails=tails)
+    model.density_ = with_tails(model.density_, tails)
     if negatives == "blend":
-        model.density_ = replace(model.density_, shares=(0.7, 0.4), offset=-1.3)
-        model.calibration_ = Calibration(0.8, 0.2)
-    assert (model.density_.axis is not None) == (negatives == "blend")
+        model.calibration_ = Calibration((0.7, 0.4), -1.3)
+    assert model.density_.n_views == (2 if negatives == "blend" else 1)
     assert_agrees(exported(model, tmp_path, NEW, dtype), model, NEW, dtype)
 
 
@@ -263,8 +269,10 @@ def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
     bank = VerifierBank(PCSDA(3, random_state=0)).fit(X, GROUPS)
     tails = [(np.inf, 4.0), (3.0, np.inf), (5.0, 6.0), (np.inf, np.inf)]
     for number, model in enumerate(bank.models_.values()):
-        density = replace(model.density_, tails=tails[number % 4], shares=(0.3, 0.9))
-        model.density_ = density.alone() if number == 1 else density
+        model.density_ = with_tails(model.density_, tails[number % 4])
+        model.calibration_ = Calibration((0.3, 0.9), model.calibration_.offset)
+        if number == 1:
+            model.density_, model.calibration_ = model.density_.base, Calibration((0.3,))
     assert len(bank.models_) > 2
     assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
 
@@ -281,7 +289,7 @@ def test_models_of_a_bank_with_other_numbers_of_axes_and_subclasses(tmp_path):
     rows, groups, _ = make_rows([30, 25, 40, 35, 28], 4, spread=1.2)
     bank.fit(rows, groups)
     sizes = {
-        (m.best_estimator_.n_components_, len(m.best_estimator_.density_.centres))
+        (m.best_estimator_.n_components_, len(m.best_estimator_.density_.base.centres))
         for m in bank.models_.values()
     }
     assert len(sizes) > 1

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -267,26 +268,54 @@ def watch_kmeans(monkeypatch):
     return sizes
 
 
-def test_many_rows_are_started_from_a_sample_and_end_in_the_same_clusters(monkeypatch):
+def test_many_rows_are_clustered_by_a_sample_and_end_in_the_same_clusters(monkeypatch):
     X, positive, truth = clouds()
     whole, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
     half, sizes = int((~positive).sum()) // 2, watch_kmeans(monkeypatch)
     monkeypatch.setattr(partition, "SAMPLE", half)
     monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", half // 3)
     sampled, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
-    assert sizes == [half, (~positive).sum()]
+    assert sizes == [half]
     assert adjusted_rand_score(whole[~positive], sampled[~positive]) == 1
     assert adjusted_rand_score(truth[~positive], sampled[~positive]) == 1
 
 
-def test_many_clusters_are_started_from_a_larger_sample(monkeypatch):
+def test_many_clusters_take_a_larger_sample(monkeypatch):
     X = np.random.default_rng(0).standard_normal((400, 2))
     sizes = watch_kmeans(monkeypatch)
     monkeypatch.setattr(partition, "SAMPLE", 50)
     monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 20)
     for count in (2, 5, 30):
         partition.run_kmeans(X, count, None, 0)
-    assert sizes == [50, 400, 100, 400, 400]
+    assert sizes == [50, 100, 400]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e100, 1e-100])
+def test_the_centroids_of_a_sample_are_those_of_scikit_learn(monkeypatch, form, weighted, scale):
+    rng = np.random.default_rng(0)
+    X = 3 + rng.standard_normal((400, 3))
+    weights = rng.random(400) if weighted else None
+    monkeypatch.setattr(partition, "SAMPLE", 50)
+    monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 20)
+    draws = np.random.RandomState(7)
+    chosen = np.sort(draws.choice(400, 100, replace=False))
+    means = KMeans(5, n_init=partition.RESTARTS, random_state=draws)
+    means.fit(X[chosen], sample_weight=None if weights is None else weights[chosen])
+    labels = partition.run_kmeans(form(scale * X), 5, weights, 7)
+    assert_array_equal(labels, cdist(X, means.cluster_centers_).argmin(axis=1))
+    centroids = partition.find_centroids(scale * X, 5, weights, 7)
+    np.testing.assert_allclose(centroids, scale * means.cluster_centers_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("size", [200, 400])
+def test_rows_in_memory_have_the_nearest_of_the_centroids_for_others(monkeypatch, size):
+    X = np.random.default_rng(1).standard_normal((400, 3))
+    monkeypatch.setattr(partition, "SAMPLE", size)
+    monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 20)
+    labels = partition.run_kmeans(X, 5, None, 7)
+    assert_array_equal(labels, partition.nearest(X, partition.find_centroids(X, 5, None, 7)))
 
 
 def test_only_rows_that_may_be_overwritten_are():

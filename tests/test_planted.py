@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from factories import largest_angle, with_heavy_tails
+from factories import largest_angle, tails_of, with_heavy_tails
 
 from pcsda import CSDA, PCSDA
 from pcsda.datasets import make_class_specific
@@ -67,11 +67,11 @@ def test_probabilities_at_the_true_prior_are_right_as_often_as_they_say(seed):
 
 @SEEDS
 def test_where_the_mixture_is_the_truth_the_blend_is_the_mixture(seed):
-    density = fitted(seed).density_
-    assert density.tails == (np.inf, np.inf)
-    assert density.axis is not None
-    assert abs(density.shares[0] - 1) < 0.1
-    assert 0 < density.shares[1] < 0.1
+    model = fitted(seed)
+    assert np.isinf(tails_of(model.density_)).all()
+    of_mixture, of_cloud = model.calibration_.weights
+    assert abs(of_mixture - 1) < 0.1
+    assert 0 < of_cloud < 0.1
 
 
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
@@ -87,7 +87,7 @@ def test_fitted_tails_pay_where_tails_are_heavy(seed, negatives):
         model.fit(X[:4000], data.target[:4000])
         costs[tails] = cllr(data.target[4000:], model.log_likelihood_ratio(X[4000:]))
         if tails == "fitted":  # three degrees were planted
-            assert 2.5 < model.density_.tails[0] < 4.5
+            assert 2.5 < tails_of(model.density_)[0] < 4.5
     assert costs["fitted"] < costs["gaussian"] - 0.05
 
 

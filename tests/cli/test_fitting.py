@@ -122,11 +122,13 @@ def test_auto_searches(command, shop):
     np.testing.assert_array_equal(model.decision_function(X), search.decision_function(X))
 
 
-def test_auto_with_groups_and_scoring(command):
+def test_auto_with_groups_and_scoring(command, shop):
     command(*[word for word in WELD if word not in ("--ignore", "part")], "--auto", "-K", "1",
             "-d", "1", "--scoring", "eer", "--group", "part")  # fmt: skip
     model = pcsda.load("m.pcsda")
-    assert (model.cv_method_, model.scoring) == ("k-fold", "eer")
+    assert (model.cv_method_, model.scoring) == ("leave-one-out", "eer")
+    alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
+    np.testing.assert_array_equal(model.cv_scores_, alone.cv_scores_)
     assert list(model.feature_names_in_) == FEATURES
 
 
