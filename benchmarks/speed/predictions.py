@@ -108,10 +108,10 @@ def request_job(
 
 def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.ndarray]:
     """Write out the log-likelihood ratio; whatever is constant is made before."""
-    density, slope, offset = model.density_, model.calibration_.slope, model.calibration_.offset
-    of_mixture = bare_ratio(density)
-    axis, shares, level = density.axis, density.shares, density.offset or 0.0
-    of_cloud = None if axis is None else bare_ratio(density.cloud)
+    density, weights, offset = model.density_, model.calibration_.weights, model.calibration_.offset
+    of_mixture, of_cloud = bare_ratio(density.base), None
+    if density.n_views == 2:
+        of_cloud, axis = bare_ratio(density.cloud), density.axis[:, None]
     if gamma is None:
         W, origin = model.components_.T, model.components_ @ model.positive_mean_
     else:
@@ -123,10 +123,8 @@ def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.
             squares = (X**2).sum(axis=1)[:, None] + norms - 2 * (X @ rows.T)
             X = np.exp(-gamma * squares)
         z = X @ W - origin
-        ratio = of_mixture(z)
-        if of_cloud is not None:
-            ratio = shares[0] * ratio + shares[1] * of_cloud(z @ axis[:, None]) + level
-        return slope * ratio + offset
+        score = weights[0] * of_mixture(z) + offset
+        return score if of_cloud is None else score + weights[1] * of_cloud(z @ axis)
 
     return expression
 
@@ -135,7 +133,7 @@ def bare_ratio(density: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Write out the log ratio of one view, a mixture with tails."""
     inside, outside = np.linalg.inv(density.positive), np.linalg.inv(density.negative)
     volume = np.linalg.slogdet(density.negative)[1] - np.linalg.slogdet(density.positive)[1]
-    centres, log_weights, tail = density.centres, density.log_weights, density.tails[0]
+    centres, log_weights, tail = density.centres, density.log_weights, density.tail
     factor = 0.5 * (tail + len(inside))
 
     def energy(squares: np.ndarray) -> np.ndarray:
