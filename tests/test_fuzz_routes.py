@@ -155,8 +155,10 @@ def routes_for(problem, seed):
             continue
         if name in KERNELS and problem.ridge == 0:
             continue
-        # Without a ridge wide rows have a null space, which statistics alone do not show.
-        if route.by_scatter and problem.ridge == 0 and problem.X.shape[1] > len(problem.X):
+        # Without a ridge wide rows have a null space. Statistics alone do not show it, and in it
+        # no row is left out for a search.
+        wide = problem.X.shape[1] > len(problem.X)
+        if problem.ridge == 0 and wide and (route.by_scatter or "search" in name):
             continue
         # Features of a map are known to the root of what kernel values are known to: weak axes
         # and small ridges show it. `test_routes.py` says what holds for it.
@@ -199,6 +201,8 @@ def assert_lawful(found, expected, problem, route):
     if refused and route in KERNELS and "take the mean off X first" in str(found):
         return
     accepted = not isinstance(expected, ValueError)
+    if route == "spectral" and problem.ridge == 0 and "is singular" in str(expected):
+        return  # the pseudo-inverse of the paper's literal route has an answer there
     if refused and accepted and route in BANKS and another_label_refuses(problem, str(found)):
         return
     if not refused:
