@@ -37,7 +37,7 @@ def random_rows(rng, wide_range):
     sizes = rng.integers(least, 25, n_groups)
     groups = rng.permutation(np.repeat(np.arange(n_groups), sizes))
     n_rows, n_new = len(groups), 12
-    # Between N/2 and 2 N features nearly every row is all there is of some direction.
+    # With N/2 to 2 N features, nearly every row is the only one in some direction.
     width = int(rng.integers(1, max(2, min(13, n_rows // 2))))
     if not wide_range:
         width = max(width, n_groups)
