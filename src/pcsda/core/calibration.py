@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .linalg import Array
+from .linalg import Array, Mask
 from .logistic import fit_logistic
 
 
@@ -28,12 +24,12 @@ class Calibration:
 
     @classmethod
     def none(cls, n_views: int) -> Calibration:
-        """All views count alike, and nothing is added."""
+        """Equal weights and no offset."""
         return cls((1 / n_views,) * n_views)
 
     @property
     def slope(self) -> float:
-        """What a view counts for in all: 1 where the views are taken as they are."""
+        """Sum of the weights: 1 where the views are used as they are."""
         return float(sum(self.weights))
 
     def __call__(self, views: Array) -> Array:
@@ -57,10 +53,7 @@ class Calibration:
 
 
 def fit_calibration(
-    views: Array,
-    positive: NDArray[np.bool_],
-    weights: Array | None = None,
-    start: Calibration | None = None,
+    views: Array, positive: Mask, weights: Array | None = None, start: Calibration | None = None
 ) -> Calibration:
     """Fit a logistic regression of the label on the views, with weights above zero.
 
@@ -78,7 +71,7 @@ def fit_calibration(
     weights : array of shape (n,), optional
         Weights of the samples.
     start : Calibration, optional
-        That of similar views: it saves steps and changes nothing else.
+        A starting point from similar views; it saves steps and changes nothing else.
 
     Notes
     -----
@@ -86,8 +79,6 @@ def fit_calibration(
     among the negatives. Far out on the scale of a log-likelihood ratio that one outweighs all
     others and flattens the slope.
     """
-    near: tuple[Sequence[float], float] | None = None
-    if start is not None:
-        near = start.weights, start.offset
+    near = None if start is None else (start.weights, start.offset)
     slopes, offset = fit_logistic(views, positive, weights, near)
     return Calibration(tuple(map(float, slopes)), offset)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .linalg import Array
+from .linalg import Array, Floats, Ints
 from .scatter import group_means
 
 
@@ -19,19 +19,19 @@ class Cells:
     over the cells and then added up for each class.
     """
 
-    of_class: NDArray[np.intp]
-    of_cluster: NDArray[np.intp]
+    of_class: Ints
+    of_cluster: Ints
     counts: Array
-    rows: NDArray[np.intp]
+    rows: Ints
 
     @classmethod
-    def of(cls, labels: NDArray[np.intp], clusters: NDArray[np.intp]) -> Cells:
+    def of(cls, labels: Ints, clusters: Ints) -> Cells:
         """Number the cells of rows with class `labels` and `clusters`."""
         pairs = np.stack([labels, clusters], axis=1)
         found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
-    def division(self, label: int) -> tuple[NDArray[np.intp], Array]:
+    def division(self, label: int) -> tuple[Ints, Array]:
         """Groups of the rows and their counts for one class.
 
         Group 0 is the class itself; clusters that are empty without it are dropped.
@@ -42,19 +42,29 @@ class Cells:
         counts = np.bincount(group, self.counts).astype(np.float64)
         return group[self.rows], counts
 
-    def sums(self, values: NDArray[np.floating]) -> Array:
-        """Sum of the rows of `values` over each cell."""
-        return group_means(values, self.rows, np.ones(len(self.counts)), None)
+    def sums(self, values: Floats) -> CellSums:
+        """Sum the rows of `values` over each cell."""
+        return CellSums(self, group_means(values, self.rows, np.ones(len(self.counts)), None))
 
-    def totals(self, sums: Array) -> Array:
-        """Sums over whole clusters, from those over cells."""
-        clusters = np.ones(self.of_cluster.max() + 1)
-        return group_means(sums, self.of_cluster, clusters, None)
 
-    def group_sums(self, label: int, sums: Array, totals: Array) -> Array:
+@dataclass(frozen=True)
+class CellSums:
+    """Rows summed over each cell, one row for each."""
+
+    cells: Cells
+    values: Array
+
+    @cached_property
+    def totals(self) -> Array:
+        """Sums over whole clusters."""
+        clusters = self.cells.of_cluster
+        return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
+
+    def over_groups(self, label: int) -> Array:
         """Sums over the groups of one class: clusters less its own cells, by subtraction."""
-        own = np.flatnonzero(self.of_class == label)
-        rest = totals.copy()
-        rest[self.of_cluster[own]] -= sums[own]
-        others = np.unique(self.of_cluster[self.of_class != label])
-        return np.vstack([sums[own].sum(axis=0), rest[others]])
+        cells = self.cells
+        own = np.flatnonzero(cells.of_class == label)
+        rest = self.totals.copy()
+        rest[cells.of_cluster[own]] -= self.values[own]
+        others = np.unique(cells.of_cluster[cells.of_class != label])
+        return np.vstack([self.values[own].sum(axis=0), rest[others]])

@@ -1,4 +1,4 @@
-"""CSDA: the criterion in which every negative is a subclass of its own (MATH 6)."""
+"""CSDA: the criterion in which every negative is a subclass of its own (MATH 6, 13, 14)."""
 
 from __future__ import annotations
 
@@ -7,94 +7,211 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from . import linalg, solvers
+from . import csda_dual, csda_solvers, linalg
+from .csda_dual import Centred, is_coarse
 from .direct import keep_leading, linear_subspace, out_of_row_span
-from .linalg import Array, SingularMatrixError
+from .gram import FeatureFactor, features_of, kernel_ridge, not_definite
+from .linalg import Array, Floats, Ints, SingularMatrixError
 from .loo import Leave
-from .scatter import GroupScatter
+from .scatter import GroupScatter, group_means
 from .solvers import Projection
-from .spread import ridge_of, singular_scatter
+from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-SOLVERS = ("eigen", "labels", "lowrank", "trace_ratio")
+SOLVERS = ("eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What is solved, and how.
+
+    Attributes
+    ----------
+    solver : str
+        One of SOLVERS, or "auto": "eigen", and "trace_ratio" where the reference is learned.
+    regularization : float
+    seed : int
+        Of the random targets.
+    learn_reference : bool
+        Whether the vector that negatives are spread about is chosen too; the positive mean if not.
+    """
+
+    solver: str
+    regularization: float
+    seed: int = 0
+    learn_reference: bool = False
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether the trace ratio itself is maximised."""
+        return self.solver == "trace_ratio" or self.learn_reference
+
+    @property
+    def by_inner_products(self) -> bool:
+        """Whether inner products are enough; a regression on targets asks for the features."""
+        return self.solver not in csda_solvers.TARGETS
+
+    def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
+        """Regression targets on the negatives."""
+        rng = np.random.default_rng(self.seed)
+        counts = np.bincount(groups, weights).astype(np.float64)
+        lengths = csda_solvers.target_lengths(self.solver, counts, d)
+        return csda_solvers.label_targets(groups, d, rng, weights) * lengths
 
 
 @dataclass(frozen=True)
 class CSDAFactor:
-    """Rows in memory whose negatives are one group; no row can be left out.
+    """Rows in memory whose negatives are one group; no row can be left out."""
 
-    `rng` draws the targets of solver "labels".
-    """
-
-    X: NDArray[np.floating]
-    regularization: float
-    weights: Array | None
-    solver: str
-    rng: np.random.Generator
+    X: Floats
+    criterion: Criterion
+    weights: Array | None = None
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = False,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives."""
         X, wide = self.X, self.X.shape[1] > len(self.X)
+        most = min(int(np.sum(groups > 0)), *X.shape)
         if wide:
-            origin = X.mean(axis=0, dtype=np.float64)
-            X, basis = linalg.row_span(X - origin)
+            middle, origin, variance = centred(X, self.weights)
+            ridge = ridge_of(variance, self.criterion.regularization)
+            if self.criterion.by_inner_products and not is_coarse(len(X) * variance, ridge):
+                found = self._by_gram(middle, groups, ridge, n_components, most)
+                assert found.means is not None
+                means = found.means + origin
+                return replace(found, means=means, origin=means[0] @ found.coefficients)
+            X, basis = linalg.row_span(middle)
         scatter = GroupScatter.from_samples(X, groups, weights=self.weights)
-        most = min(int(np.sum(groups > 0)), X.shape[1])
         d = most if n_components is None else min(n_components, most)
-        labels = None
-        if self.solver == "labels":
-            ridge = ridge_of(scatter.total_variance, self.regularization)
-            with _naming_the_ridge(X.shape[1], self.regularization):
-                labels = solvers.csda_labels(X, groups, scatter, ridge, d, self.rng, self.weights)
-        found = csda_subspace(scatter, self.solver, self.regularization, n_components, most, labels)
+        projection = None
+        if self.criterion.solver in csda_solvers.TARGETS:
+            ridge = ridge_of(scatter.total_variance, self.criterion.regularization)
+            targets = self.criterion.targets(groups, d, self.weights)
+            with naming_the_ridge(X.shape[1], self.criterion.regularization):
+                projection = csda_solvers.by_targets(
+                    self.criterion.solver, X, groups, scatter, ridge, targets, self.weights
+                )
+        found = csda_subspace(scatter, self.criterion, n_components, most, projection)
         return out_of_row_span(found, origin, basis) if wide else found
+
+    def _by_gram(
+        self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
+    ) -> Subspace:
+        """Solve centred wide rows by their inner products: ``N^2 D`` for these."""
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        means = group_means(X, groups, counts, self.weights)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        rows = X - means[0]
+        scaled = rows if self.weights is None else rows * root[:, None]
+        inner = Centred(scaled @ scaled.T, groups, ridge, root)
+        with naming_the_ridge(X.shape[1], self.criterion.regularization):
+            found = solve_centred(inner, self.criterion, n_components, most)
+        return replace(found, coefficients=rows.T @ found.coefficients, means=means).signed()
+
+
+@dataclass(frozen=True)
+class KernelCSDAFactor:
+    """A kernel matrix, which is overwritten, whose negatives are one group.
+
+    Attributes
+    ----------
+    matrix : array of shape (N, N)
+    criterion : Criterion
+    weights : array of shape (N,) or None
+    definite : bool
+        Whether the kernel is known to be positive definite; if not, that is checked.
+    """
+
+    matrix: Array
+    criterion: Criterion
+    weights: Array | None = None
+    definite: bool = False
+
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+    ) -> Subspace:
+        """Solve the criterion; groups are 0 for positives and 1 for negatives."""
+        matrix, weights, regularization = self.matrix, self.weights, self.criterion.regularization
+        ridge = kernel_ridge(matrix, weights, regularization)
+        root = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
+        coarse = is_coarse(float(root**2 @ matrix.diagonal()), ridge)
+        if coarse or not self.criterion.by_inner_products:
+            features, pivots, triangle = features_of(matrix, weights, regularization)
+            inner = CSDAFactor(features, self.criterion, weights)
+            return FeatureFactor(inner, pivots, triangle).solve(groups, n_components)
+        share = np.where(groups == 0, root**2, 0.0)
+        share /= share.sum()
+        means: Array = matrix @ share
+        matrix -= means
+        matrix -= (means - share @ means)[:, None]
+        if weights is not None:
+            matrix *= root
+            matrix *= root[:, None]
+        most = min(int(np.sum(groups > 0)), len(matrix) - 1)
+        with _naming_the_kernel(regularization):
+            if not self.definite:
+                linalg.cholesky(matrix, ridge)
+            rows = Centred(matrix, groups, ridge, root)
+            found = solve_centred(rows, self.criterion, n_components, most)
+        return replace(found, origin=means @ found.coefficients).signed()
+
+
+@contextmanager
+def _naming_the_kernel(regularization: float) -> Iterator[None]:
+    """Say that a kernel is not positive definite where its matrix has no factor."""
+    try:
+        yield
+    except SingularMatrixError as error:
+        raise not_definite(regularization) from error
+
+
+def solve_centred(
+    rows: Centred, criterion: Criterion, n_components: int | None, most: int
+) -> Subspace:
+    """Solve CSDA from the inner products of rows about the positive mean."""
+    d = most if n_components is None else min(n_components, most)
+    if criterion.by_ratio:
+        solved = csda_dual.trace_ratio(rows, d, criterion.learn_reference)
+    else:
+        solved = csda_dual.eigen(rows, d)
+    return csda_dual.subspace_of(rows, solved, d, most)
 
 
 def csda_subspace(
     scatter: GroupScatter,
-    solver: str,
-    regularization: float,
+    criterion: Criterion,
     n_components: int | None,
     most: int | None = None,
-    labels: Projection | None = None,
+    projection: Projection | None = None,
 ) -> Subspace:
     """Solve CSDA from statistics alone.
 
-    There are at most as many axes as negatives, `most`; the projection of solver "labels" needs the
-    rows, and comes from the caller.
+    There are at most as many axes as negatives, `most`; the `projection` of a solver that regresses
+    on targets needs the rows, and comes from the caller.
     """
     width = scatter.means.shape[1]
     most = width if most is None else most
-    ridge = ridge_of(scatter.total_variance, regularization)
+    ridge = ridge_of(scatter.total_variance, criterion.regularization)
     d = None if n_components is None else min(n_components, most)
-    with _naming_the_ridge(width, regularization):
-        if labels is not None:
-            projection = labels
-        elif solver == "trace_ratio":
-            projection = solvers.csda_trace_ratio(scatter, ridge, d or most)
-        elif solver == "lowrank":
-            projection = solvers.csda_lowrank(scatter, ridge, d)
-        elif solver == "labels":
-            raise ValueError("solver='labels' needs the samples; use 'eigen' or 'lowrank'")
+    with naming_the_ridge(width, criterion.regularization):
+        if projection is not None:
+            pass
+        elif criterion.by_ratio:
+            projection = csda_solvers.trace_ratio(
+                scatter, ridge, d or most, learn_reference=criterion.learn_reference
+            )
+        elif criterion.solver == "lowrank":
+            projection = csda_solvers.lowrank(scatter, ridge, d)
+        elif criterion.solver in csda_solvers.TARGETS:
+            raise ValueError(
+                f"solver={criterion.solver!r} needs the samples; use 'eigen' or 'lowrank'"
+            )
         else:
-            projection = solvers.csda_eigen(scatter, ridge, d)
+            projection = csda_solvers.eigen(scatter, ridge, d)
     found = linear_subspace(scatter, keep_leading(projection, d, most), ridge)
     ridged = found.ridged - found.projected.within  # the denominator has no part of the negatives
-    return replace(found, ridged=ridged, single_negatives=True)
-
-
-@contextmanager
-def _naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Say which ridge was too small where the denominator is singular."""
-    try:
-        yield
-    except SingularMatrixError as error:
-        raise singular_scatter(width, regularization) from error
+    delta = scatter.counts[1:] @ found.projected.delta / scatter.n_negative
+    reference = -projection.step * delta if projection.step else None
+    return replace(found, ridged=ridged, single_negatives=True, reference=reference)

@@ -7,25 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from . import float32, linalg, solvers
 from .gram import wide
-from .linalg import Array, SingularMatrixError, TooFewRowsError
+from .linalg import Array, Floats, Ints, TooFewRowsError
 from .loo import Leave, Leaver, LeftOut, leave_of
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
-from .spread import ridge_of, singular_scatter
+from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# A gap below this is short of digits, and the Gram matrix of up to so many rows a feature has them.
+# Below this gap digits are lost. With up to so many rows a feature, the Gram matrix keeps them.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
-PCSDA_SOLVERS = {
-    "cholesky": solvers.cholesky,
-    "eigen": solvers.eigen,
-    "spectral": solvers.spectral,
-}
+PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
@@ -41,10 +36,8 @@ def solve_scatter(
 ) -> Projection:
     """Solve PCSDA from statistics; the projection keeps its factor for leaving rows out."""
     solvers.require_apart(scatter.means, scatter.total_variance)
-    try:
+    with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
-    except SingularMatrixError as error:
-        raise singular_scatter(scatter.means.shape[1], regularization) from error
     return keep_leading(projection, None, min(scatter.n_subclasses, scatter.means.shape[1]))
 
 
@@ -85,9 +78,7 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
     return moved.signed()
 
 
-def null_space(
-    X: Array, groups: NDArray[np.intp], weights: Array | None, n_components: int | None
-) -> Subspace:
+def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
     """Solve wide rows without a ridge: the limit of PCSDA as the ridge falls to zero (MATH 14).
 
     Problem: ``max w' S_n w`` over unit w on which every group is a point, ``S_I w = 0``; the span
@@ -111,11 +102,31 @@ def null_space(
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Whether rows that are few beside their features lose digits when they are left out.
-
-    The Gram matrix has those digits; see :meth:`GramFactor`.
-    """
+    """Whether rows that are few beside their features lose digits when they are left out."""
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
+
+
+def with_digits(
+    found: Subspace,
+    X: Floats,
+    groups: Ints,
+    weights: Array | None,
+    regularization: float,
+    ridge: float,
+    n_components: int | None,
+    leave: Leave | None,
+) -> Subspace:
+    """Solve all rows by their Gram matrix where scatter matrices lose digits of left-out rows.
+
+    Rows that are few beside their features have leverages close to one. Scatter matrices know the
+    gap to one as a difference, the Gram matrix directly; see :meth:`GramFactor`. `ridge` is that of
+    the solution `found`, which is returned where its digits are good.
+    """
+    if leave is not None and ridge > 0 and is_close(found.left, X.shape):
+        with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
+            gram = next(wide(X, [regularization], weights, [ridge]))
+            return gram.solve(groups, n_components, leave_out=leave)
+    return found
 
 
 @dataclass(frozen=True)
@@ -127,7 +138,7 @@ class DirectFactor:
     leave together cannot be left out here either. An absolute `ridge` wins over `regularization`.
     """
 
-    X: NDArray[np.floating]
+    X: Floats
     regularization: float
     weights: Array | None = None
     solver: str = "cholesky"
@@ -135,41 +146,32 @@ class DirectFactor:
     ridge: float | None = None
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division: ``N D^2 + D^3/3``, and the same again to leave rows out."""
         leave = leave_of(leave_out)
         if self.X.shape[1] <= len(self.X):
             found, ridge = self._solve(self.X, groups, n_components, leave)
-            if ridge > 0 and is_close(found.left, self.X.shape):
-                with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
-                    gram = next(wide(self.X, [self.regularization], self.weights, [ridge]))
-                    return gram.solve(groups, n_components, leave_out=leave_out)
-            return found
+            rest = self.weights, self.regularization, ridge, n_components, leave
+            return with_digits(found, self.X, groups, *rest)
         origin = self.X.mean(axis=0, dtype=np.float64)
         coordinates, basis = linalg.row_span(self.X - origin)
         if self.regularization == 0 and self.resample is None:
             found = null_space(coordinates, groups, self.weights, n_components)
             return out_of_row_span(found, origin, basis)
-        found, _ = self._solve(coordinates, groups, None, leave)
+        found, ridge = self._solve(coordinates, groups, None, leave)
         found = out_of_row_span(found, origin, basis)
         # Far from zero the rows were rounded before they were turned.
         assert found.means is not None
         rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
         if rank == 0:
             raise solvers.no_direction()
-        return replace(found.leading(min(n_components or rank, rank)), rank=rank)
+        found = replace(found.leading(min(n_components or rank, rank)), rank=rank)
+        rest = self.weights, self.regularization, ridge, n_components, leave
+        return with_digits(found, self.X, groups, *rest)
 
     def _solve(
-        self,
-        X: NDArray[np.floating],
-        groups: NDArray[np.intp],
-        n_components: int | None,
-        leave: Leave | None,
+        self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
         """Solve rows that are not wide; returns the ridge too."""
         fast = float32.pays(X)
@@ -184,10 +186,9 @@ class DirectFactor:
         subspace = linear_subspace(scatter, projection, ridge)
         if leave is None or leave.together is not None or self.resample is not None:
             return subspace, ridge
-        try:
+        # Not every solver needs a regular scatter, but leaving rows out does.
+        with naming_the_ridge(self.X.shape[1], self.regularization):
             leaver = Leaver.of(scatter, projection, ridge)
-        except SingularMatrixError as error:  # a solver may do without a regular scatter
-            raise singular_scatter(self.X.shape[1], self.regularization) from error
         dtype = np.float32 if fast else np.float64
         weights = None if self.weights is None else leave.take(self.weights)
         left = leaver.leave_out(leave.take(X), leave.take(groups), weights, dtype)
@@ -195,7 +196,7 @@ class DirectFactor:
         return replace(subspace, left=left), ridge
 
     def _statistics(
-        self, X: NDArray[np.floating], groups: NDArray[np.intp], dtype: type[np.floating]
+        self, X: Floats, groups: Ints, dtype: type[np.floating]
     ) -> tuple[GroupScatter, Projection, float]:
         scatter = GroupScatter.from_samples(X, groups, weights=self.weights, dtype=dtype)
         ridge = self.ridge
@@ -208,11 +209,7 @@ class DirectFactor:
 
 
 def _resampled(
-    X: NDArray[np.floating],
-    groups: NDArray[np.intp],
-    scatter: GroupScatter,
-    weights: Array | None,
-    rng: np.random.Generator,
+    X: Floats, groups: Ints, scatter: GroupScatter, weights: Array | None, rng: np.random.Generator
 ) -> GroupScatter:
     """Redraw the negatives with equal subclasses, the paper's other way.
 
@@ -232,7 +229,7 @@ def _resampled(
     labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
     redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
     means = np.vstack([scatter.means[:1], redrawn.means[1:]])
-    # The draws stand for all negatives, also where N_n / K is not whole: priors do not change.
+    # The draws carry the weight of all negatives, even where N_n / K is not whole.
     share = scatter.n_negative / scatter.n_subclasses
     counts = np.append(scatter.counts[0], np.full(scatter.n_subclasses, share))
     return GroupScatter(counts, means, scatter.positive, redrawn.within * (share / draws))
@@ -247,11 +244,7 @@ class IterativeFactor:
     weights: Array | None = None
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division by least squares."""
         X, origin = self.X, np.zeros(self.X.shape[1])
@@ -265,10 +258,8 @@ class IterativeFactor:
         variance = _mean_square(X, counts @ means / counts.sum(), weight)
         ridge = ridge_of(variance, self.regularization)
         solvers.require_apart(means, variance)
-        try:
+        with naming_the_ridge(X.shape[1], self.regularization):
             projection = solvers.lsqr(X, groups, counts, means, ridge, self.weights)
-        except SingularMatrixError as error:
-            raise singular_scatter(X.shape[1], self.regularization) from error
         components = keep_leading(projection, n_components, len(counts) - 1).components
         z = X @ components.T - components @ means[0]
         projected = GroupScatter.from_samples(z, groups, len(counts), self.weights)

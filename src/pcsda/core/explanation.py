@@ -1,21 +1,27 @@
-"""Why a sample has its score: the part of every axis, what lies next to it, how typical it is."""
+"""Why a sample has its score: the part of every axis, the nearest subclass, how typical it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from .calibration import Calibration
 from .density import Density
-from .linalg import BLOCK_BYTES, Array
+from .linalg import BLOCK_BYTES, Array, Ints, Mask
 from .student import whitening
 
-# Of samples like those seen, fewer than this share are called outside.
+# Share of samples like those seen that are called outside by chance.
 OUTSIDE = 1e-3
+# Points of the integral between a row and its reference, and the step of differences, in standard
+# deviations of the class of interest.
+POINTS, STEP = 16, 1e-4
+# Columns and rows that a text or a table lists.
+LISTED, LISTED_ROWS = 6, 5
 
 
 @dataclass(frozen=True)
@@ -27,16 +33,16 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        What every axis adds to what the axes before it have said: the log ratio of axes 1 to j
+        What every axis adds to the axes before it: the log ratio of axes 1 to j
         less that of axes 1 to j - 1, times the slope of the calibration. They sum up to the score
-        exactly. Below zero the axis speaks for the rest. Axes come in the order of their
-        eigenvalues; in another order the same evidence would be divided otherwise.
+        exactly. A negative contribution is evidence for the rest. Axes come in the order of their
+        eigenvalues; another order would divide the same evidence differently.
     offset : float
         Part of the score that no axis has: the offset of the calibration.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
-        Nearest subclass of the rest, numbered from 1 as in `groups_`. Models without subclasses
+        Nearest subclass of the rest, numbered from 1 as in `partition_`. Models without subclasses
         have one, all of the rest.
     subclass_size : array of shape (n,)
         Number, or total weight, of its training samples.
@@ -47,17 +53,33 @@ class Explanation:
         nearest part of the rest if that is larger: 1 in the middle, near 0 far from everything.
     outside : boolean array of shape (n,)
         Typicality below 0.001: like nothing seen in training, so do not trust the score.
+    columns : array of shape (n, n_features) or None
+        What every column of X adds to `baseline`, for linear models and a few rows at a time: above
+        zero it speaks for the class of interest, below zero against it. Columns and baseline sum up
+        to the score exactly.
+    baseline : array of shape (n,) or None
+        About the score half-way between the means of the class and of the nearest subclass.
+    names : tuple of str or None
+        Names of the columns, where X has names.
+    nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
+        Numbers of the training rows of both classes that are nearest in the subspace, for kernel
+        models that hold them.
     """
 
     score: Array
     contributions: Array
     offset: float
     positive_distance: Array
-    subclass: NDArray[np.intp]
+    subclass: Ints
     subclass_size: Array
     subclass_distance: Array
     typicality: Array
-    outside: NDArray[np.bool_]
+    outside: Mask
+    columns: Array | None = None
+    baseline: Array | None = None
+    names: tuple[str, ...] | None = None
+    nearest_positive: Ints | None = None
+    nearest_negative: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -65,8 +87,62 @@ class Explanation:
     def __getitem__(self, rows: Any) -> Explanation:
         """Explanation of some samples; of one number, a part of length one."""
         chosen = np.arange(len(self))[rows].reshape(-1)
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "offset"}
-        return Explanation(offset=self.offset, **{n: part[chosen] for n, part in parts.items()})
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        cut: dict[str, Any] = {
+            name: part[chosen] if isinstance(part, np.ndarray) else part
+            for name, part in parts.items()
+        }
+        return Explanation(**cut)
+
+    def table(self, row: int = 0) -> list[tuple[str, float]]:
+        """Columns and what they add to the score of a row, the weightiest first."""
+        if self.columns is None:
+            raise ValueError(
+                "the parts of columns are known for linear models (PCSDA, CSDA) and up to "
+                "200 rows at a time; contributions has those of the axes"
+            )
+        parts = self.columns[row]
+        names = self.names or tuple(f"column {place}" for place in range(len(parts)))
+        order = np.argsort(-np.abs(parts), kind="stable").tolist()
+        return [(names[place], float(parts[place])) for place in order]
+
+    def _for_and_against(self, row: int) -> str:
+        """Name the columns that speak for and against the class, or the nearest training rows."""
+        if self.columns is not None:
+            sides: dict[str, list[str]] = {"for": [], "against": []}
+            for name, part in self.table(row)[:LISTED]:
+                sides["for" if part > 0 else "against"].append(f"{name} ({part:+.3g})")
+            said = ", ".join(f"{word} it {_and(names)}" for word, names in sides.items() if names)
+            return f"{said}; "
+        if self.nearest_positive is None or self.nearest_negative is None:
+            return ""
+        own, rest = (
+            _and(list(map(str, near[row].tolist())))
+            for near in (self.nearest_positive, self.nearest_negative)
+        )
+        return f"nearest training rows of the class {own}, of the rest {rest}; "
+
+    def __repr__(self) -> str:
+        rows = "1 row" if len(self) == 1 else f"{len(self)} rows"
+        more = "" if len(self) <= LISTED_ROWS else "\n..."
+        return f"<Explanation of {rows}>\n{self[:LISTED_ROWS]}{more}"
+
+    def _repr_html_(self) -> str:
+        """Sentences, and for the first row a table with bars, for notebooks."""
+        told = "".join(f"<li>{escape(line)}</li>" for line in str(self[:LISTED_ROWS]).splitlines())
+        html = f"<ol start='0'>{told}</ol>"
+        if self.columns is None or not len(self):
+            return html
+        parts = self.table()[: 2 * LISTED]
+        most = max(abs(part) for _, part in parts) or 1.0
+        lines = "".join(
+            f"<tr><td>{escape(name)}</td><td style='text-align:right'>{part:+.3g}</td><td>"
+            f"<span style='display:inline-block;height:0.7em;width:{8 * abs(part) / most:.2f}em;"
+            f"background:{'#2471b0' if part > 0 else '#c4560f'}'></span></td></tr>"
+            for name, part in parts
+        )
+        head = "<tr><th>column</th><th>adds</th><th>for (blue) or against (orange)</th></tr>"
+        return f"{html}<table><caption>Row 0</caption>{head}{lines}</table>"
 
     def __str__(self) -> str:
         return "\n".join(self._sentence(row) for row in range(len(self)))
@@ -75,28 +151,20 @@ class Explanation:
         parts = self.contributions[row]
         order = np.argsort(-np.abs(parts), kind="stable")[:3]
         listed = ", ".join(f"axis {axis + 1} {parts[axis]:+.3g}" for axis in order)
-        more = (
-            ""
-            if len(parts) <= 3
-            else f", {len(parts) - 3} more {np.delete(parts, order).sum():+.3g}"
-        )
+        rest = np.delete(parts, order)
+        more = f", {len(rest)} more {rest.sum():+.3g}" if len(rest) else ""
         text = (
-            f"log-likelihood ratio {self.score[row]:.3g}: {listed}{more}, offset "
-            f"{self.offset:+.3g}; {self.positive_distance[row]:.3g} standard deviations from the "
-            f"class of interest, {self.subclass_distance[row]:.3g} from subclass "
-            f"{self.subclass[row]} (n = {self.subclass_size[row]:g}); typicality "
+            f"log-likelihood ratio {self.score[row]:.3g}: {self._for_and_against(row)}{listed}"
+            f"{more}, offset {self.offset:+.3g}; {self.positive_distance[row]:.3g} standard "
+            f"deviations from the class of interest, {self.subclass_distance[row]:.3g} from "
+            f"subclass {self.subclass[row]} (n = {self.subclass_size[row]:g}); typicality "
             f"{self.typicality[row]:.2g}"
         )
         return text + (", outside everything seen" if self.outside[row] else "")
 
 
 def explain(
-    z: Array,
-    density: Density,
-    calibration: Calibration,
-    *,
-    sizes: Array,
-    unseen: NDArray[np.bool_],
+    z: Array, density: Density, calibration: Calibration, *, sizes: Array, unseen: Mask
 ) -> Explanation:
     """Explain the calibrated scores of rows in the subspace.
 
@@ -125,9 +193,43 @@ def explain(
     )
 
 
+def column_parts(
+    rows: Array,
+    references: Array,
+    components: Array,
+    z: Array,
+    score: Callable[[Array], Array],
+    spread: Array,
+) -> Array:
+    """What the columns of rows add to the score of their references, by integrated gradients.
+
+    With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
+    of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. A score
+    that is linear in x gets the parts w_j (x_j - x0_j). `spread` has the standard deviation of the
+    axes. Cost: 2 d POINTS scores for each row.
+    """
+    places, weights = np.polynomial.legendre.leggauss(POINTS)
+    moved = rows - references
+    steps = moved @ components.T
+    slopes = np.zeros_like(z)
+    for place, weight in zip((places + 1) / 2, weights / 2, strict=True):
+        at = z - (1 - place) * steps
+        for axis, width in enumerate(STEP * spread):
+            ahead, behind = at.copy(), at.copy()
+            ahead[:, axis] += width
+            behind[:, axis] -= width
+            slopes[:, axis] += weight * (score(ahead) - score(behind)) / (2 * width)
+    parts: Array = moved * (slopes @ components)
+    return parts
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
 def _parts(
     z: Array, density: Density, calibration: Calibration
-) -> tuple[Array, Array, NDArray[np.intp], Array, Array]:
+) -> tuple[Array, Array, Ints, Array, Array]:
     """Contributions, positive distance, nearest subclass and its distance, typicality of rows."""
     width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset

@@ -1,4 +1,4 @@
-"""Rows made ready to solve any division of them into groups: what every fit starts from.
+"""Rows prepared for solving any division of them into groups: where every fit starts.
 
 Three factors solve PCSDA exactly and agree to rounding:
 
@@ -8,7 +8,7 @@ Three factors solve PCSDA exactly and agree to rounding:
 - `GramFactor` factorises the N x N matrix of inner products, for D > N and for kernels.
 
 `IterativeFactor` takes only products with X, for sparse rows; `CSDAFactor` solves the criterion of
-CSDA; `FeatureFactor` brings every solver to a kernel.
+CSDA; `FeatureFactor` runs any solver on exact features of a kernel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .cells import Cells
 from .direct import DirectFactor, IterativeFactor
 from .gram import wide
-from .linalg import Array
+from .linalg import Array, Floats, Mask
 from .loo import Leave
 from .subspace import Factor, Subspace
 from .white import whiten
@@ -48,10 +47,10 @@ class SharedFactor(Factor, Protocol):
     def over(self, cells: Cells) -> CellsFactor:
         """Prepare to solve every class of the cells."""
 
-    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> SharedFactor:
+    def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
         """Add the last of the rows X; a kernel factor needs their `values` with all rows."""
 
-    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> SharedFactor:
+    def without(self, kept: Mask, X: Floats) -> SharedFactor:
         """Take away the rows that are not kept; X are those that stay."""
 
 
@@ -77,7 +76,7 @@ def factor_once(
 
 
 def factor_shared(
-    X: NDArray[np.floating],
+    X: Floats,
     regularizations: list[float],
     weights: Array | None = None,
     ridges: list[float] | None = None,

@@ -2,7 +2,7 @@
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
-Every caller tells this story: one fit is one factor and one division, a bank one factor and a
+Every caller takes these steps: one fit is one factor and one division, a bank one factor and a
 division for each label, a search a few factors and a grid of divisions. Blocks bring the subspace
 and a sample of left-out rows from passes over the data, and join at :func:`complete`.
 """
@@ -14,16 +14,42 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .calibration import Calibration, fit_calibration
-from .density import RESIDUAL_FLOOR, Density, Marginal, Moments, NoDensity, Rule, fit_density
-from .linalg import Array, SingularMatrixError
+from .covariance import Moments
+from .density import Density, Marginal, NoDensity, fit_density
+from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import EVERY, Leave
+from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
+# Least spread of left-out rows, as a share of the ridged scatter.
+RESIDUAL_FLOOR = 1e-8
 # Scores of the training rows by models that have not seen them, NaN where there is no such model.
-HeldOut = Callable[[], tuple[Array, NDArray[np.bool_], Array | None]]
+HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a density and its calibration are made from statistics.
+
+    Attributes
+    ----------
+    negatives : {"blend", "mixture", "marginal"}
+    shrinkage : float or None
+        Prior strength of the pooled covariance; None means half the number of axes.
+    tails : {"fitted", "gaussian"}
+    leave_one_out : bool
+        Whether covariances come from left-out rows.
+    calibrate : bool
+        Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
+    """
+
+    negatives: str = "blend"
+    shrinkage: float | None = None
+    tails: str = "fitted"
+    leave_one_out: bool = True
+    calibrate: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,7 +84,7 @@ class Fitted:
 
 def fit(
     factor: Factor,
-    groups: NDArray[np.intp],
+    groups: Ints,
     rule: Rule,
     n_components: int | None = None,
     held_out: HeldOut | None = None,
@@ -71,10 +97,7 @@ def fit(
 
 
 def complete(
-    subspace: Subspace,
-    rule: Rule,
-    near: Fitted | None = None,
-    held_out: HeldOut | None = None,
+    subspace: Subspace, rule: Rule, near: Fitted | None = None, held_out: HeldOut | None = None
 ) -> Fitted:
     """Complete a subspace to a model.
 
@@ -84,25 +107,36 @@ def complete(
     calibration = Calibration.none(density.n_views)
     if isinstance(density, NoDensity):
         return Fitted(subspace, density, calibration)
-    left = subspace.left
     if rule.calibrate:
-        used = None if left is None or views is None else np.flatnonzero(left.known)
-        if left is not None and views is not None and used is not None and left.has_both:
-            weight = left.mass[used]
-            start = None if near is None else near.calibration
-            positive = left.groups[used] == 0
-            calibration = fit_calibration(views[:, used], positive, weight, start)
+        start = None if near is None else near.calibration
+        found = None if views is None else _calibrate(subspace, density, views, start)
+        if found is not None:
+            calibration = found
         elif held_out is not None:
             calibration = calibrated_on(calibration, *held_out())
     scores = None if views is None else calibration(views)
+    if scores is not None and subspace.left is not None:
+        # A class without its only row has no mean to be scored by.
+        scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores)
 
 
+def _calibrate(
+    subspace: Subspace, density: Density, views: Array, start: Calibration | None
+) -> Calibration | None:
+    """Calibrate on left-out rows, and on pseudo-positives where positives are few."""
+    left = subspace.left
+    assert left is not None
+    used = np.flatnonzero(left.known)
+    views, positive, weight = views[:, used], left.groups[used] == 0, left.mass[used]
+    views, positive, weight = with_pseudo_positives(subspace, density, views, positive, weight)
+    if positive.all() or not positive.any():
+        return None
+    return fit_calibration(views, positive, weight, start)
+
+
 def calibrated_on(
-    calibration: Calibration,
-    scores: Array,
-    positive: NDArray[np.bool_],
-    weights: Array | None,
+    calibration: Calibration, scores: Array, positive: Mask, weights: Array | None
 ) -> Calibration:
     """Fit slope and offset to scores of rows that the model has not seen.
 
@@ -120,25 +154,33 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     """Estimate the densities of a subspace, and the views of its left-out rows.
 
     The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter that resubstituted
-    covariances are shrunk toward, and a floor for left-out ones. Without left-out rows nothing
-    tells the weights of a blend, which is its mixture then.
+    covariances are shrunk toward, and a floor for left-out ones. Without left-out rows the
+    weights of a blend are unknown, and its mixture is used alone.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:
         return _resubstituted(subspace, rule), None
-    found = left.moments()
-    # Where rows are alone in every group nothing was seen: the ridge alone says how they spread.
-    total = found.n_positive + found.n_within
-    seen = replace(projected, positive=found.positive, within=found.within)
-    pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
-    target = pooled / max(total, 1.0)
-    density = _fit_density(subspace, Moments(seen, target, found.n_positive, found.n_within), rule)
-    both = found.n_positive > 0 and (projected.n_subclasses > 1 or found.n_within > 0)
+    moments = left_moments(subspace)
+    density = _fit_density(subspace, moments, rule)
+    some_within = moments.n_within > 0
+    seen_positive = moments.n_positive > 0 or (left.plain is not None and some_within)
+    both = seen_positive and (projected.n_subclasses > 1 or some_within)
     if not both or len(left.groups) == 0 or isinstance(density, NoDensity):
         return density, None
     if rule.tails == "fitted":
         density = density.with_tails(left)
     return density, density.left_out_views(left, projected.counts)
+
+
+def left_moments(subspace: Subspace) -> Moments:
+    """Statistics of left-out rows that the densities are estimated from."""
+    assert subspace.left is not None
+    found = subspace.left.moments()
+    # Where every row is alone in its group, only the ridge says how rows spread.
+    total = found.n_positive + found.n_within
+    seen = replace(subspace.projected, positive=found.positive, within=found.within)
+    pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
+    return Moments(seen, pooled / max(total, 1.0), found.n_positive, found.n_within)
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
@@ -148,7 +190,10 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
         target = subspace.ridged / projected.n_positive
         moments = Moments(projected, target, projected.n_positive, 0.0)
         density = _fit_density(subspace, moments, rule)
-        return replace(density, within=None) if isinstance(density, Marginal) else density
+        if not isinstance(density, Marginal):
+            return density
+        density = replace(density, within=None)
+        return density if subspace.reference is None else density.about(subspace.reference)
     target = subspace.ridged / projected.counts.sum()
     moments = Moments(projected, target, projected.n_positive, projected.within_freedom)
     alone = replace(rule, negatives="mixture") if rule.negatives == "blend" else rule
@@ -156,7 +201,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density; where the samples do not determine it, the projection does without."""
+    """Fit the density, or say why the samples do not determine it."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage

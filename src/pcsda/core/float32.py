@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg import Array
+from .linalg import Array, Floats
 from .scatter import GroupScatter
 from .solvers import Projection
 
-# From this many multiplications on, N D^2, float32 is worth it; less is done in no time.
+# From this many multiplications, N D^2, float32 is worth it.
 ENOUGH = 1e8
 # Least share of a quadratic form in its variances. At this share angles of the subspace were found
 # to differ from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
@@ -28,16 +28,16 @@ LEAST_APART = 1e-6
 RANGE = 1e-24, 1e24
 
 
-def pays(X: NDArray[np.floating]) -> bool:
-    """Whether the rows are float32, and so many that it matters."""
+def pays(X: Floats) -> bool:
+    """Whether the rows are float32, and many enough for float32 products to save time."""
     return X.dtype == np.float32 and X.size * X.shape[1] >= ENOUGH
 
 
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Whether statistics from float32 products are good enough for a solution made of them.
 
-    Looked at are the pivots of the Cholesky factor, which the projection has to bring, both
-    scatter matrices on the components, and the weakest of these, which must not be rounding.
+    Checks the pivots of the Cholesky factor, which the projection must have, both scatter
+    matrices on the components, and the weakest component, which must not be rounding.
     """
     if projection.factor is None:
         return False

@@ -1,32 +1,31 @@
 """Rows known by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
 
-Serves wide rows (D > N), whose Gram matrix is smaller than their scatter, and kernels, which may
-stand in for any Gram matrix. With sample weights the matrix is ``sqrt(w_i) k_ij sqrt(w_j)``
-throughout.
+For wide rows (D > N), whose Gram matrix is smaller than their scatter, and for kernels, whose
+matrix is a Gram matrix in feature space. With sample weights the matrix is
+``sqrt(w_i) k_ij sqrt(w_j)`` throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
 from . import linalg
-from .cells import Cells
-from .linalg import PIVOT_TOLERANCE, Array, SingularMatrixError, TooFewRowsError
+from .cells import Cells, CellSums
+from .linalg import PIVOT_TOLERANCE, Array, Floats, Ints, Mask, SingularMatrixError, TooFewRowsError
 from .loo import Leave, leave_of
 from .scatter import group_means
 from .solvers import require_apart
-from .spread import centred, ridge_of, singular_scatter
+from .spread import centred, ridge_of, ridges_of, singular_scatter
 from .subspace import Factor, Solution, Subspace
 
 EPSILON = float(np.finfo(np.float64).eps)
-# Kernel values are too coarse where their rounding is more than this, beside the ridge and beside
-# the variance in feature space.
+# Kernel values are too coarse where their rounding exceeds these shares of the ridge and of the
+# variance in feature space.
 COARSE_RIDGE, COARSE_VARIANCE = 1e-3, 1e-4
 # Pivots of the exact features below this share of the largest diagonal entry are rounding.
 FEATURE_TOLERANCE = 1e-12
@@ -39,10 +38,34 @@ class Rows:
     `lift` is what was added to every inner product; see :func:`wide`.
     """
 
-    X: NDArray[np.floating]
+    X: Floats
     origin: Array
     variance: float
     lift: float
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of the rows of a Gram matrix: the row of each, and the root of its share of the row.
+
+    With U the N parts' roots in the columns of their rows, ``U'U = I`` and the Gram matrix of the
+    parts is ``U Kx U'``. Its inverse at the ridge is ``U R U' + (I - U U') / eps``: the factor of
+    the rows serves the parts.
+    """
+
+    rows: Ints
+    root: Array
+
+    def gather(self, columns: Array, n_rows: int) -> Array:
+        """``U'`` times columns over the parts."""
+        total = np.zeros((n_rows, columns.shape[1]))
+        np.add.at(total, self.rows, self.root[:, None] * columns)
+        return total
+
+    def scatter(self, columns: Array) -> Array:
+        """``U`` times columns over the rows."""
+        spread: Array = self.root[:, None] * columns[self.rows]
+        return spread
 
 
 @dataclass(frozen=True)
@@ -63,6 +86,8 @@ class GramFactor:
         Rows in input space, of wide data: then axes are directions in it.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
+    parts : Parts or None
+        How the factorised rows were divided; `weights` are those of the parts then.
     """
 
     factor: Array
@@ -72,28 +97,27 @@ class GramFactor:
     moved: Array | None = None
     rows: Rows | None = None
     spend: bool = False
+    parts: Parts | None = None
 
     @cached_property
     def inverse(self) -> Array:
         """Inverse of the factor, N^3/3; all divisions share it."""
-        factor = self.factor if self.spend else self.factor.copy(order="F")
-        inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]
-        return np.tril(inverse)
+        return np.tril(self._inverted())
 
     @cached_property
     def diagonal(self) -> Array:
         """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it."""
-        factor = self.factor if self.spend else self.factor.copy(order="F")
-        inverse = dtrtri(factor, lower=1, overwrite_c=1)[0]
+        inverse = self._inverted()
         diagonal: Array = np.einsum("ji,ji->i", inverse, inverse)
         return diagonal
 
+    def _inverted(self) -> Array:
+        factor = self.factor if self.spend else self.factor.copy(order="F")
+        inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]
+        return inverse
+
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division: ``2 N^2 (K + 1)`` for the triangular solves.
 
@@ -102,14 +126,28 @@ class GramFactor:
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
-        half = linalg.lower_solve(self.factor, unit)
+        parts = self.parts
+        whole = unit if parts is None else parts.gather(unit, len(self.factor))
+        half = linalg.lower_solve(self.factor, whole)
         solved = linalg.lower_solve(self.factor, half, transposed=True)
+        inner = half.T @ half
+        if parts is not None:
+            beside = unit - parts.scatter(whole)
+            solved = parts.scatter(solved) + beside / self.ridge
+            inner += unit.T @ beside / self.ridge
         means = None
         if self.rows is not None:
             middle = self.rows.X - self.rows.origin
+            middle = middle if parts is None else middle[parts.rows]
             means = group_means(middle, groups, counts, self.weights)
-        inner = half.T @ half
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
+
+    def split(self, rows: Ints, weights: Array) -> GramFactor:
+        """Divide rows into parts, given by row number and weight."""
+        own = 1.0 if self.weights is None else self.weights[rows]
+        divided = replace(self, weights=weights, parts=Parts(rows, np.sqrt(weights / own)))
+        divided.__dict__["inverse"] = self.inverse
+        return divided
 
     def over(self, cells: Cells) -> GramCells:
         """Solve for the indicators of the cells, so that no class needs the factor again."""
@@ -120,14 +158,15 @@ class GramFactor:
         plain = None
         if self.rows is not None:
             plain = cells.sums(self.rows.X - self.rows.origin)
-        return GramCells(self, cells, solved, half.T @ half, plain)
+        overlaps = CellSums(cells, half.T @ half)
+        return GramCells(self, cells, CellSums(cells, solved), overlaps, plain)
 
     def solve_targets(
         self,
         solved: Array,
         inner: Array,
         means: Array | None,
-        groups: NDArray[np.intp],
+        groups: Ints,
         counts: Array,
         n_components: int | None,
         leave_out: Leave | bool,
@@ -146,16 +185,10 @@ class GramFactor:
             return found
         return replace(found, origin=found.origin + self.moved @ found.coefficients)
 
-    def _solution(
-        self,
-        solved: Array,
-        inner: Array,
-        groups: NDArray[np.intp],
-        counts: Array,
-    ) -> Solution:
+    def _solution(self, solved: Array, inner: Array, groups: Ints, counts: Array) -> Solution:
         unit = _indicators(groups, counts, self.weights)
-        first = np.full((1, len(counts) - 1), -1 / np.sqrt(counts[0]))
-        contrast = np.vstack([first, np.diag(1 / np.sqrt(counts[1:]))])
+        scale = np.sqrt(counts)
+        contrast = np.vstack([np.full(len(counts) - 1, -1 / scale[0]), np.diag(1 / scale[1:])])
         inner_factor = linalg.cholesky(inner)
         half = linalg.lower_solve(inner_factor, contrast)
         weighted = linalg.lower_solve(inner_factor, half, transposed=True)  # (E'Y)^-1 C
@@ -164,40 +197,46 @@ class GramFactor:
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
         # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
         residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
-        centres = (weighted / self.ridge - contrast) / np.sqrt(counts)[:, None]
-        directions = root[:, None] * alpha
-        if self.rows is not None:
-            directions = (self.rows.X - self.rows.origin).T @ directions
+        centres = (weighted / self.ridge - contrast) / scale[:, None]
         # Rounding in the factor acts as a feature of its own, which the ridge alone holds down.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
         # About the origin of feature space: V A_T V' = (I - eps R) on rows, weights taken off.
-        scale = np.sqrt(counts)
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
-
-        def leverages() -> tuple[Array, Array]:
-            half = linalg.lower_solve(inner_factor, solved.T)
-            return self._leverages(half, groups, counts)
-
-        def block(members: NDArray[np.intp]) -> tuple[Array, Array]:
-            columns = self.inverse[:, members]
-            among = np.eye(len(members)) - self.ridge * (columns.T @ columns)
-            return among / np.outer(root[members], root[members]), with_means[members]
 
         return Solution(
             gram=(gram + gram.T) / 2,
             coordinates=residuals + (centres - centres[0])[groups],
             residuals=residuals,
-            directions=directions,
+            directions=self._in_space(root[:, None] * alpha),
             origin=centres[0],
             noise=float(noise),
             overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
-            block=block,
-            leverages=leverages,
+            block=lambda members: (self._among(members, root), with_means[members]),
+            leverages=lambda: self._leverages(
+                linalg.lower_solve(inner_factor, solved.T), groups, counts
+            ),
         )
 
-    def _leverages(
-        self, half: Array, groups: NDArray[np.intp], counts: Array
-    ) -> tuple[Array, Array]:
+    def _in_space(self, directions: Array) -> Array:
+        """Directions over the parts, over the rows, or in the input space if it is known."""
+        if self.parts is not None:
+            ones = replace(self.parts, root=np.ones(len(directions)))
+            directions = ones.gather(directions, len(self.factor))
+        if self.rows is not None:
+            directions = (self.rows.X - self.rows.origin).T @ directions
+        return directions
+
+    def _among(self, members: Ints, root: Array) -> Array:
+        """Inner products ``V A_T V'`` of the rows of blocks among themselves (MATH 17)."""
+        own, weight = members, root[members]
+        if self.parts is not None:
+            own, weight = self.parts.rows[members], weight / self.parts.root[members]
+        columns = self.inverse.T[own]
+        same: Mask = own[..., None] == own[..., None, :]
+        among: Array = same - self.ridge * (columns @ columns.swapaxes(-1, -2))
+        return among / (weight[..., None] * weight[..., None, :])
+
+    def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of every row (MATH 8).
 
         The gap comes directly from the factor: as a difference it would lose all digits where the
@@ -209,7 +248,7 @@ class GramFactor:
         with np.errstate(divide="ignore", invalid="ignore"):
             return (1 - share - unfitted) / weight, unfitted / (1 - share)
 
-    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> GramFactor:
+    def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
         """Add n rows of weight one: ``2 N^2 n`` and a copy of the factor.
 
         X are the rows with those that are new at the end, `values` (n x (N + n)) kernel values of
@@ -230,7 +269,7 @@ class GramFactor:
         factor[size:, size:] = corner
         trace = self.trace + float(np.trace(own)) + more * self.ridge
         grown = GramFactor(factor, self.ridge, trace, rows=rows)
-        if "diagonal" in self.__dict__:  # it was needed, and an update is cheaper than anew
+        if "diagonal" in self.__dict__:  # known already, and an update is cheaper
             solved = linalg.lower_solve(self.factor, half, transposed=True)
             spread = linalg.lower_solve(corner, solved.T)
             inverse = linalg.triangular_inverse(corner)
@@ -239,10 +278,10 @@ class GramFactor:
             grown.__dict__["diagonal"] = np.append(head, tail)
         return grown
 
-    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> GramFactor:
-        """Take rows away: all that follows the first of them is factorised anew.
+    def without(self, kept: Mask, X: Floats) -> GramFactor:
+        """Remove rows; all that follows the first of them is factorised again.
 
-        Rows that were added last are taken away for the price of a copy. X are the rows that stay.
+        Removing the rows that were added last costs a copy. X are the rows that stay.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -272,34 +311,28 @@ class GramCells:
 
     factor: GramFactor
     cells: Cells
-    solved: Array
-    overlaps: Array
-    plain: Array | None
-
-    @cached_property
-    def _totals(self) -> tuple[Array, Array, Array | None]:
-        plain = None if self.plain is None else self.cells.totals(self.plain)
-        return self.cells.totals(self.solved), self.cells.totals(self.overlaps), plain
+    solved: CellSums
+    overlaps: CellSums
+    plain: CellSums | None
 
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one class of the cells against the rest."""
-        cells, (solved_totals, overlap_totals, plain_totals) = self.cells, self._totals
-        groups, counts = cells.division(label)
+        groups, counts = self.cells.division(label)
         root = np.sqrt(counts)
-        solved = cells.group_sums(label, self.solved, solved_totals).T / root
-        half = cells.group_sums(label, self.overlaps, overlap_totals).T
-        inner = cells.group_sums(label, half, cells.totals(half)) / np.outer(root, root)
+        solved = self.solved.over_groups(label).T / root
+        half = CellSums(self.cells, self.overlaps.over_groups(label).T)
+        inner = half.over_groups(label) / np.outer(root, root)
         means = None
-        if self.plain is not None and plain_totals is not None:
-            means = cells.group_sums(label, self.plain, plain_totals) / counts[:, None]
+        if self.plain is not None:
+            means = self.plain.over_groups(label) / counts[:, None]
         return self.factor.solve_targets(
             solved, inner, means, groups, counts, n_components, leave_out
         )
 
 
-def _indicators(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
+def _indicators(groups: Ints, counts: Array, weights: Array | None) -> Array:
     """Group indicators (N, K + 1), weighted, as orthonormal columns."""
     columns = np.zeros((len(groups), len(counts)))
     root = 1.0 if weights is None else np.sqrt(weights)
@@ -308,7 +341,7 @@ def _indicators(groups: NDArray[np.intp], counts: Array, weights: Array | None) 
 
 
 def wide(
-    X: NDArray[np.floating],
+    X: Floats,
     regularizations: list[float],
     weights: Array | None = None,
     ridges: list[float] | None = None,
@@ -319,9 +352,7 @@ def wide(
     so a constant feature, which takes it away, changes nothing else.
     """
     middle, origin, variance = centred(X, weights)
-    absolute = (
-        [ridge_of(variance, value) for value in regularizations] if ridges is None else ridges
-    )
+    absolute = ridges_of(variance, regularizations, ridges)
     if weights is not None:
         middle = middle * np.sqrt(weights)[:, None]
     gram = middle @ middle.T
@@ -330,16 +361,37 @@ def wide(
     lift = trace / len(X) / total
     gram += lift if weights is None else lift * np.sqrt(np.outer(weights, weights))
     rows = Rows(X, origin, variance, lift)
-    last = len(absolute) - 1
-    for number, (regularization, ridge) in enumerate(zip(regularizations, absolute, strict=True)):
-        if ridge <= PIVOT_TOLERANCE * trace:  # S_I has null vectors where D > N
-            raise singular_scatter(X.shape[1], regularization)
+
+    def refuse(regularization: float) -> ValueError:
+        return singular_scatter(X.shape[1], regularization)
+
+    # S_I has null vectors where D > N, which the ridge alone keeps regular.
+    least = PIVOT_TOLERANCE * trace
+    for ridge, factor in _factors(gram, regularizations, absolute, refuse, least):
+        yield GramFactor(factor, ridge, 2 * trace + len(X) * ridge, weights, rows=rows)
+
+
+def _factors(
+    matrix: Array,
+    regularizations: list[float],
+    ridges: list[float],
+    refuse: Callable[[float], ValueError],
+    least: float = -1.0,
+) -> Iterator[tuple[float, Array]]:
+    """Each ridge, which must be above `least`, and the Cholesky factor of the matrix at it.
+
+    The last ridge overwrites the matrix.
+    """
+    for number, (regularization, ridge) in enumerate(zip(regularizations, ridges, strict=True), 1):
+        if ridge <= least:
+            raise refuse(regularization)
         try:
-            factor = linalg.cholesky_in_place(gram if number == last else gram.copy(), ridge)
+            factor = linalg.cholesky_in_place(
+                matrix if number == len(ridges) else matrix.copy(), ridge
+            )
         except SingularMatrixError as error:
-            raise singular_scatter(X.shape[1], regularization) from error
-        full = 2 * trace + len(X) * ridge
-        yield GramFactor(factor, ridge, full, weights, rows=rows)
+            raise refuse(regularization) from error
+        yield ridge, factor
 
 
 def of_kernel(
@@ -348,7 +400,7 @@ def of_kernel(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise a kernel matrix, which is spent, at each ridge: ``N^3/3`` each."""
+    """Factorise a kernel matrix, which is overwritten, at each ridge: ``N^3/3`` each."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
     # That of the values as they were computed, whose rounding stays when the origin moves.
@@ -357,12 +409,7 @@ def of_kernel(
     if weights is not None:
         matrix *= np.sqrt(weights)[:, None]
         matrix *= np.sqrt(weights)
-    last = len(absolute) - 1
-    for number, (regularization, ridge) in enumerate(zip(regularizations, absolute, strict=True)):
-        try:
-            factor = linalg.cholesky_in_place(matrix if number == last else matrix.copy(), ridge)
-        except SingularMatrixError as error:
-            raise not_definite(regularization) from error
+    for ridge, factor in _factors(matrix, regularizations, absolute, not_definite):
         yield GramFactor(factor, ridge, trace + len(matrix) * ridge, weights, moved)
 
 
@@ -393,17 +440,30 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Size of the feature that the rounding of kernel values is."""
+    """Size of the rounding of kernel values, which acts as a feature of its own."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
     """Refuse kernel values whose features, in `dtype`, would be rounding beside their variance."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
-    if variance <= PIVOT_TOLERANCE * largest:  # rows that are all equal are no concern of a map
+    _require_fine(variance, largest, _rounding(matrix), dtype)
+
+
+def require_fine_rows(X: Floats) -> None:
+    """Refuse rows that, turned into other axes, would be rounding beside their variance."""
+    _, _, variance = centred(X, None)
+    largest = float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max())
+    _require_fine(variance, largest, 0.0, X.dtype.type)
+
+
+def _require_fine(
+    variance: float, largest: float, rounding: float, dtype: type[np.floating]
+) -> None:
+    if variance <= PIVOT_TOLERANCE**2 * largest:  # a map takes equal rows
         return
     of_features = float(np.finfo(dtype).eps) * np.sqrt(largest / variance)
-    if _rounding(matrix) > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
+    if rounding > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
         raise _rounded(largest, variance)
 
 
@@ -437,7 +497,7 @@ def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array 
     -------
     means : array of shape (N,) or None
         What was taken off the kernel values with every row. Coefficients of a subspace sum to zero,
-        so ``coefficients' means`` is all that the move takes off the origin in it.
+        so the move shifts the origin in it by ``coefficients' means`` and nothing else.
     """
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
     if share @ matrix.diagonal() <= 10 * variance:
@@ -467,15 +527,11 @@ class FeatureFactor:
     """
 
     inner: Factor
-    pivots: NDArray[np.intp]
+    pivots: Ints
     triangle: Array
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division on the features, and express it by kernel values."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
@@ -486,8 +542,8 @@ class FeatureFactor:
 
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
-) -> tuple[Array, NDArray[np.intp], Array]:
-    """Exact features of the rows of a kernel matrix, which is spent; their pivots and triangle."""
+) -> tuple[Array, Ints, Array]:
+    """Exact features behind a kernel matrix, which is overwritten; their pivots and triangle."""
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)

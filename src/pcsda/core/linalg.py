@@ -18,6 +18,9 @@ from scipy.linalg.lapack import dpstrf
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 Result = TypeVar("Result")
 
 # Eigenvalues below this share of the largest, per row of the matrix, are rounding.
@@ -32,6 +35,8 @@ SAME_NUMBER = 1e-14
 BLOCK_BYTES = 4 << 20
 # Up to this width, rows take as long to move as to multiply; see `over_rows`.
 NARROW = 256
+# Up to this many multiplications, threads wait for each other longer than they work.
+LIGHT_WORK = 2e8
 
 
 class SingularMatrixError(ValueError):
@@ -39,7 +44,7 @@ class SingularMatrixError(ValueError):
 
 
 class TooFewRowsError(ValueError):
-    """The rows seen determine no model; further rows may."""
+    """The rows so far do not determine a model; more rows may."""
 
 
 def block_rows(width: int) -> int:
@@ -51,7 +56,7 @@ def block_rows(width: int) -> int:
 
 
 def cache_rows(width: int) -> int:
-    """Return how many rows stay in cache, where no D x D product has to be paid for."""
+    """Return how many rows stay in cache, where no D x D products are added up."""
     return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
 
 
@@ -86,6 +91,25 @@ def narrow_fit(width: int) -> Iterator[None]:
         _row_threads.reset(token)
 
 
+def is_light(n_rows: int, width: int) -> bool:
+    """Whether a factorisation of rows is too little work for threads to share."""
+    return n_rows * width * min(n_rows, width) <= LIGHT_WORK
+
+
+@contextmanager
+def one_thread(alone: bool = True) -> Iterator[None]:
+    """Hold BLAS to one thread where the work is light.
+
+    Idle threads of BLAS spin. Where other programs want the cores, small products then take many
+    times as long.
+    """
+    if not alone:
+        yield
+        return
+    with _blas().limit(limits=1):
+        yield
+
+
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
     """Call ``work(start, stop)`` on ranges that cover the rows, and collect what it returns.
 
@@ -98,7 +122,7 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     if threads <= 1:
         return [work(0, n_rows)]
     edges = [n_rows * part // threads for part in range(threads + 1)]
-    # The first range is for this thread: to start another costs as much as some products do.
+    # This thread takes the first range: starting another costs as much as some products.
     with _blas().limit(limits=1), ThreadPoolExecutor(threads - 1) as pool:
         others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
         return [work(0, edges[1]), *(other.result() for other in others)]
@@ -158,10 +182,8 @@ def triangular_inverse(factor: Array) -> Array:
 
 
 def whitened_square_norms(
-    rows: NDArray[np.floating],
-    inverse_factor: NDArray[np.floating],
-    columns: NDArray[np.floating],
-) -> tuple[Array, NDArray[np.floating]]:
+    rows: Floats, inverse_factor: Floats, columns: Floats
+) -> tuple[Array, Floats]:
     """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``, and ``rows @ columns``.
 
     A product with the inverted triangle runs at two to three times the speed of a triangular
@@ -211,6 +233,13 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
     return values[::-1], vectors[:, ::-1]
 
 
+def top_eigenvectors(matrix: Array, count: int) -> Array:
+    """Leading `count` eigenvectors of a symmetric matrix, as columns, best first."""
+    window = [len(matrix) - count, len(matrix) - 1]
+    vectors: Array = linalg.eigh(matrix, subset_by_index=window, check_finite=False)[1]
+    return vectors[:, ::-1]
+
+
 def numerical_rank(eigenvalues: Array, size: int) -> int:
     """Count the leading eigenvalues (descending) that stand above rounding."""
     if len(eigenvalues) == 0 or eigenvalues[0] <= 0:
@@ -239,13 +268,46 @@ def row_span(centred: Array) -> tuple[Array, Array]:
     return np.ascontiguousarray(upper.T), np.ascontiguousarray(basis.T)
 
 
-def pivoted_cholesky(
-    matrix: Array, floor: float, largest: float
-) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
+def row_floor(X: Floats, tol: float) -> float:
+    """Squared distance from a span up to which a row is inside: a share of the largest length."""
+    rounding = float(np.finfo(np.float64).eps) * max(X.shape)
+    lengths: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    share: float = max(tol, rounding**2)
+    return share * float(lengths.max())
+
+
+def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
+    """Orthonormal basis of the span of rows, taking the row that is farthest from it each time.
+
+    Stops where all rows are within a squared distance of `floor`. The pivots are those of the
+    Cholesky factor of ``X X'``, but inner products would keep only half of the digits.
+    Cost: ``2 N D min(N, D)``.
+
+    Returns
+    -------
+    basis : array of shape (D, rank)
+        ``X @ basis`` has the inner products of X.
+    pivots : array of shape (rank,)
+    factor : array of shape (rank, rank)
+        ``X[pivots] @ basis``, lower triangular.
+    """
+    columns, turn = np.asarray(X, dtype=np.float64).T, None
+    if columns.shape[0] > columns.shape[1]:  # LAPACK takes long to pivot wide rows
+        turn, columns = np.linalg.qr(columns)
+    basis, upper, order = linalg.qr(columns, mode="economic", pivoting=True, check_finite=False)
+    lengths = upper.diagonal()
+    rank = int(np.sum(lengths**2 > floor))
+    signs = np.where(lengths[:rank] < 0, -1.0, 1.0)
+    basis = basis[:, :rank] * signs
+    factor = np.ascontiguousarray(upper[:rank, :rank].T * signs)
+    return basis if turn is None else turn @ basis, order[:rank].astype(np.intp), factor
+
+
+def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array, Ints, Ints]:
     """Factorise a positive semi-definite matrix, taking the largest remaining diagonal each time.
 
-    Stops where every remaining diagonal entry is at most `floor`. `matrix` is spent. Its rounding
-    is relative to `largest`.
+    Stops where every remaining diagonal entry is at most `floor`. `matrix` is overwritten.
+    Its rounding is relative to `largest`.
 
     Returns
     -------
@@ -271,7 +333,7 @@ def pivoted_cholesky(
 
 
 def _is_indefinite(
-    packed: Array, diagonal: Array, factor: Array, order: NDArray[np.intp], slack: float
+    packed: Array, diagonal: Array, factor: Array, order: Ints, slack: float
 ) -> bool:
     """Whether the factor leaves what a semi-definite matrix cannot.
 
@@ -294,8 +356,8 @@ def pivot_floor(tol: float, size: int, largest: float) -> float:
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
-def feature_factor(matrix: Array, tol: float) -> tuple[Array, NDArray[np.intp], Array, float]:
-    """Exact features of the rows of a kernel matrix, which is spent.
+def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float]:
+    """Exact features of the rows of a kernel matrix, which is overwritten.
 
     Returns
     -------

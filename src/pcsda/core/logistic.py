@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .linalg import Array
+from .linalg import Array, Mask
 
 # Spread of the prior on the offset.
 OFFSET_SPREAD = 10.0
-# Scores closer than this are all the same; the square of a slope on their scale would overflow.
+# Scores closer than this are equal; the square of a slope on their scale would overflow.
 LEAST_SPREAD = 1e-100
 # From this many scores on, the fit begins with a tenth of them, but with no fewer of a class than
 # a tenth of this number.
@@ -21,7 +20,7 @@ MANY = 2000
 
 def fit_logistic(
     scores: Array,
-    positive: NDArray[np.bool_],
+    positive: Mask,
     weights: Array | None = None,
     start: tuple[Sequence[float], float] | None = None,
 ) -> tuple[Array, float]:
@@ -53,7 +52,7 @@ def fit_logistic(
     problem = _Problem(standard, sign, weight, float(prior_odds), centre / scale, scale)
     near = None
     if start is not None:
-        slopes = np.maximum(start[0] * scale, 1e-3)  # from near zero it is a long way back
+        slopes = np.maximum(start[0] * scale, 1e-3)  # Newton steps from near zero are short
         near = np.append(slopes, start[1] + slopes @ problem.centre)
     point = _newton(problem, near)
     slopes, level = point[:-1], point[-1]
@@ -76,7 +75,7 @@ class _Problem:
     scale: Array
 
     def thinned(self) -> _Problem:
-        """Some of the scores of each class, which count for all."""
+        """A sample of the scores of each class, weighted up to all of them."""
         chosen, counting = [], []
         for sign in (-1, 1):
             own = np.flatnonzero(self.sign == sign)
@@ -99,7 +98,7 @@ class _Problem:
         share = 1 / (1 + small)
         error = self.weight * share
         curve = error * small * share
-        # ln(1 + e^x), at a third of the price of logaddexp.
+        # ln(1 + e^x), at a third of the cost of logaddexp.
         fit = self.weight @ (np.maximum(wrong, 0) + np.log1p(small))
         error *= np.where(wrong > 0, 1.0, small)
         hessian = np.empty((size, size))
@@ -130,7 +129,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
     for _ in range(max_iter):
         try:
             step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:  # scores so far apart that only the prior is left
+        except np.linalg.LinAlgError:  # scores so far apart that only the prior counts
             return point
         gain = gradient @ step
         if gain <= 1e-12 * abs(loss) and np.all(step[:-1] < point[:-1]):

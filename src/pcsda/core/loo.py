@@ -7,6 +7,7 @@ covariances and calibration have to see.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import float32, linalg
-from .linalg import Array
+from .linalg import Array, Floats, Ints, Mask
 from .scatter import GroupScatter
 from .solvers import Projection
 
 # A row is alone where the others of its group weigh less than this share of the group.
 ALONE = 1e-10
+# With fewer positives than this, left-out rows also tell where a new positive may lie (MATH 16).
+FEW_POSITIVES = 20
 # A gap, one minus the leverage, from which on float32 products leave it enough digits.
 WIDE_GAP = 0.05
 # A gap of less is the rounding of a difference: without the row the scatter is singular.
@@ -36,17 +39,17 @@ class Leave:
     rows : array of shape (n,) or None
         Row numbers, ascending; None means all rows.
     stands_for : array of shape (n,) or None
-        Where the rows are a sample, how many rows each of them stands for.
+        Where the rows are a sample, how many rows each of them represents.
     together : array of shape (N,) or None
         Number of the block that each training row leaves with; None means that rows leave one by
         one.
     """
 
-    rows: NDArray[np.intp] | None = None
+    rows: Ints | None = None
     stands_for: Array | None = None
-    together: NDArray[np.intp] | None = None
+    together: Ints | None = None
 
-    def of(self, n_rows: int) -> NDArray[np.intp]:
+    def of(self, n_rows: int) -> Ints:
         """Row numbers, all of `n_rows` where none are named."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
@@ -66,16 +69,16 @@ def leave_of(leave_out: Leave | bool) -> Leave | None:
 
 
 def sample_rows(
-    groups: NDArray[np.intp],
+    groups: Ints,
     most: int,
     rng: np.random.Generator,
     weights: Array | None = None,
-    together: NDArray[np.intp] | None = None,
+    together: Ints | None = None,
 ) -> Leave:
     """Draw rows to leave out: about `most` positives and `most` negatives (MATH 11).
 
-    Each subclass gets its share of them, at least one row, and each row stands for as many as its
-    group has for it. Blocks of rows that leave together are drawn whole.
+    Each subclass gets its share of them, at least one row, and each row represents its share of
+    its group. Blocks of rows that leave together are drawn whole.
     """
     if max(np.sum(groups == 0), np.sum(groups > 0)) <= most:
         return Leave(together=together)
@@ -98,12 +101,7 @@ def sample_rows(
     return Leave(rows, ratio[own], together)
 
 
-def _whole_blocks(
-    groups: NDArray[np.intp],
-    together: NDArray[np.intp],
-    most: int,
-    rng: np.random.Generator,
-) -> NDArray[np.bool_]:
+def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Generator) -> Mask:
     """Mark rows of blocks in random order, until each class has enough."""
     chosen = np.zeros(len(groups), dtype=bool)
     for part in (groups == 0, groups > 0):
@@ -133,7 +131,7 @@ class LeftOut:
         Rows that can be left out: not alone, and not all that keeps the scatter regular.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
-        Where the rows are a sample, how many rows each of them stands for.
+        Where the rows are a sample, how many rows each of them represents.
     gap : float
         The smallest gap ``1 - f_i h_i`` of a row that is not alone. As a difference it has lost
         digits where it is small.
@@ -141,18 +139,43 @@ class LeftOut:
         Their numbers among the training rows; None for all of these.
     together : array of shape (n,) or None
         Blocks of rows that left together.
+    plain : array of shape (n, d) or None
+        ``Delta A r`` of the residual on the axes, with the means of all groups held. Kept where
+        positives are few, as is `height`: both say where a new positive may lie (MATH 16).
+    height : array of shape (n,) or None
+        ``r' A r`` of the residual r, left out of A and of the mean of its group.
     """
 
     coordinates: Array
     residuals: Array
-    groups: NDArray[np.intp]
-    alone: NDArray[np.bool_]
-    known: NDArray[np.bool_]
+    groups: Ints
+    alone: Mask
+    known: Mask
     weights: Array | None = None
     stands_for: Array | None = None
     gap: float = 1.0
-    rows: NDArray[np.intp] | None = None
-    together: NDArray[np.intp] | None = None
+    rows: Ints | None = None
+    together: Ints | None = None
+    plain: Array | None = None
+    height: Array | None = None
+
+    @classmethod
+    def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
+        """Rows whose coordinates and residuals are to be filled in, in blocks."""
+        shape = (len(groups), width)
+        plain = height = None
+        if counts[0] < FEW_POSITIVES:
+            plain, height = np.zeros(shape), np.zeros(len(groups))
+        return cls(
+            np.zeros(shape, order="F"),
+            np.zeros(shape, order="F"),
+            groups,
+            alone_rows(groups, counts, weights),
+            np.zeros(len(groups), dtype=bool),
+            weights,
+            plain=plain,
+            height=height,
+        )
 
     @property
     def weight(self) -> Array:
@@ -161,7 +184,7 @@ class LeftOut:
 
     @property
     def mass(self) -> Array:
-        """Weight of all that each row stands for."""
+        """Weight of all rows that each row represents."""
         return self.weight if self.stands_for is None else self.weight * self.stands_for
 
     def spread(self, values: Array, n_rows: int) -> Array:
@@ -174,13 +197,19 @@ class LeftOut:
 
     def leading(self, d: int) -> LeftOut:
         """Return the first `d` coordinates."""
-        return replace(self, coordinates=self.coordinates[:, :d], residuals=self.residuals[:, :d])
+        return self._each(lambda rows: rows[:, :d])
 
     def turned(self, signs: Array) -> LeftOut:
         """Flip axes."""
-        return replace(self, coordinates=self.coordinates * signs, residuals=self.residuals * signs)
+        return self._each(lambda rows: rows * signs)
 
-    def take(self, rows: slice | NDArray[np.intp]) -> LeftOut:
+    def _each(self, change: Callable[[Array], Array]) -> LeftOut:
+        """Change everything that has axes."""
+        plain = None if self.plain is None else change(self.plain)
+        coordinates, residuals = change(self.coordinates), change(self.residuals)
+        return replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
+
+    def take(self, rows: slice | Ints) -> LeftOut:
         """Return some of the rows."""
         return LeftOut(
             self.coordinates[rows],
@@ -190,6 +219,9 @@ class LeftOut:
             self.known[rows],
             None if self.weights is None else self.weights[rows],
             None if self.stands_for is None else self.stands_for[rows],
+            together=None if self.together is None else self.together[rows],
+            plain=None if self.plain is None else self.plain[rows],
+            height=None if self.height is None else self.height[rows],
         )
 
     @property
@@ -221,27 +253,27 @@ class LeftMoments:
     n_within: float
 
 
-def alone_rows(groups: NDArray[np.intp], counts: Array, weights: Array | None) -> NDArray[np.bool_]:
-    """Mark rows whose group has no other member, or none that weighs anything beside them."""
+def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
+    """Mark rows whose group has no other member of noticeable weight."""
     total = counts[groups]
     rest: Array = total - (1.0 if weights is None else weights)
     return rest <= ALONE * total
 
 
 def inflation(total: Array, weight: Array | None) -> Array:
-    """Return f = w W_g / (W_g - w); zero for a row that is alone, which nobody reads."""
+    """Return f = w W_g / (W_g - w); zero for a row that is alone, where it is not used."""
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own
     return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)
 
 
 def left_out(
-    residuals: NDArray[np.floating],
+    residuals: Floats,
     leverage: Array,
     gap: Array,
     gram: Array,
     rotation: Array,
-    groups: NDArray[np.intp],
+    groups: Ints,
     counts: Array,
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
@@ -269,7 +301,7 @@ def left_out(
     weight = 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
-    rest = np.where(alone, 1.0, total - weight)  # any number will do for rows that are alone
+    rest = np.where(alone, 1.0, total - weight)  # rows that are alone do not use it
     gap = np.where(known, gap, 1.0)
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
     negative = groups > 0
@@ -292,6 +324,9 @@ def left_out(
     itself = np.diag(gram)[np.maximum(groups[lonely], 1) - 1] * negative[lonely]
     without = centres[:, lonely] - itself * axes[:, lonely]
     np.multiply(coordinate, stretch, out=residual)
+    plain = height = None
+    if counts[0] < FEW_POSITIVES:
+        plain, height = residual.T.copy(), scale * stretch * leverage
     residual -= shift * axes
     coordinate *= lift
     axes *= reach
@@ -299,7 +334,7 @@ def left_out(
     coordinate += centres
     residual[:, lonely], coordinate[:, lonely] = 0.0, without
     least = float(np.where(alone, 1.0, gaps).min(initial=1.0))
-    return LeftOut(*out, groups, alone, known, weights, gap=least)
+    return LeftOut(*out, groups, alone, known, weights, gap=least, plain=plain, height=height)
 
 
 @dataclass(frozen=True)
@@ -349,8 +384,8 @@ class Leaver:
 
     def leave_out(
         self,
-        X: NDArray[np.floating],
-        groups: NDArray[np.intp],
+        X: Floats,
+        groups: Ints,
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
@@ -359,42 +394,51 @@ class Leaver:
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
         products are float32 where their rounding does not matter.
         """
-        shape = (len(X), self.rotation.shape[1])
-        coordinates, residuals = np.empty(shape, order="F"), np.empty(shape, order="F")
-        known, gaps = np.empty(len(X), dtype=bool), [1.0]
+        result = LeftOut.blank(groups, weights, self.counts, self.rotation.shape[1])
         ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
         few = len(self.gram) <= X.shape[1]
         total = self.counts.sum()
         if dtype == np.float32 and few and float32.whitens(self.inverse, self.variances, total):
             ways.insert(0, self._in_single())
-        # In many short steps, threads would wait for each other at each of them.
+        gaps = [1.0]
+        # The steps are short: without a lock, threads would contend for the interpreter at each.
         one_at_a_time = Lock()
 
         def leave_out(start: int, stop: int) -> None:
-            # No D x D sums here, so blocks may be as small as the cache likes.
-            width = X.shape[1] + len(self.gram)
-            step = min(max(2 * linalg.BLOCK_BYTES // (8 * width), 512), stop - start)
-            buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
-            for first in range(start, stop, step):
-                part = slice(first, min(first + step, stop))
-                own = groups[part]
-                weight = None if weights is None else weights[part]
-                factor = inflation(self.counts[own], weight)
-                for buffer, way in zip(buffers, ways, strict=True):
-                    leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
-                    gap = 1 - factor * leverage
-                    if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
-                        break
+            for part, a, leverage, gap in self._whitened(X, result, slice(start, stop), ways):
                 with one_at_a_time:
-                    out = coordinates[part], residuals[part]
-                    rest = (self.gram, self.rotation, own, self.counts, weight, out)
+                    out = result.coordinates[part], result.residuals[part]
+                    weight = None if weights is None else weights[part]
+                    rest = (self.gram, self.rotation, groups[part], self.counts, weight, out)
                     found = left_out(a, leverage, gap, *rest)
-                    known[part] = found.known
+                    result.known[part] = found.known
                     gaps.append(found.gap)
+                    if result.plain is not None and result.height is not None:
+                        result.plain[part], result.height[part] = found.plain, found.height
 
         linalg.over_rows(leave_out, len(X), X.shape[1])
-        alone = alone_rows(groups, self.counts, weights)
-        return LeftOut(coordinates, residuals, groups, alone, known, weights, gap=min(gaps))
+        return replace(result, gap=min(gaps))
+
+    def _whitened(
+        self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
+    ) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """Parts of the rows with ``Delta A r``, leverages and gaps, by the first fine way."""
+        # There are no D x D sums to keep, so blocks are small enough for the cache.
+        width = X.shape[1] + len(self.gram)
+        step = max(2 * linalg.BLOCK_BYTES // (8 * width), 512)
+        step = min(step, among.stop - among.start)
+        buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
+        for first in range(among.start, among.stop, step):
+            part = slice(first, min(first + step, among.stop))
+            own = rows.groups[part]
+            weight = None if rows.weights is None else rows.weights[part]
+            factor = inflation(self.counts[own], weight)
+            for buffer, way in zip(buffers, ways, strict=True):
+                leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
+                gap = 1 - factor * leverage
+                if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
+                    break
+            yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
         """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
@@ -411,19 +455,19 @@ class Leaver:
 
 
 def _whiten(
-    rows: NDArray[np.floating],
-    groups: NDArray[np.intp],
-    buffer: NDArray[np.floating],
-    means: tuple[NDArray[np.floating], ...],
-    inverse: NDArray[np.floating],
-    columns: NDArray[np.floating],
+    rows: Floats,
+    groups: Ints,
+    buffer: Floats,
+    means: tuple[Floats, ...],
+    inverse: Floats,
+    columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
     """Leverages of rows, which are centred in the buffer, and ``Delta A r`` by way of `columns`.
 
     Means come in parts; `turn`, if any, leads from the products with the columns to the result.
     """
-    # The few means stay in cache. "clip" spares a copy; group numbers are in range.
+    # The few means stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")
     np.subtract(rows, buffer, out=buffer)
     for part in means[1:]:

@@ -14,15 +14,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from . import linalg
-from .linalg import Array
+from .linalg import Array, Floats, Ints
 from .spread import known_variance
 
 # Share of the variances below which rounded means add nothing that float32 products would show.
 NEGLIGIBLE = 1e-9
+# Share of the weight of a group below which what is left of it is rounding.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class GroupScatter:
     @classmethod
     def from_samples(
         cls,
-        X: NDArray[np.floating],
-        groups: NDArray[np.intp],
+        X: Floats,
+        groups: Ints,
         n_groups: int | None = None,
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
@@ -89,6 +90,22 @@ class GroupScatter:
         within = left.within + right.within + spread[1:].T @ spread[1:]
         return GroupScatter(counts, means, positive, within)
 
+    def without(self, other: GroupScatter) -> GroupScatter:
+        """Return the statistics without some of the samples: the inverse of `merge`.
+
+        Subclasses of which nothing is left are dropped.
+        """
+        rest = self.counts - other.counts
+        rest[rest <= ROUNDING * self.counts] = 0.0
+        safe = np.where(rest > 0, rest, 1.0)
+        means = self.means + (self.means - other.means) * (other.counts / safe)[:, None]
+        whole = np.where(self.counts > 0, self.counts, 1.0)
+        spread = (other.means - means) * np.sqrt(rest * other.counts / whole)[:, None]
+        positive = self.positive - other.positive - np.outer(spread[0], spread[0])
+        within = self.within - other.within - spread[1:].T @ spread[1:]
+        kept = np.append(True, rest[1:] > 0)
+        return GroupScatter(rest[kept], means[kept], positive, within)
+
     def _padded(self, n_groups: int) -> GroupScatter:
         missing = n_groups - len(self.counts)
         return replace(
@@ -96,6 +113,12 @@ class GroupScatter:
             counts=np.pad(self.counts, (0, missing)),
             means=np.pad(self.means, ((0, missing), (0, 0))),
         )
+
+    def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
+        """Return the same statistics where group g is number ``places[g]`` of more groups."""
+        counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
+        counts[places], means[places] = self.counts, self.means
+        return replace(self, counts=counts, means=means)
 
     @property
     def n_positive(self) -> float:
@@ -190,12 +213,12 @@ class GroupScatter:
         )
 
 
-# Squares that overflow are no surprise here: the total variance shows them, and is looked at.
+# Overflow needs no warning here: it shows in the total variance, which is checked.
 @np.errstate(over="ignore", invalid="ignore")
 def _collect(
-    X: NDArray[np.floating],
-    order: NDArray[np.intp],
-    groups: NDArray[np.intp],
+    X: Floats,
+    order: Ints,
+    groups: Ints,
     n_groups: int,
     weights: Array | None,
     dtype: type[np.floating],
@@ -221,14 +244,9 @@ def _collect(
 
 
 def _scatter_about(
-    means: Array,
-    X: NDArray[np.floating],
-    members: NDArray[np.intp],
-    numbers: NDArray[np.intp],
-    weights: Array | None,
-    buffer: NDArray[np.floating],
+    means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Scatter of rows, sorted by group, about the means of their groups, which are written down.
+    """Scatter of rows, sorted by group, about the means of their groups, which go into `means`.
 
     A block may hold many groups, each centred at its own mean: D x D products have to be added up
     once a block, not once a group.
@@ -250,7 +268,7 @@ def _scatter_about(
                 means[piece.group] = piece.mean
             elif piece.weight > 0:
                 pieces.append(piece)
-        result += rows.T @ rows  # symmetric, and NumPy knows: half the work of a general product
+        result += rows.T @ rows  # NumPy sees the symmetry: half the work of a general product
     if losses:
         lost = np.array(losses)
         if np.any(np.einsum("ij,ij->j", lost, lost) > NEGLIGIBLE * result.diagonal()):
@@ -268,7 +286,7 @@ def _scatter_about(
     return result
 
 
-def _runs(numbers: NDArray[np.intp]) -> Iterator[slice]:
+def _runs(numbers: Ints) -> Iterator[slice]:
     """Slices of equal neighbours."""
     if len(numbers):
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
@@ -289,7 +307,7 @@ class _Piece:
     loss: Array | None = None
 
 
-def _centre(rows: NDArray[np.floating], weight: Array | None, group: int) -> _Piece:
+def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
     """Centre rows in place, and multiply them with the roots of their weights."""
     share = np.ones(len(rows), rows.dtype) if weight is None else weight
     total = float(share.sum())
@@ -307,26 +325,24 @@ def _centre(rows: NDArray[np.floating], weight: Array | None, group: int) -> _Pi
     return _Piece(group, total, mean, loss)
 
 
-def group_order(groups: NDArray[np.intp]) -> NDArray[np.intp]:
+def group_order(groups: Ints) -> Ints:
     """Order that sorts rows by group; short integers are sorted by radix, many times faster."""
     short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
     return np.argsort(short, kind="stable")
 
 
-def gather(
-    X: NDArray[np.floating], chosen: NDArray[np.intp], buffer: NDArray[np.floating]
-) -> NDArray[np.floating]:
+def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
     """Copy the chosen rows of `X` into the head of `buffer`, in its type."""
     rows = buffer[: len(chosen)]
     if X.dtype == rows.dtype:
-        # "clip" spares the copy that NumPy makes to undo a failed take; indices are in range.
+        # "clip" avoids the copy that NumPy makes to undo a failed take; indices are in range.
         np.take(X, chosen, axis=0, out=rows, mode="clip")
     else:
         rows[:] = X[chosen]
     return rows
 
 
-def group_means(X: Any, groups: NDArray[np.intp], counts: Array, weights: Array | None) -> Array:
+def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
     """Weighted mean of every group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
     rows = (weight / counts[groups], (groups, np.arange(len(groups))))

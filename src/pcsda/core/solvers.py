@@ -1,9 +1,9 @@
 """From group statistics to a projection: one pure function for each way to solve the criterion.
 
-PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means, CSDA maximises
-``w' S_n w / w' (S_p + eps I) w`` over all negatives (MATH 1 to 6). The ridge ``eps`` sits on the
-denominator. Components are rows in descending order of their eigenvalue, scaled so that the
-denominator becomes the identity, largest entry positive.
+PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means (MATH 1 to 5); the
+solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` sits on the denominator.
+Components are rows in descending order of their eigenvalue, scaled so that the denominator becomes
+the identity, largest entry positive.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import linalg as scipy_linalg
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from . import linalg
-from .linalg import Array, SingularMatrixError, TooFewRowsError
+from .linalg import Array, Ints, Mask, SingularMatrixError, TooFewRowsError
 from .scatter import GroupScatter
 
 
@@ -35,21 +33,25 @@ class Projection:
         How many components the problem has; d is at most that.
     factor : array of shape (D, D) or None
         Lower Cholesky factor of ``S_I + eps I`` when the solver made one.
+    step : float
+        The reference of CSDA is ``m + step (m - m_n)``, with m and m_n the class means.
     """
 
     components: Array
     eigenvalues: Array
     rank: int
     factor: Array | None = None
+    step: float = 0.0
 
     def leading(self, count: int) -> Projection:
         """Return the first `count` directions as the whole of a problem of that rank."""
-        return Projection(self.components[:count], self.eigenvalues[:count], count, self.factor)
+        components, values = self.components[:count], self.eigenvalues[:count]
+        return Projection(components, values, count, self.factor, self.step)
 
 
-# LSMR stops at this share of its residual, and starts again until a start moves less than SETTLED.
+# Relative tolerance of LSMR, which is restarted until a restart moves less than SETTLED.
 LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
-# Group means are sums: each entry may be off by this many times the rounding of its size.
+# Group means are sums: each entry may be off by this share of its size.
 MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
@@ -93,9 +95,7 @@ def means_noise(directions: Array, means: Array) -> Array:
     return rounding**2
 
 
-def _ordered(
-    directions: Array, values: Array, size: int, factor: Array | None = None
-) -> Projection:
+def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
     """Build a projection from columns in descending order, dropping those that are rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
@@ -112,7 +112,7 @@ def count_apart(directions: Array, means: Array) -> int:
     return count_axes(values, means_noise(directions, means), len(directions))
 
 
-def _rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
+def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
     """Best directions inside the span of the columns of `basis`.
 
     `numerator` and `denominator` are the two forms on that basis. Columns are scaled to one
@@ -137,7 +137,7 @@ def _rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projec
         raise SingularMatrixError("the denominator vanishes on the span of the solution")
     white = vectors[:, :kept] / np.sqrt(values[:kept])
     ratio, rotation = linalg.eigh_descending(white.T @ numerator @ white)
-    return _ordered(basis @ (white @ rotation), ratio, size)
+    return ordered(basis @ (white @ rotation), ratio, size)
 
 
 def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
@@ -147,6 +147,8 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
     ``S_I + eps I = L L'`` the singular vectors of the D x K matrix ``L^-1 Delta'`` are all that is
     needed. Cost: ``D^3/3 + 2 D^2 K``.
     """
+    if ridge == 0:
+        _require_spread(scatter)
     factor = linalg.cholesky(scatter.intra, ridge)
     half = linalg.lower_solve(factor, scatter.delta.T)
     left, singular, _ = np.linalg.svd(half, full_matrices=False)
@@ -154,7 +156,14 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
     rank = linalg.numerical_rank(values, len(factor))
     directions = linalg.lower_solve(factor, left[:, :rank], transposed=True)
     rank = count_axes(values[:rank], means_noise(directions, scatter.means), len(factor))
-    return _ordered(directions[:, :rank], values[:rank], len(factor), factor)
+    return ordered(directions[:, :rank], values[:rank], len(factor), factor)
+
+
+def _require_spread(scatter: GroupScatter) -> None:
+    """Refuse features that are constant but for rounding; pivots do not show their size."""
+    rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
+    if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
+        raise SingularMatrixError("a feature does not vary within groups")
 
 
 def eigen(scatter: GroupScatter, ridge: float) -> Projection:
@@ -214,9 +223,9 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
     if ridge == 0 and np.trace(intra) <= linalg.RANK_TOLERANCE * size * fitted:
         unbounded = np.full(span.shape[1], np.inf)
         return Projection(linalg.fix_signs(span.T), unbounded, span.shape[1])
-    found = _rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
+    found = rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
     # Without a ridge some targets may be fitted without error, and others not.
-    if ridge == 0 and not _seen_by(scatter.intra, found.components.T).all():
+    if ridge == 0 and not seen_by(scatter.intra, found.components.T).all():
         raise SingularMatrixError("the denominator vanishes on part of the span of the solution")
     return found.leading(count_apart(found.components.T, scatter.means))
 
@@ -231,20 +240,15 @@ def _pseudo_solve(matrix: Array, right: Array) -> Array:
 
 
 def lsqr(
-    X: Any,
-    groups: NDArray[np.intp],
-    counts: Array,
-    means: Array,
-    ridge: float,
-    weights: Array | None = None,
+    X: Any, groups: Ints, counts: Array, means: Array, ridge: float, weights: Array | None = None
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
     Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense
     and no D x D or N x N matrix is formed. Columns are brought to one size, ridge included, so
     their units do not matter. Cost: some 2 K products with X for each iteration of LSMR; the
-    number of iterations grows with the condition of the problem. A warning tells where it was
-    too large for the solution to settle.
+    number of iterations grows with the condition of the problem. A warning says where it
+    was too large for the iterations to converge.
     """
     n_samples, width = X.shape
     root = np.ones(n_samples) if weights is None else np.sqrt(weights)
@@ -279,7 +283,7 @@ def lsqr(
     span = scale[:, None] * np.column_stack([solution for solution, _ in solutions])
     projected = GroupScatter.from_samples(X @ span - origin @ span, groups, len(counts), weights)
     denominator = projected.intra + ridge * (span.T @ span)
-    found = _rayleigh_ritz(span, projected.between, denominator)
+    found = rayleigh_ritz(span, projected.between, denominator)
     return found.leading(count_apart(found.components.T, means))
 
 
@@ -312,127 +316,12 @@ def _settled(
     return solution, False
 
 
-def csda_eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
-    """Solve CSDA as written: the reference (MATH 6).
-
-    Problem: ``S_n w = lambda (S_p + eps I) w``, S_n over all negatives. Cost: about ``10 D^3``
-    for all directions, less for the leading few.
-    """
-    size = scatter.means.shape[1]
-    denominator = scatter.positive + ridge * np.eye(size)
-    numerator = scatter.out_of_class
-    values, vectors = linalg.top_generalized(numerator, denominator, n_components or size)
-    seen = _seen_by(numerator, vectors)
-    return _ordered(vectors[:, seen], values[seen], size)
-
-
-def _seen_by(form: Array, directions: Array) -> NDArray[np.bool_]:
+def seen_by(form: Array, directions: Array) -> Mask:
     """Mark directions on which a quadratic form is more than rounding, in any units of features.
 
     A small ridge makes the quotient of a null direction large, but not its numerator.
     """
     value = np.einsum("ij,ij->j", directions, form @ directions)
     reach = np.sqrt(form.diagonal()) @ np.abs(directions)
-    seen: NDArray[np.bool_] = value > linalg.RANK_TOLERANCE * len(form) * reach**2
+    seen: Mask = value > linalg.RANK_TOLERANCE * len(form) * reach**2
     return seen
-
-
-def csda_lowrank(
-    scatter: GroupScatter, ridge: float, n_components: int | None = None
-) -> Projection:
-    """Solve CSDA in its low-rank regression form (MATH 6).
-
-    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a
-    coefficient matrix of rank d. Its solution is led by the top eigenvectors of
-    ``L^-1 S_n L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly.
-    Cost: ``D^3/3`` for the factor and a symmetric eigenproblem of size D.
-    """
-    size = scatter.means.shape[1]
-    numerator = scatter.out_of_class
-    factor = linalg.cholesky(numerator + scatter.positive, ridge)
-    half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
-    count = n_components or size
-    _, vectors = scipy_linalg.eigh(
-        half, subset_by_index=[size - count, size - 1], check_finite=False
-    )
-    directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
-    # Values near one lose the digits of 1 - value; the quotient itself does not.
-    top = np.einsum("ij,ij->j", directions, numerator @ directions)
-    bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
-    bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
-    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # of the whole, which is one
-        raise SingularMatrixError("the denominator is not positive definite")
-    seen = _seen_by(numerator, directions)
-    return _ordered((directions / np.sqrt(bottom))[:, seen], (top / bottom)[seen], size)
-
-
-def csda_labels(
-    X: NDArray[np.floating],
-    groups: NDArray[np.intp],
-    scatter: GroupScatter,
-    ridge: float,
-    n_components: int,
-    rng: np.random.Generator,
-    weights: Array | None = None,
-) -> Projection:
-    """Approximate CSDA with targets known from the labels alone (MATH 6).
-
-    Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
-    the negatives that are orthogonal to ``1_n``, then the best directions in the span. All those
-    targets tie, so the span is that of CSDA only when all N_n of them are used.
-    Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
-    """
-    negative = np.flatnonzero(groups)
-    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
-    targets = np.column_stack([root, rng.standard_normal((len(negative), n_components - 1))])
-    targets = np.linalg.qr(targets)[0]
-    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
-    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
-    span = linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
-    numerator = span.T @ scatter.out_of_class @ span
-    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
-    return _rayleigh_ritz(span, numerator, denominator)
-
-
-def csda_trace_ratio(
-    scatter: GroupScatter,
-    ridge: float,
-    n_components: int,
-    tolerance: float = 1e-12,
-    max_iter: int = 100,
-) -> Projection:
-    """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6).
-
-    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``. Each step takes the top
-    eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
-    monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D a step,
-    usually five to ten. The eigenvalues are the quotients of the single components.
-
-    W stays where negatives spread about the positive mean, or positives about it: elsewhere all
-    samples coincide, and at so small a cost in the denominator such directions would be welcome.
-    """
-    size = scatter.means.shape[1]
-    spread, basis = linalg.eigh_descending(scatter.out_of_class + scatter.positive)
-    basis = basis[:, : linalg.numerical_rank(spread, size)]
-    numerator = basis.T @ scatter.out_of_class @ basis
-    denominator = basis.T @ scatter.positive @ basis + ridge * np.eye(basis.shape[1])
-    rank = linalg.numerical_rank(linalg.eigh_descending(numerator)[0], size)
-    if rank == 0:
-        return Projection(np.empty((0, size)), np.empty(0), 0)
-    window = [basis.shape[1] - min(n_components, rank), basis.shape[1] - 1]
-    ratio = 0.0
-    for _ in range(max_iter):
-        _, vectors = scipy_linalg.eigh(
-            numerator - ratio * denominator, subset_by_index=window, check_finite=False
-        )
-        top = np.einsum("ij,ij->j", vectors, numerator @ vectors)
-        bottom = np.einsum("ij,ij->j", vectors, denominator @ vectors)
-        if np.any(bottom <= linalg.RANK_TOLERANCE * size * top):
-            raise SingularMatrixError("the denominator is not positive definite")
-        previous, ratio = ratio, float(top.sum() / bottom.sum())
-        if ratio - previous <= tolerance * ratio:
-            break
-    quotients = top / bottom
-    order = np.argsort(-quotients, kind="stable")
-    directions = basis @ vectors[:, order]
-    return Projection(linalg.fix_signs(directions.T), quotients[order], rank)

@@ -10,14 +10,14 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, psi
 
 from . import linalg
-from .linalg import Array
+from .linalg import Array, Ints
 
 LOG_2PI = float(np.log(2 * np.pi))
 # Degrees of freedom that are tried. Beyond the lightest, tails are a Gaussian's.
 HEAVIEST, LIGHTEST = 2.5, 200.0
-# More distances than this go into bins, so many to the unit of their logarithm.
+# More distances than this are binned, with this many bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200
-# Squared distances are cut here: beyond it, their logarithms say no more about the tails.
+# Squared distances are clipped here, beyond which they say no more about the tails.
 FARTHEST_SQUARE = 1e30
 
 
@@ -73,8 +73,8 @@ def _log_normaliser(width: int, tail: float) -> float:
 def fit_tail(squares: Array, width: int, weights: Array) -> float:
     """Degrees of freedom under which squared Mahalanobis distances are most likely.
 
-    Infinite where no heavier tail is more likely than the Gaussian's. Found as a root of the slope
-    of the likelihood, so that it has all the digits that the distances have. Cost: some dozen
+    Infinite where no heavier tail is more likely than the Gaussian's. It is a root of the slope of
+    the likelihood, and so as precise as the distances. Cost: some dozen
     passes over a few thousand bins.
     """
     squares = np.minimum(squares, FARTHEST_SQUARE)
@@ -107,3 +107,34 @@ def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0
     return np.bincount(bins, weights * squares)[filled] / totals[filled], totals[filled]
+
+
+def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
+    """Sums of values over each set."""
+    total = np.zeros((n_sets, *values.shape[1:]))
+    np.add.at(total, sets, values)
+    return total
+
+
+def shared_mean_log_likelihood(
+    z: Array, sets: Ints, n_sets: int, between: Array, within: Array
+) -> Array:
+    """Log likelihood of sets of samples that share an unknown mean, eq. (P_Sk_Prod).
+
+    The mean of a set is drawn from N(0, `between`), its samples from N(mean, `within`); `between`
+    is clipped to be positive semi-definite relative to `within`. One eigendecomposition serves
+    sets of every size.
+    """
+    sizes = np.bincount(sets, minlength=n_sets).astype(np.float64)
+    white = whitening(within)
+    spread, rotation = linalg.eigh_descending(white @ between @ white.T)
+    coordinates = z @ (rotation.T @ white).T
+    means = sum_by(coordinates, sets, n_sets) / np.maximum(sizes, 1)[:, None]
+    inner = sum_by(np.einsum("ij,ij->i", coordinates, coordinates), sets, n_sets)
+    inner -= sizes * np.einsum("ij,ij->i", means, means)
+    variance = np.maximum(spread, 0.0) + 1 / sizes[:, None]
+    of_means = -0.5 * (np.log(variance) + means**2 / variance).sum(axis=1)
+    width = means.shape[1]
+    of_sizes = 0.5 * width * np.log(sizes) + sizes * (0.5 * width * LOG_2PI - log_volume(white))
+    result: Array = of_means - 0.5 * inner - of_sizes
+    return result

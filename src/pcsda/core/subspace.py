@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from . import linalg
-from .linalg import Array
+from .linalg import Array, Floats, Ints
 from .loo import Leave, LeftOut, left_out
 from .scatter import GroupScatter
 from .solvers import count_axes, means_noise, no_direction
 from .together import Block, leave_together
 
-# A mean this many standard deviations from zero, in the subspace, costs rows digits that they need:
-# float32 rows two of seven, float64 rows six of sixteen.
+# A mean this many standard deviations from zero, in the subspace, costs digits: float32 rows two
+# of seven, float64 rows six of sixteen.
 FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
 
 
@@ -48,6 +47,8 @@ class Subspace:
         The training rows, each left out.
     single_negatives : bool
         Whether each negative is a subclass of its own, as in CSDA, although one group holds them.
+    reference : array of shape (d,) or None
+        What negatives are spread about, where that is not the positive mean.
     """
 
     coefficients: Array
@@ -59,6 +60,7 @@ class Subspace:
     means: Array | None = None
     left: LeftOut | None = None
     single_negatives: bool = False
+    reference: Array | None = None
 
     def leading(self, d: int) -> Subspace:
         """Return the subspace of the first `d` axes."""
@@ -70,6 +72,7 @@ class Subspace:
             projected=self.projected.leading(d),
             ridged=self.ridged[:d, :d],
             left=None if self.left is None else self.left.leading(d),
+            reference=None if self.reference is None else self.reference[:d],
         )
 
     def signed(self) -> Subspace:
@@ -82,6 +85,7 @@ class Subspace:
             projected=self.projected.project(np.diag(signs)),
             ridged=self.ridged * np.outer(signs, signs),
             left=None if self.left is None else self.left.turned(signs),
+            reference=None if self.reference is None else self.reference * signs,
         )
 
     def project(self, rows: Any) -> Array:
@@ -97,11 +101,7 @@ class Factor(Protocol):
     """Solves any division of its rows."""
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division: group 0 against groups 1..K, with left-out rows if asked for."""
 
@@ -144,7 +144,7 @@ class Solution:
 
     def subspace(
         self,
-        groups: NDArray[np.intp],
+        groups: Ints,
         counts: Array,
         weights: Array | None,
         n_components: int | None,
@@ -152,47 +152,63 @@ class Solution:
         means: Array | None = None,
     ) -> Subspace:
         """Rotate the solution to its axes, choose how many to keep and leave rows out."""
-        values, vectors = linalg.eigh_descending(self.gram)
-        rank = count_axes(values, self.noise, len(groups))
-        turn = vectors[:, :rank] / np.sqrt(values[:rank])
-        columns = self.directions @ turn
-        if means is not None:
-            rank = count_axes(values[:rank], means_noise(columns, means), len(groups))
-        if rank == 0:
-            raise no_direction()
-        d = min(n_components or rank, rank)
-        turn = turn[:, :d] * linalg.row_signs(columns[:, :d].T)
-        left = None
-        if leave is not None and leave.together is not None:
-            fixed = (self.overlap, turn, groups, counts, weights)
-            left = leave_together(self.block, *fixed, leave)
-        elif leave is not None:
-            leverage, gap = self.leverages()
-            left = left_out(
-                leave.take(self.residuals),
-                leave.take(leverage),
-                leave.take(gap),
-                self.gram,
-                turn,
-                leave.take(groups),
-                counts,
-                None if weights is None else leave.take(weights),
-            )
-            left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
+        axes = self.axes(len(groups), n_components, means)
+        turn = axes.turn
+        left = None if leave is None else self.left_out(turn, groups, counts, weights, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
         projected = GroupScatter.from_samples(self.coordinates @ turn, groups, len(counts), weights)
-        return Subspace(coefficients, origin, values[:d], rank, projected, np.eye(d), means, left)
+        ridged = np.eye(turn.shape[1])
+        return Subspace(
+            coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
+        )
+
+    def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
+        """Rotate to the axes; `size` rows were solved, with group `means` in input space."""
+        values, vectors = linalg.eigh_descending(self.gram)
+        rank = count_axes(values, self.noise, size)
+        turn = vectors[:, :rank] / np.sqrt(values[:rank])
+        columns = self.directions @ turn
+        if means is not None:
+            rank = count_axes(values[:rank], means_noise(columns, means), size)
+        if rank == 0:
+            raise no_direction()
+        d = min(n_components or rank, rank)
+        return Axes(turn[:, :d] * linalg.row_signs(columns[:, :d].T), values[:d], rank)
+
+    def left_out(
+        self, turn: Array, groups: Ints, counts: Array, weights: Array | None, leave: Leave
+    ) -> LeftOut:
+        """Leave rows out, one by one or together, on the axes that `turn` leads to."""
+        if leave.together is not None:
+            fixed = (self.overlap, turn, groups, counts, weights)
+            return leave_together(self.block, *fixed, leave)
+        leverage, gap = self.leverages()
+        left = left_out(
+            leave.take(self.residuals),
+            leave.take(leverage),
+            leave.take(gap),
+            self.gram,
+            turn,
+            leave.take(groups),
+            counts,
+            None if weights is None else leave.take(weights),
+        )
+        return replace(left, stands_for=leave.stands_for, rows=leave.rows)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How a solution is rotated: matrix (K, d), eigenvalues, and how many axes there are."""
+
+    turn: Array
+    values: Array
+    rank: int
 
 
 def project_rows(
-    X: NDArray[np.floating],
-    components: NDArray[np.floating],
-    origins: Array,
-    centre: Array,
-    *,
-    far: bool,
-) -> NDArray[np.floating]:
+    X: Floats, components: Floats, origins: Array, centre: Array, *, far: bool
+) -> Floats:
     """Project rows in their own type: ``(x - centre) components' - origins``.
 
     `components` may hold the axes of many models, and `origins` (about the centre) what each takes
@@ -201,7 +217,7 @@ def project_rows(
     """
     matrix = components.astype(X.dtype, copy=False).T
     if not far:
-        z: NDArray[np.floating] = X @ matrix
+        z: Floats = X @ matrix
         z -= (origins + components.astype(np.float64, copy=False) @ centre).astype(X.dtype)
         return z
     middle = centre.astype(X.dtype)
@@ -218,10 +234,7 @@ def project_rows(
 
 
 def is_far(
-    components: NDArray[np.floating],
-    centre: Array,
-    variances: Array,
-    dtype: np.dtype[np.floating],
+    components: Floats, centre: Array, variances: Array, dtype: np.dtype[np.floating]
 ) -> bool:
     """Whether a centre is so far from zero, seen from some axis, that rows would lose digits."""
     offset = (components.astype(np.float64, copy=False) * centre) ** 2

@@ -8,30 +8,40 @@ are all that is needed, whether they come from whitened rows or from a kernel ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import linalg
-from .linalg import Array, SingularMatrixError
+from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut
 
-# Inner products of the rows of a block among themselves, and with the group means.
-Block = Callable[[NDArray[np.intp]], tuple[Array, Array]]
+# Inner products of the rows of blocks among themselves, and with the group means; the first axis
+# of the row numbers is that of the blocks.
+Block = Callable[[Ints], tuple[Array, Array]]
+# So many blocks of one size are worked on at once.
+STACK = 256
 
 
-def blocks_of(ids: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Places of the rows of each block, in the order of the ids."""
+def stacks_of(ids: Ints) -> Iterator[Ints]:
+    """Places of the rows of each block, as stacks of blocks of one size, shape (n, size)."""
     order = np.argsort(ids, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(ids[order])) + 1)
+    starts = np.flatnonzero(np.diff(ids[order], prepend=ids[order[:1]] - 1))
+    sizes = np.diff(starts, append=len(ids))
+    for size in np.unique(sizes):
+        blocks = starts[sizes == size][:, None] + np.arange(size)
+        step = max(1, STACK // int(size))
+        for first in range(0, len(blocks), step):
+            yield order[blocks[first : first + step]]
 
 
 def leave_together(
     block: Block,
     overlap: Array,
     rotation: Array,
-    groups: NDArray[np.intp],
+    groups: Ints,
     counts: Array,
     weights: Array | None,
     leave: Leave,
@@ -55,66 +65,99 @@ def leave_together(
     """
     assert leave.together is not None
     rows = leave.of(len(groups))
-    shape = (len(rows), rotation.shape[1])
-    coordinates, residuals = np.zeros(shape), np.zeros(shape)
-    alone, known = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
     weight = np.ones(len(groups)) if weights is None else weights
-    for places in blocks_of(leave.together[rows]):
-        members = rows[places]
-        own, mass = groups[members], weight[members]
-        remaining = counts - np.bincount(own, mass, len(counts))
-        empty = remaining <= ALONE * counts
-        alone[places] = empty[own]
-        coordinates[places] = np.nan
-        if empty[0] or empty[1:].all():  # no class is left to tell it from
-            alone[places] = True
+    own_weights = None if weights is None else weights[rows]
+    result = LeftOut.blank(groups[rows], own_weights, counts, rotation.shape[1])
+    result.alone[:] = False
+    whole = np.eye(len(counts))[1:] - np.eye(len(counts))[0]  # Delta on the means of all rows
+    stacks = list(stacks_of(leave.together[rows]))
+    while stacks:
+        places = stacks.pop()
+        stack = _Stack.of(rows[places], groups, weight, counts)
+        result.alone[places] = stack.emptied | stack.lost[:, None]
+        result.coordinates[places] = np.nan
+        if stack.lost.any():
+            stacks.extend([places[~stack.lost]] if not stack.lost.all() else [])
             continue
         try:
-            inner, means = _without(block, overlap, members, own, mass, counts, remaining, empty)
-        except SingularMatrixError:  # the block is all that keeps the scatter regular
+            inner, means = stack.without(block, overlap, counts)
+        except SingularMatrixError:  # a block is all that keeps the scatter regular
+            stacks.extend(np.split(places, len(places)) if len(places) > 1 else [])
             continue
-        delta = np.where(empty[1:, None], 0.0, means[1:] - means[0])
-        toward = inner @ delta.T @ rotation
-        itself = np.eye(len(members), len(inner))
-        coordinates[places] = (itself - means[0]) @ toward
-        residuals[places] = np.where(empty[own, None], 0.0, (itself - means[own]) @ toward)
-        known[places] = ~empty[own]
-    return LeftOut(
-        coordinates,
-        residuals,
-        groups[rows],
-        alone,
-        known,
-        None if weights is None else weights[rows],
-        leave.stands_for,
-        rows=leave.rows,
-        together=leave.together[rows],
-    )
+        delta = np.where(stack.empty[:, 1:, None], 0.0, means[:, 1:] - means[:, :1])
+        toward = inner @ delta.swapaxes(1, 2) @ rotation
+        size = places.shape[1]
+        itself = np.eye(size, inner.shape[1])
+        result.coordinates[places] = (itself - means[:, :1]) @ toward
+        apart = itself - np.take_along_axis(means, stack.own[:, :, None], axis=1)
+        result.residuals[places] = np.where(stack.emptied[:, :, None], 0.0, apart @ toward)
+        if result.plain is not None and result.height is not None:
+            result.plain[places] = apart @ inner[:, :, size:] @ (whole.T @ rotation)
+            result.height[places] = np.einsum("bij,bij->bi", apart @ inner, apart)
+        result.known[places] = ~stack.emptied
+    left_with = leave.together[rows]
+    return replace(result, stands_for=leave.stands_for, rows=leave.rows, together=left_with)
 
 
-def _without(
-    block: Block,
-    overlap: Array,
-    members: NDArray[np.intp],
-    own: NDArray[np.intp],
-    mass: Array,
-    counts: Array,
-    remaining: Array,
-    empty: NDArray[np.bool_],
-) -> tuple[Array, Array]:
-    """Inner products ``V A V'`` without a block, and the group means without it as rows over V."""
-    among, with_means = block(members)
-    inner = np.block([[among, with_means], [with_means.T, overlap]])
-    size = len(members)
-    left = np.where(empty, 1.0, remaining)
-    means = np.zeros((len(counts), size + len(counts)))
-    means[own, np.arange(size)] = -mass / left[own]
-    means[:, size:] = np.diag(counts / left)
-    means[empty] = 0.0
-    gone = np.zeros((size, len(inner)))
-    gone[:, :size] = np.diag(np.sqrt(mass))
-    update = np.vstack([gone, np.sqrt(left)[:, None] * means])
-    product = update @ inner
-    factor = linalg.cholesky(np.eye(len(update)) - product @ update.T)
-    half = linalg.lower_solve(factor, product)
-    return inner + half.T @ half, means
+@dataclass(frozen=True)
+class _Stack:
+    """Blocks of one size, their rows with group and weight, and the groups without each block."""
+
+    members: Ints
+    own: Ints
+    mass: Array
+    remaining: Array
+    empty: Mask
+
+    @classmethod
+    def of(cls, members: Ints, groups: Ints, weight: Array, counts: Array) -> _Stack:
+        own, mass = groups[members], weight[members]
+        flat = own + len(counts) * np.arange(len(own))[:, None]
+        leaving = np.bincount(flat.ravel(), mass.ravel(), len(counts) * len(own))
+        remaining = counts - leaving.reshape(len(own), len(counts))
+        return cls(members, own, mass, remaining, remaining <= ALONE * counts)
+
+    @cached_property
+    def emptied(self) -> Mask:
+        """Rows whose group has no member outside the block."""
+        return np.take_along_axis(self.empty, self.own, axis=1)
+
+    @cached_property
+    def lost(self) -> Mask:
+        """Blocks without which a class is empty."""
+        return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
+
+    def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
+        """Inner products ``V A V'`` without each block, and the group means without it over V."""
+        among, with_means = block(self.members)
+        (n_blocks, size), n_groups = self.own.shape, len(counts)
+        inner = np.empty((n_blocks, size + n_groups, size + n_groups))
+        inner[:, :size, :size], inner[:, :size, size:] = among, with_means
+        inner[:, size:, :size], inner[:, size:, size:] = with_means.swapaxes(1, 2), overlap
+        left = np.where(self.empty, 1.0, self.remaining)
+        means = np.zeros((n_blocks, n_groups, size + n_groups))
+        each, place = np.indices(self.own.shape)
+        means[each, self.own, place] = -self.mass / np.take_along_axis(left, self.own, axis=1)
+        groups = np.arange(n_groups)
+        means[:, groups, size + groups] = counts / left
+        means[self.empty] = 0.0
+        gone = np.zeros((n_blocks, size, size + n_groups))
+        gone[:, np.arange(size), np.arange(size)] = np.sqrt(self.mass)
+        update = np.concatenate([gone, np.sqrt(left)[:, :, None] * means], axis=1)
+        product = update @ inner
+        factor = _cholesky(np.eye(size + n_groups) - product @ update.swapaxes(1, 2))
+        half = np.linalg.solve(factor, product)
+        return inner + half.swapaxes(1, 2) @ half, means
+
+
+def _cholesky(matrices: Array) -> Array:
+    """Lower Cholesky factors of a stack; all of it is refused where one is singular."""
+    try:
+        factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError as error:
+        raise SingularMatrixError("a matrix is not positive definite") from error
+    pivots = np.diagonal(factor, axis1=1, axis2=2) ** 2
+    scale = np.diagonal(matrices, axis1=1, axis2=2)
+    if np.any(pivots <= linalg.PIVOT_TOLERANCE * matrices.shape[1] * scale):
+        raise SingularMatrixError("a matrix is singular to working precision")
+    return factor

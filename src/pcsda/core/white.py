@@ -8,23 +8,23 @@ groups and systems of size K + 1 only:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import linalg
-from .cells import Cells
+from .cells import Cells, CellSums
 from .direct import DirectFactor, is_close
-from .linalg import Array, SingularMatrixError
+from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from .loo import Leave, inflation, leave_of
 from .scatter import group_means
 from .solvers import require_apart
-from .spread import centred, ridge_of, singular_scatter
+from .spread import centred, naming_the_ridge, ridges_of
 from .subspace import Solution, Subspace
+from .together import Block
 
 # Share of the total scatter that must remain within groups, in every direction, for the update to
 # keep half the digits. Below it a division has to be factorised on its own.
@@ -51,7 +51,7 @@ class WhiteFactor:
     weights : array of shape (N,) or None
     """
 
-    X: NDArray[np.floating]
+    X: Floats
     origin: Array
     variance: float
     ridge: float
@@ -66,11 +66,7 @@ class WhiteFactor:
         return lengths
 
     def solve(
-        self,
-        groups: NDArray[np.intp],
-        n_components: int | None = None,
-        *,
-        leave_out: Leave | bool = True,
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one division: ``2 N D K + O(N K^2)``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -78,16 +74,19 @@ class WhiteFactor:
         means = group_means(self.X - self.origin, groups, counts, self.weights)
         return self.solve_means(white, means, groups, counts, n_components, leave_out)
 
+    def split(self, rows: Ints, weights: Array) -> WhiteFactor:
+        """Divide rows into parts, given by row number and weight; the total scatter stays."""
+        return replace(self, X=self.X[rows], rows=self.rows[rows], weights=weights)
+
     def over(self, cells: Cells) -> WhiteCells:
         """Sum the rows over cells, so that no class has to go through them again."""
-        white, plain = cells.sums(self.rows), cells.sums(self.X - self.origin)
-        return WhiteCells(self, cells, white, plain, cells.totals(white), cells.totals(plain))
+        return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
 
     def solve_means(
         self,
         white: Array,
         means: Array,
-        groups: NDArray[np.intp],
+        groups: Ints,
         counts: Array,
         n_components: int | None,
         leave_out: Leave | bool,
@@ -95,7 +94,7 @@ class WhiteFactor:
         """Solve a division given its group means, of the whitened rows and about the origin.
 
         A division is factorised on its own where the groups take nearly all of the scatter in some
-        direction, or where a row takes nearly all of it with it: what is left would be rounding.
+        direction, or where a left-out row does: the rest would be rounding.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -108,44 +107,19 @@ class WhiteFactor:
         alone = DirectFactor(self.X, self.ridge / self.variance, self.weights, ridge=self.ridge)
         return alone.solve(groups, n_components, leave_out=leave_out)
 
-    def _solution(self, means: Array, groups: NDArray[np.intp], counts: Array) -> Solution:
-        root = np.sqrt(counts)
-        overlap = means @ means.T  # H = M A_T M'
-        remainder = np.eye(len(counts)) - overlap * np.outer(root, root)
-        if np.linalg.eigvalsh(remainder)[0] < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the groups leave too little of the total scatter")
-        factor = linalg.cholesky(remainder)
-        contrast = np.vstack([np.full(len(counts) - 1, -1.0), np.eye(len(counts) - 1)])
-        half = linalg.lower_solve(factor, contrast / root[:, None])
-        mix = root[:, None] * linalg.lower_solve(factor, half, transposed=True)
-        gram = contrast.T @ overlap @ mix
+    def _solution(self, means: Array, groups: Ints, counts: Array) -> Solution:
         projected = self.rows @ means.T  # F = M A_T (x - c)
-        residuals = projected - overlap[groups]
 
-        def leverages() -> tuple[Array, Array]:
-            own = projected[np.arange(len(groups)), groups]
-            within = linalg.lower_solve(factor, (residuals * root).T)
-            leverage = self.norms - 2 * own + np.diag(overlap)[groups]
-            leverage += np.einsum("ji,ji->i", within, within)
-            return leverage, 1 - inflation(counts[groups], self.weights) * leverage
-
-        def block(members: NDArray[np.intp]) -> tuple[Array, Array]:
+        def block(members: Ints) -> tuple[Array, Array]:
             rows = self.rows[members]
-            return rows @ rows.T, projected[members]
+            return rows @ rows.swapaxes(-1, -2), projected[members]
 
-        return Solution(
-            gram=(gram + gram.T) / 2,
-            coordinates=(projected - overlap[0]) @ mix,
-            residuals=residuals @ mix,
-            directions=self.back @ (means.T @ mix),
-            origin=overlap[0] @ mix,
-            noise=0.0,
-            overlap=overlap,
-            block=block,
-            leverages=leverages,
-        )
+        def norms() -> Array:
+            return self.norms
 
-    def appended(self, X: NDArray[np.floating], values: Array | None = None) -> WhiteFactor:
+        return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
+
+    def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
         """Add rows of weight one, the last of X: an update of their rank, ``4 N D`` each.
 
         The ridge and the origin stay, as they do when rows leave.
@@ -155,7 +129,7 @@ class WhiteFactor:
         _, lengths, axes = np.linalg.svd(fresh, full_matrices=False)
         return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
 
-    def without(self, kept: NDArray[np.bool_], X: NDArray[np.floating]) -> WhiteFactor:
+    def without(self, kept: Mask, X: Floats) -> WhiteFactor:
         """Take rows away; the reverse of :meth:`appended`.
 
         Raises
@@ -169,9 +143,7 @@ class WhiteFactor:
             raise SingularMatrixError("the rows left keep too little of the total scatter")
         return self._stretched(X, self.rows[kept], remaining, axes)
 
-    def _stretched(
-        self, X: NDArray[np.floating], rows: Array, scatter: Array, axes: Array
-    ) -> WhiteFactor:
+    def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:
         """Whiten by what the total scatter became: `scatter` on `axes`, as it was elsewhere."""
         change = 1 / np.sqrt(scatter) - 1
         rows = rows + ((rows @ axes.T) * change) @ axes
@@ -179,29 +151,84 @@ class WhiteFactor:
         return replace(self, X=X, rows=rows, back=back)
 
 
+def solution_of(
+    means: Array,
+    projected: Array,
+    norms: Callable[[], Array],
+    groups: Ints,
+    counts: Array,
+    back: Array,
+    block: Block,
+    weights: Array | None = None,
+) -> Solution:
+    """Solve a division in the space of whitened rows, where A_T is the identity.
+
+    Parameters
+    ----------
+    means : array of shape (K + 1, D)
+        Whitened group means.
+    projected : array of shape (n, K + 1)
+        Inner products of rows with the means.
+    norms : function
+        Squared lengths of these rows, whitened.
+    groups, weights : arrays of shape (n,)
+    counts : array of shape (K + 1,)
+    back : array of shape (D, D)
+    block : function of row numbers
+    """
+    root = np.sqrt(counts)
+    overlap = means @ means.T  # H = M A_T M'
+    remainder = np.eye(len(counts)) - overlap * np.outer(root, root)
+    if np.linalg.eigvalsh(remainder)[0] < SMALLEST_REMAINDER:
+        raise SingularMatrixError("the groups leave too little of the total scatter")
+    factor = linalg.cholesky(remainder)
+    contrast = np.vstack([np.full(len(counts) - 1, -1.0), np.eye(len(counts) - 1)])
+    half = linalg.lower_solve(factor, contrast / root[:, None])
+    mix = root[:, None] * linalg.lower_solve(factor, half, transposed=True)
+    gram = contrast.T @ overlap @ mix
+    residuals = projected - overlap[groups]
+
+    def leverages() -> tuple[Array, Array]:
+        own = projected[np.arange(len(groups)), groups]
+        within = linalg.lower_solve(factor, (residuals * root).T)
+        leverage = norms() - 2 * own + np.diag(overlap)[groups]
+        leverage += np.einsum("ji,ji->i", within, within)
+        return leverage, 1 - inflation(counts[groups], weights) * leverage
+
+    return Solution(
+        gram=(gram + gram.T) / 2,
+        coordinates=(projected - overlap[0]) @ mix,
+        residuals=residuals @ mix,
+        directions=back @ (means.T @ mix),
+        origin=overlap[0] @ mix,
+        noise=0.0,
+        overlap=overlap,
+        block=block,
+        leverages=leverages,
+    )
+
+
 @dataclass(frozen=True)
 class WhiteCells:
-    """Whitened rows, and the rows about their origin, summed over cells and over clusters."""
+    """Whitened rows, and the rows about their origin, summed over cells."""
 
     factor: WhiteFactor
     cells: Cells
-    white: Array
-    plain: Array
-    white_totals: Array
-    plain_totals: Array
+    white: CellSums
+    plain: CellSums
 
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
         """Solve one class of the cells against the rest."""
         groups, counts = self.cells.division(label)
-        white = self.cells.group_sums(label, self.white, self.white_totals) / counts[:, None]
-        plain = self.cells.group_sums(label, self.plain, self.plain_totals) / counts[:, None]
+        white = self.white.over_groups(label) / counts[:, None]
+        plain = self.plain.over_groups(label) / counts[:, None]
         return self.factor.solve_means(white, plain, groups, counts, n_components, leave_out)
 
 
 def whiten(
-    X: NDArray[np.floating],
+    X: Floats,
     regularizations: list[float],
     weights: Array | None = None,
     ridges: list[float] | None = None,
@@ -212,29 +239,22 @@ def whiten(
     total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N D`` a ridge.
     """
     middle, origin, variance = centred(X, weights)
-    absolute = (
-        [ridge_of(variance, value) for value in regularizations] if ridges is None else ridges
-    )
+    absolute = ridges_of(variance, regularizations, ridges)
     scaled = middle if weights is None else middle * np.sqrt(weights)[:, None]
     total = scaled.T @ scaled
-    values = vectors = turned = None
+    spectrum = None
     if len(absolute) > 2:
         values, vectors = linalg.eigh_descending(total)
-        turned = middle @ vectors
+        spectrum = values, vectors, middle @ vectors
+        smallest, largest = values[-1], values[0]
     for regularization, ridge in zip(regularizations, absolute, strict=True):
         # Small eigenvalues are rounding beside large ones; pivots need not be.
-        if (
-            values is not None
-            and vectors is not None
-            and turned is not None
-            and values[-1] + ridge >= SMALLEST_REMAINDER * values[0]
-        ):
+        if spectrum is not None and smallest + ridge >= SMALLEST_REMAINDER * largest:
+            values, vectors, turned = spectrum
             shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)
             rows, back = turned * shrunk, vectors * shrunk
         else:
-            try:
+            with naming_the_ridge(X.shape[1], regularization):
                 back = linalg.triangular_inverse(linalg.cholesky(total, ridge)).T
-            except SingularMatrixError as error:
-                raise singular_scatter(X.shape[1], regularization) from error
             rows = middle @ back
         yield WhiteFactor(X, origin, variance, ridge, rows, back, weights)

@@ -1,0 +1,76 @@
+"""Covariances of the two classes, shrunk toward what they have in common (MATH 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import linalg
+from .linalg import Array, SingularMatrixError
+from .scatter import GroupScatter
+
+# Below this share of the variance of the negatives, that of the positives is rounding.
+COLLAPSED = 1e-14
+# A covariance is a sum of squares: pivots below this share of its diagonal are rounding.
+COVARIANCE_TOLERANCE = 1e-13
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Statistics that the densities are estimated from.
+
+    Attributes
+    ----------
+    scatter : GroupScatter
+        Statistics in the subspace: resubstituted, or with left-out scatter matrices.
+    target : array of shape (d, d)
+        Pooled within covariance that small samples are shrunk toward.
+    n_positive, n_within : float
+        Number of positives and negatives (total weight, less the means that were estimated)
+        behind the scatter matrices.
+    """
+
+    scatter: GroupScatter
+    target: Array
+    n_positive: float
+    n_within: float
+
+    def positive_covariance(self, nu: float) -> Array:
+        """Covariance of the positives; refused if they are equal or do not span all axes."""
+        rounding = COLLAPSED * self.scatter.phi_o.diagonal()
+        return self._shrunk(self.scatter.positive, self.n_positive, nu, "positive", rounding)
+
+    def within_covariance(self, nu: float, which: str = "negative") -> Array:
+        """Covariance of the negatives about their subclass means."""
+        return self._shrunk(self.scatter.within, self.n_within, nu, which)
+
+    def _shrunk(
+        self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
+    ) -> Array:
+        """``(scatter + nu target) / (count + nu)``, refused where a variance is `rounding`."""
+        if count + nu <= 0:
+            raise SingularMatrixError(f"no sample shows the spread of the {which} class")
+        covariance = (scatter + nu * self.target) / (count + nu)
+        variances = covariance.diagonal()
+        if np.any((variances != 0) & (variances <= rounding)):  # rounding may be below zero, too
+            raise SingularMatrixError(
+                f"the {which} class is a point in the subspace, as without regularization it may be"
+            )
+        require_regular(covariance, which)
+        return covariance
+
+
+def require_regular(covariance: Array, which: str) -> None:
+    """Refuse a covariance whose Cholesky pivots are rounding, in any units of the axes."""
+    try:
+        if not np.all(covariance.diagonal() > 0):
+            raise SingularMatrixError("an axis has no variance")
+        scale = np.sqrt(covariance.diagonal())
+        pivots = linalg.cholesky(covariance / np.outer(scale, scale)).diagonal() ** 2
+        if np.any(pivots <= COVARIANCE_TOLERANCE * len(covariance)):
+            raise SingularMatrixError("the covariance is singular to working precision")
+    except SingularMatrixError as error:
+        raise SingularMatrixError(
+            f"the covariance of the {which} class is singular in the subspace"
+        ) from error

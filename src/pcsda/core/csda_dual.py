@@ -1,0 +1,213 @@
+"""CSDA from inner products alone: kernels, and rows with D > N (MATH 13).
+
+Everything happens in the Gram matrix of the rows about the positive mean. No scatter matrix is
+formed, and of the few axes that are asked for a block Krylov method finds the leading ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import csda_solvers, krylov, linalg
+from .csda_solvers import Forms
+from .direct import keep_leading
+from .gram import EPSILON, FEATURE_TOLERANCE
+from .linalg import Array, Ints
+from .scatter import GroupScatter
+from .solvers import Projection, no_direction
+from .subspace import Subspace
+
+# Share of the ridge that rounding of the inner products may reach.
+COARSE = 1e-6
+
+
+def is_coarse(trace: float, ridge: float) -> bool:
+    """Whether rounding of inner products with this trace would show beside the ridge."""
+    return EPSILON * trace > COARSE * ridge
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Inner products of rows about the positive mean, times the roots of the weights.
+
+    Attributes
+    ----------
+    matrix : array of shape (N, N)
+    groups : array of shape (N,)
+        0 for positives, 1 for negatives.
+    ridge : float
+    root : array of shape (N,)
+        Roots of the weights.
+    """
+
+    matrix: Array
+    groups: Ints
+    ridge: float
+    root: Array
+
+    @property
+    def positive(self) -> Ints:
+        """Numbers of the positive rows."""
+        return np.flatnonzero(self.groups == 0)
+
+    @property
+    def negative(self) -> Ints:
+        """Numbers of the negative rows."""
+        return np.flatnonzero(self.groups)
+
+    @property
+    def counts(self) -> Array:
+        """N_p and N_n, or total weights."""
+        return np.bincount(self.groups, self.root**2).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Axes as coefficients of the rows in :class:`Centred`, with their values and their rank."""
+
+    coefficients: Array
+    eigenvalues: Array
+    rank: int
+    step: float = 0.0
+
+
+def eigen(rows: Centred, count: int) -> Solved:
+    """Solve ``S_n w = lambda (S_p + eps I) w`` exactly, for the `count` leading axes.
+
+    With blocks of the matrix, ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``: the
+    eigenpairs (beta, q) of B give ``lambda = beta / eps`` and the coefficients q on the negatives
+    and ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, and either some twenty products
+    of the matrix with d + 6 vectors or, where many axes are wanted, an eigenproblem of size N_n.
+    """
+    matrix, positive, negative = rows.matrix, rows.positive, rows.negative
+    factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
+    half = linalg.lower_solve(factor, matrix[np.ix_(positive, negative)])
+    H = linalg.lower_solve(factor, half, transposed=True)
+
+    def on_rows(q: Array) -> Array:
+        full = np.empty((len(matrix), q.shape[1]))
+        full[negative], full[positive] = q, -(H @ q)
+        return full
+
+    vectors = None
+    if krylov.pays(len(negative), count):
+        vectors = krylov.top_eigenvectors(
+            lambda q: (matrix @ on_rows(q))[negative], len(negative), count
+        )
+    if vectors is None:
+        inner = matrix[np.ix_(negative, negative)] - half.T @ half
+        vectors = linalg.top_eigenvectors((inner + inner.T) / 2, count)
+    image = matrix @ on_rows(vectors)
+    values = np.einsum("ij,ij->j", vectors, image[negative])
+    noise = FEATURE_TOLERANCE * float(matrix.diagonal().max())
+    rank = int(np.sum(values > max(noise, EPSILON * len(matrix) * values[0])))
+    if rank == 0:
+        raise no_direction()
+    scale = np.sqrt(rows.ridge * values[:rank])
+    return Solved(on_rows(vectors[:, :rank]) / scale, values[:rank] / rows.ridge, rank)
+
+
+def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
+    """Maximise the trace ratio as :func:`csda_solvers.trace_ratio` does.
+
+    Features of the rows come from a pivoted Cholesky factor, ``N^3/3``. All steps of the ascent
+    are taken in one basis that grows: some twenty products with d + 6 vectors in all.
+    """
+    features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
+    parts = [features[part] for part in (rows.negative, rows.positive)]
+    gap = None
+    if learn_reference:
+        shift = (rows.root[rows.negative] @ parts[0] / rows.counts[1])[:, None]
+        same = linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", features, features))
+        gap = shift if float(np.sum(shift**2)) > same else None
+    found = _leading_ratio(rows, parts, gap, count) or _dense_ratio(rows, parts, gap, count)
+    step = 0.0 if gap is None else found.step
+    coefficients = np.zeros((len(features), len(found.eigenvalues)))
+    coefficients[pivots] = linalg.lower_solve(triangle, found.components.T, transposed=True)
+    return Solved(coefficients, found.eigenvalues, found.rank, step)
+
+
+def _dense_ratio(rows: Centred, parts: list[Array], gap: Array | None, count: int) -> Projection:
+    """The trace ratio of features from their scatter matrices."""
+    numerator, denominator = (part.T @ part for part in parts)
+    size = len(numerator)
+    rank = linalg.numerical_rank(linalg.eigh_descending(numerator)[0], size)
+    if rank == 0:
+        raise no_direction()
+    squared = None if gap is None else gap @ gap.T
+    forms = Forms(numerator, denominator, squared, rows.counts)
+    found = csda_solvers.settled(forms, rows.ridge, min(count, rank)).ordered()
+    return Projection(found.directions.T, found.quotients, rank, step=found.step)
+
+
+def _leading_ratio(
+    rows: Centred, parts: list[Array], gap: Array | None, count: int
+) -> Projection | None:
+    """The same for few axes of many features; None where a basis of few vectors will not do."""
+    size = parts[0].shape[1]
+    if not krylov.pays(size, count) or not _has_rank(parts[0], count):
+        return None
+    state = {"ratio": 0.0, "step": 0.0}
+
+    def images(block: Array) -> list[Array]:
+        moved = [part.T @ (part @ block) for part in parts]
+        return moved if gap is None else [*moved, gap @ (gap.T @ block)]
+
+    def solve(small: list[Array]) -> tuple[Array, list[float]]:
+        forms = Forms(small[0], small[1], None if gap is None else small[2], rows.counts)
+        found = csda_solvers.settled(forms, rows.ridge, count, state["ratio"])
+        state.update(ratio=found.ratio, step=found.step)
+        mixture = [1.0, -found.ratio]
+        if gap is not None:
+            mixture.append(forms.pull(found.ratio, found.step))
+        form = forms.at(found.ratio, found.step)
+        turn = linalg.top_eigenvectors(form, min(count + krylov.BESIDE, len(form)))
+        return turn, mixture
+
+    W = krylov.leading(images, solve, size, count)
+    if W is None:
+        return None
+    small = [W.T @ image for image in images(W)]
+    forms = Forms(small[0], small[1], None if gap is None else small[2], rows.counts)
+    top, bottom = forms.ratio(np.eye(count), rows.ridge, state["step"])
+    order = np.argsort(-top / bottom, kind="stable")
+    return Projection(W[:, order].T, (top / bottom)[order], count, step=state["step"])
+
+
+def _has_rank(part: Array, count: int) -> bool:
+    """Whether rows have at least so many independent directions: a random sketch shows it."""
+    sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
+    values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
+    return linalg.numerical_rank(values, len(part)) == count
+
+
+def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
+    """The subspace of axes that are coefficients of rows about the positive mean.
+
+    Its coefficients are on the rows themselves: those of the rows about their positive mean, less
+    what the mean takes off. `origin` is zero, and for the caller to set.
+    """
+    count = solved.coefficients.shape[1]
+    axes = Projection(np.eye(count), solved.eigenvalues, solved.rank)
+    kept = keep_leading(axes, n_components, most)
+    a = solved.coefficients[:, : len(kept.components)]
+    image = rows.matrix @ a
+    weights = None if np.all(rows.root == 1) else rows.root**2
+    z = image / rows.root[:, None]
+    projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
+    on_rows = rows.root[:, None] * a
+    positive, share = rows.positive, rows.root[rows.positive] ** 2 / rows.counts[0]
+    on_rows[positive] -= np.outer(share, on_rows.sum(axis=0))
+    inside = a.T @ image
+    return Subspace(
+        on_rows,
+        np.zeros(len(kept.eigenvalues)),
+        kept.eigenvalues,
+        kept.rank,
+        projected,
+        projected.positive + rows.ridge * (inside + inside.T) / 2,
+        single_negatives=True,
+        reference=None if not solved.step else -solved.step * projected.delta[0],
+    )

@@ -1,0 +1,312 @@
+"""From group statistics to a projection, for CSDA and its relatives (MATH 6, 14).
+
+CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, S_n over all negatives about the positive mean.
+Exact solvers give components in descending order of their eigenvalue, scaled so that the
+denominator becomes the identity. The trace ratio has orthonormal components. Regressions on
+targets that follow from the labels give what they give, in the order of the targets, unless a
+Rayleigh-Ritz step puts it in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import linalg as scipy_linalg
+
+from . import linalg
+from .linalg import Array, Floats, Ints, SingularMatrixError
+from .scatter import GroupScatter
+from .solvers import Projection, ordered, rayleigh_ritz, seen_by
+
+# Solvers that regress on targets, and so need the rows themselves.
+TARGETS = ("labels", "raw_labels", "spectral")
+# The trace ratio has settled when a step raises it by less than this share.
+TOLERANCE, STEPS = 1e-12, 100
+
+
+def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
+    """Solve CSDA as written: the reference (MATH 6).
+
+    Problem: ``S_n w = lambda (S_p + eps I) w``, S_n over all negatives. Cost: about ``10 D^3``
+    for all directions, less for the leading few.
+    """
+    size = scatter.means.shape[1]
+    denominator = scatter.positive + ridge * np.eye(size)
+    numerator = scatter.out_of_class
+    values, vectors = linalg.top_generalized(numerator, denominator, n_components or size)
+    seen = seen_by(numerator, vectors)
+    return ordered(vectors[:, seen], values[seen], size)
+
+
+def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
+    """Solve CSDA in its low-rank regression form (MATH 6).
+
+    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a
+    coefficient matrix of rank d. Its solution is led by the top eigenvectors of
+    ``L^-1 S_n L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly.
+    Cost: ``D^3/3`` for the factor and a symmetric eigenproblem of size D.
+    """
+    size = scatter.means.shape[1]
+    numerator = scatter.out_of_class
+    factor = linalg.cholesky(numerator + scatter.positive, ridge)
+    half = linalg.lower_solve(factor, linalg.lower_solve(factor, numerator).T)
+    count = n_components or size
+    _, vectors = scipy_linalg.eigh(
+        half, subset_by_index=[size - count, size - 1], check_finite=False
+    )
+    directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
+    # Values near one lose the digits of 1 - value; the quotient itself does not.
+    top = np.einsum("ij,ij->j", directions, numerator @ directions)
+    bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
+    bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
+    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # of the whole, which is one
+        raise SingularMatrixError("the denominator is not positive definite")
+    seen = seen_by(numerator, directions)
+    return ordered((directions / np.sqrt(bottom))[:, seen], (top / bottom)[seen], size)
+
+
+def label_targets(
+    groups: Ints, n_components: int, rng: np.random.Generator, weights: Array | None = None
+) -> Array:
+    """Targets on the negatives that follow from the labels alone, one column each (MATH 6).
+
+    The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
+    graph problem ``P_n v = lambda P_p v``, but for what the first has on the positives, which no
+    regression about the positive mean can see. All but the first have the same eigenvalue, so
+    their order means nothing.
+    """
+    negative = np.flatnonzero(groups)
+    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
+    targets = np.column_stack([root, rng.standard_normal((len(negative), n_components - 1))])
+    return np.linalg.qr(targets)[0]
+
+
+def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
+    """Length that a solver gives each of the targets on the negatives.
+
+    In spectral regression an eigenvector has length one over all rows: the first one,
+    ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
+    """
+    lengths = np.ones(n_components)
+    if solver == "spectral":
+        lengths[0] = np.sqrt(counts[0] / counts.sum())
+    return lengths
+
+
+def regression(
+    X: Floats,
+    groups: Ints,
+    scatter: GroupScatter,
+    ridge: float,
+    targets: Array,
+    weights: Array | None = None,
+) -> Array:
+    """Regress targets on rows about the positive mean, with a ridge; directions as columns.
+
+    Cost: ``D^3/3 + 2 N D d``.
+    """
+    negative = np.flatnonzero(groups)
+    root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
+    right = (X[negative] - scatter.means[0]).T @ (root[:, None] * targets)
+    factor = linalg.cholesky(scatter.positive + scatter.out_of_class, ridge)
+    return linalg.lower_solve(factor, linalg.lower_solve(factor, right), transposed=True)
+
+
+def by_targets(
+    solver: str,
+    X: Floats,
+    groups: Ints,
+    scatter: GroupScatter,
+    ridge: float,
+    targets: Array,
+    weights: Array | None = None,
+) -> Projection:
+    """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
+
+    Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
+    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" take what it gives,
+    axis by axis; "labels" takes the best directions in its span. The span is that of CSDA only
+    when all N_n targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    """
+    span = regression(X, groups, scatter, ridge, targets, weights)
+    numerator = span.T @ scatter.out_of_class @ span
+    denominator = span.T @ scatter.positive @ span + ridge * (span.T @ span)
+    if solver == "labels":
+        return rayleigh_ritz(span, numerator, denominator)
+    return unordered(span, numerator, denominator)
+
+
+def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
+    """Take directions as they come, with the quotient of each; `rank` of them are independent.
+
+    Raises
+    ------
+    SingularMatrixError
+        When the denominator vanishes on a direction.
+    """
+    top, bottom = numerator.diagonal(), denominator.diagonal()
+    if np.any(bottom <= linalg.RANK_TOLERANCE * len(span) * top):
+        raise SingularMatrixError("the denominator vanishes on the span of the solution")
+    directions = span / np.linalg.norm(span, axis=0)
+    spread = np.linalg.svd(directions, compute_uv=False) ** 2
+    rank = linalg.numerical_rank(spread, len(span))
+    return Projection(linalg.fix_signs(span.T), top / bottom, rank)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The quadratic forms of a trace ratio in some basis.
+
+    Attributes
+    ----------
+    numerator, denominator : arrays of shape (r, r)
+        S_n about the positive mean, and S_p; without ridge.
+    gap : array of shape (r, r) or None
+        ``D D'`` with D the difference of the class means, where the reference is learned.
+    counts : array of shape (2,)
+        N_p and N_n.
+    """
+
+    numerator: Array
+    denominator: Array
+    gap: Array | None
+    counts: Array
+
+    def at(self, ratio: float, step: float) -> Array:
+        """``S_n(s) - rho S_p(s)`` about the reference ``m + s (m - m_n)``."""
+        form = self.numerator - ratio * self.denominator
+        return form if self.gap is None else form + self.pull(ratio, step) * self.gap
+
+    def pull(self, ratio: float, step: float) -> float:
+        """Weight of the gap in :meth:`at`."""
+        n_p, n_n = self.counts
+        return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
+
+    def ratio(self, W: Array, ridge: float, step: float) -> tuple[Array, Array]:
+        """Numerator and denominator of every direction."""
+        top, bottom = (np.einsum("ij,ij->j", W, f @ W) for f in (self.numerator, self.denominator))
+        bottom = bottom + ridge * np.einsum("ij,ij->j", W, W)
+        if self.gap is not None and step:
+            gap = np.einsum("ij,ij->j", W, self.gap @ W)
+            top = top + self.counts[1] * (step**2 + 2 * step) * gap
+            bottom = bottom + self.counts[0] * step**2 * gap
+        return top, bottom
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """Where the ascent of a trace ratio has arrived: orthonormal directions, ratio and step s."""
+
+    directions: Array
+    ratio: float
+    step: float
+    quotients: Array
+
+    def ordered(self) -> Ascent:
+        """The same, with the best direction first."""
+        order = np.argsort(-self.quotients, kind="stable")
+        return replace(self, directions=self.directions[:, order], quotients=self.quotients[order])
+
+
+def best_step(forms: Forms, ratio: float) -> float | None:
+    """Best reference ``m + s (m - m_n)`` at a ratio: s, whatever the directions (MATH 14).
+
+    None at ratios up to N_n/N_p, which some distant reference exceeds always.
+    """
+    if forms.gap is None:
+        return 0.0
+    n_p, n_n = forms.counts
+    lead = ratio * n_p - n_n
+    return float(n_n / lead) if lead > 1e-9 * n_n else None
+
+
+def _distant_step(forms: Forms, ridge: float, d: int) -> float:
+    """Double s until some directions exceed the ratio N_n/N_p, from where the ascent goes on."""
+    ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
+    while step < 1e12:
+        W = linalg.top_eigenvectors(forms.at(ratio, step), d)
+        top, bottom = forms.ratio(W, ridge, step)
+        if top.sum() > (1 + 1e-6) * ratio * bottom.sum():
+            return step
+        step *= 2
+    return step
+
+
+def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[Ascent]:
+    """Raise the trace ratio step by step, from a ratio that is reached already.
+
+    Each step takes the top eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the current ratio
+    rho and the s that is best at it, for any directions. So the ratio never falls, and its limit is
+    the largest over directions and references together (Dinkelbach).
+    """
+    size = len(forms.numerator)
+    while True:
+        step = best_step(forms, ratio)
+        if step is None:  # below N_n/N_p the formula would turn s negative
+            step = 0.0 if ratio == 0 else _distant_step(forms, ridge, d)
+        W = linalg.top_eigenvectors(forms.at(ratio, step), d)
+        top, bottom = forms.ratio(W, ridge, step)
+        if np.any(bottom <= linalg.RANK_TOLERANCE * size * top):
+            raise SingularMatrixError("the denominator is not positive definite")
+        ratio = float(top.sum() / bottom.sum())
+        yield Ascent(W, ratio, step, top / bottom)
+
+
+def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
+    """The limit of :func:`ascend`, or where it is after `limit` steps."""
+    for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
+        low = best_step(forms, found.ratio) is None
+        if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
+            break
+        ratio = found.ratio
+    return found
+
+
+def spread_basis(numerator: Array, denominator: Array) -> Array:
+    """Orthonormal directions, as columns, in which samples of either class spread."""
+    spread, basis = linalg.eigh_descending(numerator + denominator)
+    return basis[:, : linalg.numerical_rank(spread, len(basis))]
+
+
+def trace_ratio(
+    scatter: GroupScatter,
+    ridge: float,
+    n_components: int,
+    *,
+    learn_reference: bool = False,
+    max_iter: int = STEPS,
+) -> Projection:
+    """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
+
+    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
+    scatters are about a vector that is chosen as well. Each step takes the top eigenvectors of
+    ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and
+    converges quadratically. Cost: one symmetric eigenproblem of size D a step, usually five to ten.
+    The eigenvalues are the quotients of the single components.
+
+    W stays where negatives spread about the positive mean, or positives about it: elsewhere all
+    samples coincide, and the small denominator of such directions would favour them.
+    """
+    size = scatter.means.shape[1]
+    basis = spread_basis(scatter.out_of_class, scatter.positive)
+    numerator = basis.T @ scatter.out_of_class @ basis
+    rank = linalg.numerical_rank(linalg.eigh_descending(numerator)[0], size)
+    if rank == 0:
+        return Projection(np.empty((0, size)), np.empty(0), 0)
+    gap = None
+    if learn_reference:
+        apart = basis.T @ (scatter.counts[1:] @ scatter.delta / scatter.n_negative)
+        gap = np.outer(apart, apart) if _differ(apart, scatter) else None
+    counts = np.array([scatter.n_positive, scatter.n_negative])
+    forms = Forms(numerator, basis.T @ scatter.positive @ basis, gap, counts)
+    found = settled(forms, ridge, min(n_components, rank), limit=max_iter).ordered()
+    components = linalg.fix_signs((basis @ found.directions).T)
+    return Projection(components, found.quotients, rank, step=found.step)
+
+
+def _differ(apart: Array, scatter: GroupScatter) -> bool:
+    """Whether the class means differ: no reference is better than the mean where they do not."""
+    least = linalg.SAME_POINT**2 * scatter.total_variance
+    return bool(apart @ apart > max(least, 0.0))

@@ -1,0 +1,109 @@
+"""A few leading directions of large symmetric problems, from products with blocks of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import linalg as scipy_linalg
+
+from .linalg import Array
+
+# A solution has settled when what is left of it is below this share of its image.
+SETTLED = 1e-10
+# Directions beside those asked for, which speed up the last of them; blocks before giving up.
+BESIDE, BLOCKS = 6, 30
+# A solution in the basis is asked for after every so many blocks.
+TURN = 3
+# Problems of up to this size, or of few rows a direction, are solved densely at once.
+SMALL, FEW = 400, 12
+
+# Images of a block under each of the forms of a problem.
+Images = Callable[[Array], Sequence[Array]]
+# From the forms in a basis: directions, best first, and the mixture of forms they belong to.
+Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
+
+
+def pays(size: int, count: int) -> bool:
+    """Whether few directions are asked for, so that growing a basis is worth while."""
+    return size > SMALL and size > FEW * (count + BESIDE)
+
+
+def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None:
+    """Directions that solve a problem over orthonormal vectors, as columns; `count` of them.
+
+    The problem is a mixture of symmetric forms, of which only products with blocks of vectors are
+    known. It is solved in an orthonormal basis that grows, block by block, by what the solution in
+    it leaves (block Krylov with all of the basis held orthogonal). Cost: some ten to thirty
+    products with ``count + 6`` vectors. None where that does not settle, because many directions
+    are nearly as good as the last one asked for.
+    """
+    rng = np.random.default_rng(0)  # any start will do; the same one gives the same digits
+    fresh = np.linalg.qr(rng.standard_normal((size, count + BESIDE)))[0]
+    most = min(BLOCKS * fresh.shape[1], size)
+    basis, used = np.empty((size, most), order="F"), 0
+    moved: list[Array] = []
+    forms: list[Array] = []
+    mixture: Sequence[float] = [1.0]  # until there is a solution, the first form leads
+    number = 0
+    while 0 < fresh.shape[1] <= most - used:
+        number, added = number + 1, images(fresh)
+        moved = moved or [np.empty((size, most), order="F") for _ in added]
+        forms = forms or [np.empty((0, 0)) for _ in added]
+        block = slice(used, used + fresh.shape[1])
+        used, basis[:, block] = block.stop, fresh
+        for part, new in zip(moved, added, strict=True):
+            part[:, block] = new
+        known = basis[:, :used]
+        forms = [_extended(form, known.T @ new) for form, new in zip(forms, added, strict=True)]
+        if number % TURN:  # the image of the last block leads on as well as what a solution leaves
+            fresh = _outside(known, _mixed(mixture, added))
+            continue
+        turn, mixture = solve(forms)
+        solution = known @ turn
+        image = _mixed(mixture, [part[:, :used] @ turn for part in moved])
+        left = image - solution @ (solution.T @ image)
+        if np.linalg.norm(left[:, :count]) <= SETTLED * np.linalg.norm(image):
+            return solution[:, :count]
+        fresh = _outside(known, left)
+    return None
+
+
+def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
+    """Weighted sum of the images under each form."""
+    total = mixture[0] * parts[0]
+    for weight, part in zip(mixture[1:], parts[1:], strict=False):
+        total += weight * part
+    return total
+
+
+def _extended(form: Array, columns: Array) -> Array:
+    """A symmetric form with further columns, and the rows that they imply."""
+    size = len(form)
+    corner = columns[size:]
+    return np.block([[form, columns[:size]], [columns[:size].T, (corner + corner.T) / 2]])
+
+
+def _outside(basis: Array, block: Array) -> Array:
+    """Orthonormal directions of a block outside the span of a basis."""
+    lengths = np.linalg.norm(block, axis=0)
+    block = block / np.where(lengths > 0, lengths, 1.0)
+    for _ in range(2):  # once leaves rounding
+        block = block - basis @ (basis.T @ block)
+    outside, sizes, _ = scipy_linalg.qr(
+        block, mode="economic", pivoting=True, overwrite_a=True, check_finite=False
+    )
+    kept: Array = outside[:, np.abs(sizes.diagonal()) > 1e-10]
+    return kept
+
+
+def top_eigenvectors(product: Callable[[Array], Array], size: int, count: int) -> Array | None:
+    """Leading eigenvectors of a symmetric matrix, given by its product with blocks of vectors."""
+
+    def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
+        small = len(forms[0])
+        window = [max(small - count - BESIDE, 0), small - 1]
+        _, turn = scipy_linalg.eigh(forms[0], subset_by_index=window, check_finite=False)
+        return turn[:, ::-1], [1.0]
+
+    return leading(lambda block: [product(block)], solve, size, count)

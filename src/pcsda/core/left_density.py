@@ -1,0 +1,244 @@
+"""Log densities of left-out rows, under classes that were estimated without them (MATH 8).
+
+The subspace has left the row out already. Here its residual also leaves the covariance of its
+class: by a rank-one downdate or, for rows that leave together, by one of their number. The
+shrinkage target is held. Constants that both classes share are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import linalg
+from .linalg import Array, Ints
+from .loo import ALONE, SMALLEST_GAP, LeftOut
+from .student import energy, fit_tail, log_sum_exp, log_volume
+from .together import stacks_of
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Spread of one class.
+
+    Attributes
+    ----------
+    white : array of shape (d, d)
+        Lower triangular whitening matrix of its covariance.
+    strength : float
+        Number of samples behind the covariance, prior strength included.
+    tail : float
+        Degrees of freedom; infinite for a Gaussian.
+    """
+
+    white: Array
+    strength: float
+    tail: float
+
+    def log_density(self, offsets: Array) -> Array:
+        """Log density at offsets from the centre, over their last axis."""
+        whitened = offsets @ self.white.T
+        square = np.einsum("...j,...j->...", whitened, whitened)
+        return log_volume(self.white) - energy(square, len(self.white), self.tail)
+
+    def log_density_without(
+        self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
+    ) -> Array:
+        """Log density at offsets (n, s, C, d) without some rows (n, s, d) behind the spread.
+
+        Each of n blocks of s rows leaves with its `mass`, zero for a row that was not behind it;
+        `divisor` is the strength that is left.
+        """
+        scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
+        values, vectors = np.linalg.eigh(np.eye(rows.shape[1]) - scaled @ scaled.swapaxes(1, 2))
+        values = np.maximum(values, SMALLEST_GAP)
+        left = self.strength - mass.sum(axis=1) if divisor is None else np.full(len(rows), divisor)
+        rest = np.maximum(left / self.strength, SMALLEST_GAP)
+        whitened = offsets @ self.white.T
+        # (I - S'S)^-1 = I + S'(I - SS')^-1 S, S the rows that leave.
+        inside = np.einsum("bscd,btd,btu->bscu", whitened, scaled, vectors, optimize=True)
+        square = np.einsum("bscd,bscd->bsc", whitened, whitened)
+        square += np.einsum("bscu,bscu,bu->bsc", inside, inside, 1 / values, optimize=True)
+        width = len(self.white)
+        volume = log_volume(self.white) + 0.5 * (width * np.log(rest) - np.log(values).sum(axis=1))
+        square *= rest[:, None, None]
+        result: Array = volume[:, None, None] - energy(square, width, self.tail)
+        return result
+
+
+def log_ratio(
+    positive: Spread,
+    negative: Spread,
+    centres: Array,
+    log_weights: Array,
+    left: LeftOut,
+    counts: Array | None,
+) -> Array:
+    """Log density ratio of every left-out row.
+
+    A negative meets its own subclass at the left-out mean and with the left-out weight, the other
+    subclasses where the full fit has them.
+
+    Parameters
+    ----------
+    positive, negative : Spread
+    centres : array of shape (C, d)
+    log_weights : array of shape (C,)
+    left : LeftOut
+    counts : array of shape (K + 1,) or None
+        Sizes of the groups. None where the centres are not the subclass means; then no centre is a
+        row's own, and the divisor of the negative covariance is held.
+    """
+    if left.together is not None:
+
+        def of_blocks(places: Ints) -> Array:
+            outside = _blocks_outside(negative, centres, log_weights, left, places, counts)
+            return _blocks_inside(positive, left, places) - outside
+
+        return _by_block(of_blocks, left)
+    result = np.empty(len(left.groups))
+    width = 4 * len(centres)
+    step = linalg.cache_rows(width)
+
+    def score(start: int, stop: int) -> None:
+        for first in range(start, stop, step):
+            part = slice(first, min(first + step, stop))
+            rows = left.take(part)
+            outside = _outside(negative, centres, log_weights, rows, counts)
+            result[part] = _inside(positive, rows) - outside
+
+    linalg.over_rows(score, len(result), width)
+    return result
+
+
+def log_inside(positive: Spread, left: LeftOut) -> Array:
+    """Log density of left-out rows under the positive class alone."""
+    if left.together is None:
+        return _inside(positive, left)
+    return _by_block(lambda places: _blocks_inside(positive, left, places), left)
+
+
+def left_out_tail(negative: Spread, left: LeftOut) -> float:
+    """Degrees of freedom of negatives that are left out of covariance and mean."""
+    known, square = left_out_squares(negative, left)
+    return fit_tail(square, len(negative.white), left.mass[known])
+
+
+def left_out_squares(negative: Spread, left: LeftOut) -> tuple[Ints, Array]:
+    """Negatives that can be left out, and their squared distances without themselves."""
+    known = np.flatnonzero((left.groups > 0) & left.known)
+    share = left.mass[known] / negative.strength
+    own = negative.white @ left.residuals.T
+    square = np.einsum("ji,ji->i", own, own)[known]
+    square *= (1 - share) / np.maximum(1 - share * square, SMALLEST_GAP)
+    return known, square
+
+
+def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
+    """Scores of the rows of all blocks, which come as stacks of blocks of one size."""
+    assert left.together is not None
+    result = np.empty(len(left.groups))
+    for places in stacks_of(left.together):
+        result[places] = score(places)
+    return result
+
+
+def _blocks_inside(positive: Spread, left: LeftOut, places: Ints) -> Array:
+    """Log density under the positive class without the rows of each block."""
+    own = (left.groups[places] == 0) & left.known[places]
+    rows = left.coordinates[places]
+    leaving = np.where(own[:, :, None], rows, 0.0), np.where(own, left.mass[places], 0.0)
+    return positive.log_density_without(rows[:, :, None], *leaving)[:, :, 0]
+
+
+def _blocks_outside(
+    negative: Spread,
+    centres: Array,
+    log_weights: Array,
+    left: LeftOut,
+    places: Ints,
+    counts: Array | None,
+) -> Array:
+    """Log density under the negative class without the rows of each block."""
+    groups, residuals = left.groups[places], left.residuals[places]
+    own = (groups > 0) & left.known[places]
+    leaving = np.where(own[:, :, None], residuals, 0.0), np.where(own, left.mass[places], 0.0)
+    offsets = left.coordinates[places][:, :, None, :] - centres
+    if counts is None:
+        held = negative.log_density_without(offsets, *leaving, negative.strength)
+        return log_sum_exp(held + log_weights)
+    block, row = np.nonzero(groups)
+    offsets[block, row, groups[block, row] - 1] = residuals[block, row]
+    remaining = np.tile(counts[1:], (len(places), 1))
+    np.subtract.at(remaining, (block, groups[block, row] - 1), left.weight[places][block, row])
+    remaining = np.where(remaining > ALONE * counts[1:], remaining, 0.0)
+    # With no negative left, the score is not used.
+    remaining = np.where(remaining.any(axis=1, keepdims=True), remaining, counts[1:])
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(remaining / remaining.sum(axis=1, keepdims=True))
+    return log_sum_exp(negative.log_density_without(offsets, *leaving) + log_shares[:, None])
+
+
+def _inside(positive: Spread, left: LeftOut) -> Array:
+    """Log density under the positive class; positives are left out of its covariance."""
+    white = positive.white
+    # One row for each axis, so that factors of the samples run along memory.
+    whitened = white @ left.coordinates.T
+    square = np.einsum("ji,ji->i", whitened, whitened)
+    own = np.flatnonzero((left.groups == 0) & ~left.alone)
+    share = left.mass[own] / positive.strength
+    gap = np.maximum(1 - share * square[own], SMALLEST_GAP)
+    square[own] *= (1 - share) / gap
+    result: Array = log_volume(white) - energy(square, len(white), positive.tail)
+    result[own] -= 0.5 * (np.log(gap) - len(white) * np.log(1 - share))
+    return result
+
+
+def _outside(
+    negative: Spread, centres: Array, log_weights: Array, left: LeftOut, counts: Array | None
+) -> Array:
+    """Log density under the negative class; negatives are left out of its covariance."""
+    white, width, groups = negative.white, len(negative.white), left.groups
+    at_centres, at_rows = centres @ white.T, white @ left.coordinates.T
+    own = white @ left.residuals.T
+    norm, square = np.einsum("ji,ji->i", at_rows, at_rows), np.einsum("ji,ji->i", own, own)
+    # Squared distances from the centres, less `norm`.
+    distance = (-2 * at_centres) @ at_rows
+    distance += np.einsum("ij,ij->i", at_centres, at_centres)[:, None]
+    overlap = -at_centres @ own
+    overlap += np.einsum("ji,ji->i", at_rows, own)
+    share = np.where(groups > 0, left.mass, 0.0) / negative.strength
+    rest = np.ones(len(groups))
+    rows, mine = _own_places(groups)
+    if counts is not None:
+        distance.ravel()[mine] = (square - norm)[rows]
+        overlap.ravel()[mine] = square[rows]
+        rest -= np.where(left.alone, 0.0, share)
+    gap = np.maximum(1 - share * square, SMALLEST_GAP)
+    overlap *= overlap
+    overlap *= share / gap
+    distance += overlap
+    volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
+    if np.isinf(negative.tail):  # what all centres have in common stays out of the exponents
+        distance *= -0.5 * rest
+        volume -= 0.5 * rest * norm
+    else:
+        distance += norm
+        distance *= rest
+        distance = -energy(distance, width, negative.tail)
+    distance += log_weights[:, None]
+    if counts is not None:  # a row that is alone leaves its subclass empty
+        weight, size = np.where(groups > 0, left.weight, 0.0), counts[groups[rows]]
+        remaining = np.where(left.alone[rows], 0.0, size - weight[rows])
+        with np.errstate(divide="ignore"):
+            distance.ravel()[mine] += np.log(remaining / size)
+        volume -= np.log((counts[1:].sum() - weight) / counts[1:].sum())
+    return volume + log_sum_exp(distance, axis=0)
+
+
+def _own_places(groups: Ints) -> tuple[Ints, Ints]:
+    """Negatives, and the entry of each one's own subclass in a flat (K, n) array."""
+    negative = np.flatnonzero(groups)
+    return negative, (groups[negative] - 1) * len(groups) + negative

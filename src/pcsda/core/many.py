@@ -1,0 +1,371 @@
+"""Many labels against the rest on rows that are factorised once (MATH 4, 11).
+
+Means and the total scatter need every row once. A label then costs what its own rows and a fixed
+sample of all rows cost: its groups are the shared clusters less its own rows, by subtraction, and
+what is estimated from left-out rows comes from its own and from the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from . import linalg
+from .covariance import Moments
+from .density import Blend, Mixture, fit_density
+from .fit import left_moments
+from .linalg import Array, Floats, Ints, SingularMatrixError
+from .loo import Leave, LeftOut
+from .scatter import GroupScatter, group_means
+from .solvers import require_apart
+from .spread import centred, naming_the_ridge, ridge_of
+from .subspace import Subspace
+from .white import SMALLEST_REMAINDER, solution_of
+
+# Rows of no label, and rows that were taken away.
+BACKGROUND, GONE = -1, -2
+# Labels are projected in steps of about so many numbers.
+STEP_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Rows with a ridged total scatter, divided into clusters that all labels share.
+
+    Attributes
+    ----------
+    rows : array of shape (N, r)
+        Rows, or their exact features.
+    origin : array of shape (r,)
+        c, the mean of the rows that were factorised first.
+    back : array of shape (r, r)
+        B, with ``B B' = (T + eps I)^-1``, T the scatter about c.
+    variance : float
+        Mean squared distance of the rows from c.
+    ridge : float
+    owner : array of shape (N,)
+        Number of each row's label, `BACKGROUND` or `GONE`.
+    clusters : array of shape (N,)
+    counts : array of shape (K,)
+        Sizes of the clusters.
+    totals : array of shape (K, r)
+        Sums of their rows about c.
+    keys : array of shape (N,)
+        Random numbers: of each cluster, the rows with the smallest are the sample.
+    most : int
+        About how many rows the sample has.
+    together : array of shape (N,) or None
+        Rows of one number are left out together.
+    """
+
+    rows: Floats
+    origin: Array
+    back: Array
+    variance: float
+    ridge: float
+    owner: Ints
+    clusters: Ints
+    counts: Array
+    totals: Array
+    keys: Array
+    most: int
+    together: Ints | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Floats,
+        owner: Ints,
+        clusters: Ints,
+        keys: Array,
+        most: int,
+        regularization: float,
+        ridge: float | None = None,
+        together: Ints | None = None,
+    ) -> SharedRows:
+        """Factorise rows: ``N r^2 + r^3/3``; `ridge` may give an absolute number."""
+        middle, origin, variance = centred(rows, None)
+        absolute = ridge_of(variance, regularization) if ridge is None else ridge
+        with naming_the_ridge(rows.shape[1], regularization):
+            factor = linalg.cholesky(middle.T @ middle, absolute)
+        counts = np.bincount(clusters).astype(np.float64)
+        totals = group_means(middle, clusters, np.ones(len(counts)), None)
+        back = linalg.triangular_inverse(factor).T
+        fixed = (rows, origin, back, variance, absolute, owner, clusters, counts, totals)
+        return cls(*fixed, keys, most, together)
+
+    @property
+    def live(self) -> Ints:
+        """Numbers of the rows that are there."""
+        return np.flatnonzero(self.owner != GONE)
+
+    def about(self, chosen: Ints) -> Array:
+        """Chosen rows about the origin."""
+        middle: Array = self.rows[chosen].astype(np.float64) - self.origin
+        return middle
+
+    @cached_property
+    def sample(self) -> Ints:
+        """Numbers of the rows that are left out for every label, ascending; blocks are whole."""
+        live = self.live
+        if len(live) <= self.most:
+            return live
+        keys = self.keys
+        if self.together is not None:
+            least = np.full(int(self.together.max()) + 1, np.inf)
+            np.minimum.at(least, self.together[live], keys[live])
+            keys = least[self.together]
+        order = live[np.lexsort((keys[live], self.clusters[live]))]
+        place = np.arange(len(order)) - np.repeat(
+            np.cumsum(self.counts) - self.counts, self.counts.astype(np.intp)
+        )
+        quota = np.ceil(self.counts * (self.most / len(live)))
+        chosen = order[place < quota[self.clusters[order]]]
+        if self.together is not None:
+            whole = np.isin(self.together[live], self.together[chosen])
+            return live[whole]
+        return np.sort(chosen)
+
+    @cached_property
+    def sample_rows(self) -> Array:
+        """Rows of the sample about the origin."""
+        return self.about(self.sample)
+
+    @cached_property
+    def norms(self) -> Array:
+        """Squared lengths of the sample's rows, whitened."""
+        white = self.sample_rows @ self.back
+        lengths: Array = np.einsum("ij,ij->i", white, white)
+        return lengths
+
+    @cached_property
+    def white_rows(self) -> Array:
+        """All rows, whitened: ``N r^2``."""
+        white: Array = (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
+        return white
+
+    @cached_property
+    def white_totals(self) -> Array:
+        """Sums of the clusters, whitened."""
+        sums: Array = self.totals @ self.back
+        return sums
+
+    @cached_property
+    def _by_owner(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.owner, kind="stable")
+        return order, self.owner[order]
+
+    def own(self, label: int) -> Ints:
+        """Numbers of the rows of a label."""
+        if "_by_owner" not in self.__dict__:
+            return np.flatnonzero(self.owner == label)
+        order, sorted_owner = self._by_owner
+        start, stop = np.searchsorted(sorted_owner, [label, label + 1])
+        return order[start:stop]
+
+    def index(self) -> None:
+        """Sort the rows by label once, where many labels are asked for."""
+        _ = self._by_owner
+
+    def holding(
+        self, rows: Floats, owner: Ints, clusters: Ints, keys: Array, together: Ints | None
+    ) -> SharedRows:
+        """The same statistics over other places of the rows."""
+        return replace(
+            self, rows=rows, owner=owner, clusters=clusters, keys=keys, together=together
+        )
+
+    def with_last(self, count: int) -> SharedRows:
+        """Count the last rows in; the ridge and the origin stay, as they do in `without`."""
+        return self._moved(np.arange(len(self.rows) - count, len(self.rows)), 1.0)
+
+    def without(self, gone: Ints) -> SharedRows:
+        """Take rows away, which stay in their places.
+
+        Raises
+        ------
+        SingularMatrixError
+            When the rows are nearly all of the scatter in some direction.
+        """
+        owner = self.owner.copy()
+        owner[gone] = GONE
+        return replace(self, owner=owner)._moved(gone, -1.0)
+
+    def _moved(self, chosen: Ints, sign: float) -> SharedRows:
+        """Bring statistics and factorisation in line with rows that came or went."""
+        middle = self.about(chosen)
+        _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
+        scatter = 1 + sign * lengths**2
+        if scatter.min() < SMALLEST_REMAINDER:
+            raise SingularMatrixError("the rows left keep too little of the total scatter")
+        change = 1 / np.sqrt(scatter) - 1
+        turned = self.back @ axes.T
+        back = self.back + (turned * change) @ axes
+        counts, totals = self.counts.copy(), self.totals.copy()
+        np.add.at(counts, self.clusters[chosen], sign)
+        np.add.at(totals, self.clusters[chosen], sign * middle)
+        moved = replace(self, back=back, counts=counts, totals=totals)
+        return moved
+
+    def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
+        """Groups of chosen rows for a label whose negatives are in the clusters `kept`."""
+        number = np.zeros(len(self.counts), dtype=np.intp)
+        number[kept] = np.arange(1, len(kept) + 1)
+        return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
+
+    def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
+        """Clusters that a label's negatives are in, sizes of its groups and their means about c."""
+        middle, clusters = self.about(own), self.clusters[own]
+        sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
+        np.add.at(sums, clusters, middle)
+        np.add.at(sizes, clusters, 1.0)
+        rest = self.counts - sizes
+        kept = np.flatnonzero(rest > 0)
+        counts = np.append(float(len(own)), rest[kept])
+        means = np.vstack([middle.sum(axis=0), (self.totals - sums)[kept]]) / counts[:, None]
+        return kept, counts, means
+
+    def own_sums(self, labels: Ints) -> tuple[Array, Array]:
+        """Whitened sums (L, K, r) and sizes (L, K) of the labels' own rows in each cluster."""
+        own = [self.own(int(label)) for label in labels]
+        chosen, size = np.concatenate(own), len(self.counts)
+        cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
+        cell += self.clusters[chosen]
+        shape = (len(labels) * size, len(chosen))
+        marks = sparse.csr_array((np.ones(len(chosen)), (cell, np.arange(len(chosen)))), shape)
+        sums = marks @ self.white_rows[chosen]
+        counts = np.bincount(cell, minlength=shape[0]).astype(np.float64)
+        return sums.reshape(len(labels), size, -1), counts.reshape(len(labels), size)
+
+
+@dataclass(frozen=True)
+class SolvedLabel:
+    """One label against the rest, with what its density and the calibration need.
+
+    Attributes
+    ----------
+    kept : array of shape (K',)
+        Clusters that its negatives are in.
+    turn : array of shape (K', d)
+        From the coordinates ``Delta A (x - m)`` to the axes.
+    subspace : Subspace
+        Axes over the rows or features. `left` has the label's own rows first, then rows of the
+        sample that belong to others.
+    moments : Moments
+        Of all rows that were left out.
+    n_own : int
+        How many of the left-out rows are the label's own.
+    rows : array
+        Numbers of all rows that were left out.
+    """
+
+    kept: Ints
+    turn: Array
+    subspace: Subspace
+    moments: Moments
+    n_own: int
+    rows: Ints
+
+    def density(self, negatives: str, shrinkage: float) -> Mixture | Blend:
+        """Estimate the density with Gaussian tails."""
+        found = fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
+        assert isinstance(found, (Mixture, Blend))
+        return found
+
+    def thinned(self, most: int) -> SolvedLabel:
+        """Keep the label's own left-out rows, and at most so many of the others."""
+        left = self.subspace.left
+        assert left is not None
+        others = np.arange(self.n_own, len(left.groups))
+        step = -(-len(others) // most) if most else 1
+        few = others[::step] if most else others[:0]
+        chosen = np.concatenate([np.arange(self.n_own), few])
+        return replace(self, subspace=replace(self.subspace, left=left.take(chosen)))
+
+    @property
+    def own_left(self) -> LeftOut:
+        """The label's own rows, left out."""
+        assert self.subspace.left is not None
+        return self.subspace.left.take(slice(0, self.n_own))
+
+
+def solve_labels(
+    shared: SharedRows, labels: Ints, n_components: int | None = None
+) -> Iterator[SolvedLabel]:
+    """Solve labels one after the other; the sample is projected for many of them at once."""
+    if len(labels) > 1:
+        shared.index()
+    width = len(shared.counts) + 1
+    step = max(1, STEP_NUMBERS // (width * max(len(shared.sample), shared.rows.shape[1])))
+    for start in range(0, len(labels), step):
+        part = [int(label) for label in labels[start : start + step]]
+        divisions = []
+        for label in part:
+            own = shared.own(label)
+            divisions.append((own, *shared.division(label, own)))
+        white = np.concatenate([means for *_, means in divisions]) @ shared.back
+        projected = shared.sample_rows @ (white @ shared.back.T).T
+        edges = np.cumsum([0] + [len(counts) for _, _, counts, _ in divisions])
+        for label, division, first, last in zip(
+            part, divisions, edges[:-1], edges[1:], strict=True
+        ):
+            own_white, of_sample = white[first:last], projected[:, first:last]
+            yield _solve(shared, label, *division, own_white, of_sample, n_components)
+
+
+def _solve(
+    shared: SharedRows,
+    label: int,
+    own: Ints,
+    kept: Ints,
+    counts: Array,
+    means: Array,
+    white: Array,
+    of_sample: Array,
+    n_components: int | None,
+) -> SolvedLabel:
+    """Solve one label given the whitened means of its groups and their products with the sample."""
+    require_apart(means + shared.origin, shared.variance)
+    rest = np.flatnonzero(shared.owner[shared.sample] != label)
+    whole = len(rest) == len(shared.sample)
+    chosen = np.concatenate([own, shared.sample if whole else shared.sample[rest]])
+    own_white = shared.about(own) @ shared.back
+    projected = np.vstack([own_white @ white.T, of_sample if whole else of_sample[rest]])
+    norms = np.append(np.einsum("ij,ij->i", own_white, own_white), shared.norms[rest])
+    groups = shared.groups(label, chosen, kept)
+
+    def block(members: Ints) -> tuple[Array, Array]:
+        rows = shared.about(chosen[members].ravel()) @ shared.back
+        rows = rows.reshape(*members.shape, -1)
+        return rows @ rows.swapaxes(-1, -2), projected[members]
+
+    solution = solution_of(white, projected, lambda: norms, groups, counts, shared.back, block)
+    axes = solution.axes(len(shared.owner), n_components, means + shared.origin)
+    seen = np.bincount(groups, minlength=len(counts))
+    stands_for = (counts / np.maximum(seen, 1))[groups]
+    together = None
+    if shared.together is not None:
+        together = shared.together[chosen]
+    alike = bool(np.all(stands_for == 1))
+    leave = Leave(None, None if alike else stands_for, together)
+    left = solution.left_out(axes.turn, groups, counts, None, leave)
+    centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
+    flat = np.zeros((len(axes.values), len(axes.values)))
+    projected_groups = GroupScatter(counts, centres, flat, flat)
+    coefficients = solution.directions @ axes.turn
+    origin = (means[0] + shared.origin) @ coefficients
+    subspace = Subspace(
+        coefficients,
+        origin,
+        axes.values,
+        axes.rank,
+        projected_groups,
+        np.eye(len(axes.values)),
+        means + shared.origin,
+        left,
+    )
+    return SolvedLabel(kept, axes.turn, subspace, left_moments(subspace), len(own), chosen)

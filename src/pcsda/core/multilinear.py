@@ -1,0 +1,159 @@
+"""CSDA of samples that are matrices or tensors: one small projection for each mode (MATH 14).
+
+A direction on the whole tensor is the outer product of one direction on each mode. No matrix of the
+size of all entries squared is formed: every mode is solved with the others projected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from . import csda_solvers, linalg
+from .csda_solvers import Forms
+from .linalg import Array, Floats, Ints, Mask, TooFewRowsError
+from .loo import Leave
+from .scatter import GroupScatter, group_means
+from .spread import centred, naming_the_ridge, ridge_of
+from .subspace import Subspace
+
+# The ratio has stopped growing when a cycle over the modes adds less than this share.
+SETTLED, CYCLES = 1e-8, 100
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Orthonormal directions of every mode, as columns, and the trace ratio after each cycle."""
+
+    modes: list[Array]
+    ratios: list[float]
+
+    @property
+    def directions(self) -> Array:
+        """All outer products of them, as columns over the entries of a tensor in C order."""
+        return reduce(lambda joined, mode: np.asarray(np.kron(joined, mode)), self.modes)
+
+
+def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Array:
+    """Project every mode but one; the first axis counts the samples."""
+    for number, mode in enumerate(modes):
+        if number != leave:
+            moved = np.tensordot(tensors, mode, axes=(number + 1, 0))
+            tensors = np.moveaxis(moved, -1, number + 1)
+    return tensors
+
+
+def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Array]:
+    """S_n and S_p of the unfolding along a mode, of tensors about the positive mean."""
+    unfolded = np.moveaxis(tensors, mode + 1, -1)
+    size = unfolded.shape[-1]
+    both = (unfolded[part].reshape(-1, size) for part in (~positive, positive))
+    numerator, denominator = (part.T @ part for part in both)
+    return numerator, denominator
+
+
+def solve_modes(
+    tensors: Array, positive: Mask, ridge: float, dims: tuple[int, ...], cycles: int = CYCLES
+) -> Factors:
+    """Maximise the trace ratio over orthonormal directions of every mode.
+
+    Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``; `tensors`
+    are about the positive mean, times the roots of their weights. Mode by mode, with the others
+    projected, this is the trace ratio of the unfolding, with a ridge of eps times the product of
+    the other d. The ratio never falls; its limit may be a local maximum. The start solves each
+    mode with the others whole. Cost: about ``2 N D max(d)`` for each mode of a cycle.
+    """
+    whole = tensors.shape[1:]
+    modes = []
+    for mode, d in enumerate(dims):
+        forms = mode_scatters(tensors, mode, positive)
+        found, _ = _solve(*forms, ridge * prod(whole) / whole[mode], mode, d, 0.0)
+        modes.append(found)
+    ratios: list[float] = []
+    ratio = 0.0
+    for _ in range(cycles):
+        before = ratio
+        for mode, d in enumerate(dims):
+            forms = mode_scatters(project(tensors, modes, mode), mode, positive)
+            modes[mode], ratio = _solve(*forms, ridge * prod(dims) / d, mode, d, ratio)
+        ratios.append(ratio)
+        if ratio - before <= SETTLED * ratio or len(dims) == 1:
+            break
+    return Factors([linalg.fix_signs(mode.T).T for mode in modes], ratios)
+
+
+def _solve(
+    numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
+) -> tuple[Array, float]:
+    """Best directions of one mode, and the ratio that they reach."""
+    basis = csda_solvers.spread_basis(numerator, denominator)
+    if basis.shape[1] < d:
+        raise TooFewRowsError(
+            f"n_components[{mode}]={d} must be at most {basis.shape[1]}: along mode {mode} the "
+            "samples vary in no more directions, seen through the others; lower it, raise "
+            "n_components of the other modes or give more samples"
+        )
+    forms = Forms(basis.T @ numerator @ basis, basis.T @ denominator @ basis, None, np.ones(2))
+    found = csda_solvers.settled(forms, ridge, d, ratio).ordered()
+    return basis @ found.directions, found.ratio
+
+
+@dataclass(frozen=True)
+class MultilinearFactor:
+    """Rows in memory that are tensors of a shape; no row can be left out.
+
+    Attributes
+    ----------
+    X : array of shape (N, D)
+    shape : tuple of int
+        Sizes of the modes; their product is D.
+    dims : tuple of int
+        How many directions each mode has.
+    report : function
+        Called with the factors of every solution.
+    """
+
+    X: Floats
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    regularization: float
+    weights: Array | None
+    report: Callable[[Factors], None]
+
+    def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
+        """Directions of every mode, group means and the absolute ridge."""
+        rows, origin, variance = centred(self.X, self.weights)
+        ridge = ridge_of(variance, self.regularization)
+        counts = np.bincount(groups, self.weights).astype(np.float64)
+        means = group_means(rows, groups, counts, self.weights)
+        rows -= means[0]
+        if self.weights is not None:
+            rows *= np.sqrt(self.weights)[:, None]
+        with naming_the_ridge(self.X.shape[1], self.regularization):
+            tensors = rows.reshape(len(rows), *self.shape)
+            found = solve_modes(tensors, groups == 0, ridge, self.dims)
+        return found, means + origin, ridge
+
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+    ) -> Subspace:
+        """Solve the criterion; groups are 0 for positives and 1 for negatives.
+
+        The axes are the entries of the projected core, in C order, whatever `n_components` is.
+        """
+        found, means, ridge = self.factors(groups)
+        self.report(found)
+        W = found.directions
+        z = (self.X - means[0]) @ W
+        projected = GroupScatter.from_samples(z, groups, 2, self.weights)
+        # Rounding of the mean apart, positives are about zero already.
+        projected = replace(projected, means=projected.means - projected.means[0])
+        ridged = projected.positive + ridge * np.eye(W.shape[1])
+        values = projected.out_of_class.diagonal() / ridged.diagonal()
+        return Subspace(
+            W, means[0] @ W, values, W.shape[1], projected, ridged, means, single_negatives=True
+        )

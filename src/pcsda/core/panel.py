@@ -1,0 +1,180 @@
+"""The densities of many labels side by side, without a loop over labels.
+
+In each label's subspace the axes are turned once more, so that the negatives have unit covariance
+about their centres and the positives a diagonal one. What is left of a density is then a weighted
+sum of squares, a sum of squares and products with the centres: small beside the projection.
+Labels with fewer axes or subclasses than others are filled up with zeros, which change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import isinf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import linalg
+from .density import Blend, Mixture
+from .linalg import Array, Ints
+from .student import log_sum_exp
+
+
+class Tails(NamedTuple):
+    """Degrees of freedom of the mixture and of the cloud; infinite for Gaussians."""
+
+    mixture: float = np.inf
+    cloud: float = np.inf
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Densities of L labels on at most d axes, with at most K subclasses.
+
+    Attributes
+    ----------
+    precision : array of shape (L, d)
+        Inverse variances of the positives.
+    centres : array of shape (L, K, d)
+        Subclass means.
+    log_weights : array of shape (L, K)
+        Minus infinity where a label has no such subclass.
+    volume : array of shape (L,)
+        Log ratio of the volumes of both covariances.
+    width : array of shape (L,)
+        Number of axes.
+    axis : array of shape (L, d)
+        Fisher's axis; zero for a label without a cloud, whose mixture is used twice.
+    cloud : array of shape (L, 3)
+        Centre of the cloud, and the variances of positives and of the cloud on that axis.
+    turn : array of shape (L, d, d)
+        From the axes of the criterion to those of the panel.
+    n_views : int
+        Two with a cloud, else one.
+    """
+
+    precision: Array
+    centres: Array
+    log_weights: Array
+    volume: Array
+    width: Array
+    axis: Array
+    cloud: Array
+    turn: Array
+    n_views: int
+
+    @classmethod
+    def of(
+        cls,
+        densities: Sequence[Mixture | Blend],
+        kept: Sequence[Ints],
+        shape: tuple[int, ...],
+        n_views: int,
+    ) -> Panel:
+        """Bring densities side by side; `shape` is (K, d), `kept` the subclasses of each."""
+        count, (n_clusters, width) = len(densities), shape
+        panel = cls(
+            np.zeros((count, width)),
+            np.zeros((count, n_clusters, width)),
+            np.full((count, n_clusters), -np.inf),
+            np.zeros(count),
+            np.zeros(count),
+            np.zeros((count, width)),
+            np.tile([0.0, 1.0, 1.0], (count, 1)),
+            np.zeros((count, width, width)),
+            n_views,
+        )
+        for label, (density, clusters) in enumerate(zip(densities, kept, strict=True)):
+            panel._fill(label, density, clusters)
+        return panel
+
+    def _fill(self, label: int, density: Mixture | Blend, clusters: Ints) -> None:
+        base, d = density.base, len(density.base.positive)
+        white = base.white[1]
+        values, vectors = linalg.eigh_descending(white @ base.positive @ white.T)
+        turn = vectors.T @ white
+        self.turn[label, :d, :d] = turn
+        self.precision[label, :d] = 1 / values
+        self.centres[label, clusters, :d] = base.centres @ turn.T
+        self.log_weights[label, clusters] = base.log_weights
+        self.volume[label] = -0.5 * np.log(values).sum()
+        self.width[label] = d
+        if isinstance(density, Blend) and density.has_axis:
+            cloud = density.cloud
+            # axis' z = (turn^-T axis)' (turn z)
+            self.axis[label, :d] = np.linalg.solve(turn.T, density.axis)
+            own = cloud.centres[0, 0], cloud.positive[0, 0], cloud.negative[0, 0]
+            self.cloud[label] = own
+
+    def take(self, labels: Any) -> Panel:
+        """The densities of some labels."""
+        arrays: dict[str, Any] = {
+            field.name: getattr(self, field.name)[labels]
+            for field in fields(self)
+            if field.name != "n_views"
+        }
+        return replace(self, **arrays)
+
+    def with_centres(self, centres: Array, log_weights: Array) -> Panel:
+        """Move the subclass means, and the cloud with them."""
+        shares = np.exp(log_weights)
+        cloud = self.cloud.copy()
+        on_axis = np.einsum("lkd,ld->lk", centres, self.axis)
+        before = np.einsum("lkd,ld->lk", self.centres, self.axis)
+        old = np.exp(self.log_weights)
+        cloud[:, 0] = np.einsum("lk,lk->l", shares, on_axis)
+        spread = np.einsum("lk,lk->l", old, (before - self.cloud[:, :1]) ** 2)
+        moved = np.einsum("lk,lk->l", shares, (on_axis - cloud[:, :1]) ** 2)
+        cloud[:, 2] += np.where(self.axis.any(axis=1), moved - spread, 0.0)
+        return replace(self, centres=centres, log_weights=log_weights, cloud=cloud)
+
+    def views(self, z: Array, tails: Tails) -> Array:
+        """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n)."""
+        squares = z * z
+        inside = squares @ self.precision[:, :, None]
+        outside = squares.sum(axis=-1)
+        near = z @ self.centres.swapaxes(1, 2)
+        sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)
+        ratio = _log_ratio(inside[..., 0], outside, near, sizes, self, tails.mixture)
+        if self.n_views == 1:
+            return ratio[None]
+        return np.stack([ratio, self._cloud_view(z, ratio, tails.cloud)])
+
+    def _cloud_view(self, z: Array, mixture: Array, tail: float) -> Array:
+        """View of the negatives as one cloud; the mixture's where a label has no such axis."""
+        on_axis = (z @ self.axis[:, :, None])[..., 0]
+        centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
+        inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
+        if isinf(tail):
+            ratio = 0.5 * (outside - inside)
+        else:
+            ratio = np.log1p(outside / (tail - 2)) - np.log1p(inside / (tail - 2))
+            ratio *= 0.5 * (tail + 1)
+        ratio += 0.5 * np.log(negative / positive)
+        none = ~self.axis.any(axis=1)
+        if none.any():
+            ratio[none] = mixture[none]
+        return ratio
+
+
+def _log_ratio(
+    inside: Array, outside: Array, near: Array, sizes: Array, panel: Panel, tail: float
+) -> Array:
+    """Log ratio of the mixture from squared lengths (L, n) and products with the centres."""
+    log_weights, volume = panel.log_weights[:, None, :], panel.volume[:, None]
+    if isinf(tail):
+        near += log_weights - 0.5 * sizes[:, None, :]
+        ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near) + volume
+        return ratio
+    half = 0.5 * (tail + panel.width)[:, None]
+    near *= -2
+    near += outside[..., None]
+    near += sizes[:, None, :]
+    np.maximum(near, 0, out=near)  # rounding may leave a distance below zero
+    near *= 1 / (tail - 2)
+    np.log1p(near, out=near)
+    near *= -half[..., None]
+    near += log_weights
+    ratio = -half * np.log1p(inside / (tail - 2)) - log_sum_exp(near) + volume
+    return ratio

@@ -1,0 +1,310 @@
+"""One calibration for all labels of a bank, from their pooled left-out scores (MATH 18).
+
+Five rows cannot calibrate a label; thirty labels can. The strength of the shrinkage, the tails, the
+weights of the views and the offset are one set for all. Positives are left out by row, negatives by
+identity. A label with many rows may move away from the common slope and offset as far as its own
+rows carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .calibration import Calibration, fit_calibration
+from .density import Blend, Mixture
+from .left_density import left_out_squares
+from .linalg import Array, Ints, Mask
+from .many import SharedRows, SolvedLabel
+from .panel import Panel, Tails
+from .predictive import pseudo_positives
+from .strangers import Away, as_strangers
+from .student import fit_tail
+
+# Strengths of the shrinkage that are tried.
+STRENGTHS = (3.0, 10.0, 30.0, 100.0)
+# Labels that the strength and the tails are chosen on, and identities that each meets.
+CHOICE_LABELS = 40
+# So many left-out positives make pseudo-positives superfluous.
+ENOUGH_POSITIVES = 20
+# Labels with at least so many rows show how far labels differ from the common calibration.
+MANY_ROWS = 20
+# Spread of log slope and offset between labels, where fewer than so many labels show it.
+USUAL_SPREAD, LEAST_LABELS = 0.3, 5
+# Rows that are scored as those of strangers: at most so many of one identity, unless all
+# identities together have fewer than so many.
+ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 2000
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What all labels of a bank have in common.
+
+    Attributes
+    ----------
+    negatives : {"blend", "mixture"}
+    shrinkage : float
+    tails : Tails
+    calibration : Calibration
+    spread : tuple of two floats
+        Standard deviations between labels of the log slope and of the offset.
+    """
+
+    negatives: str
+    shrinkage: float
+    tails: Tails
+    calibration: Calibration = field(default_factory=Calibration)
+    spread: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def n_views(self) -> int:
+        """Number of views; a label without a cloud has that of the mixture twice."""
+        return views_of(self.negatives)
+
+    def density(self, label: SolvedLabel) -> Mixture | Blend:
+        """The density of a label, with the common tails."""
+        return with_tails(label.density(self.negatives, self.shrinkage), self.tails)
+
+
+@dataclass(frozen=True)
+class Strangers:
+    """Views of rows under labels that know nothing of them.
+
+    Attributes
+    ----------
+    views : array of shape (n_views, L, n)
+    labels : array of shape (L,)
+    identity : array of shape (n,)
+    chosen : int
+        The first so many labels were chosen at random; the others are those that score highest.
+    """
+
+    views: Array
+    labels: Ints
+    identity: Ints
+    chosen: int
+
+
+def views_of(negatives: str) -> int:
+    """Number of views of a kind of density."""
+    return 2 if negatives == "blend" else 1
+
+
+def with_tails(density: Mixture | Blend, tails: Tails) -> Mixture | Blend:
+    """A density with given degrees of freedom."""
+    if isinstance(density, Blend):
+        return replace(density, base=replace(density.base, tail=tails.mixture), tail=tails.cloud)
+    return replace(density, tail=tails.mixture)
+
+
+def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend]) -> Tails:
+    """Degrees of freedom under which the left-out negatives of all labels are most likely."""
+    widths = [len(density.base.positive) for density in densities]
+    usual = max(set(widths), key=widths.count)
+    squares: list[Array] = []
+    on_axis: list[Array] = []
+    mass: list[Array] = []
+    mass_on_axis: list[Array] = []
+    for label, density, width in zip(labels, densities, widths, strict=True):
+        left = label.subspace.left
+        assert left is not None
+        if width != usual:
+            continue
+        known, own = left_out_squares(density.base.spreads[1], left)
+        squares.append(own)
+        mass.append(left.mass[known])
+        if isinstance(density, Blend):
+            cloud = density.cloud
+            offset = (left.coordinates @ density.axis)[known] - cloud.centres[0]
+            on_axis.append(offset**2 / cloud.negative[0])
+            mass_on_axis.append(left.mass[known])
+    mixture = fit_tail(np.concatenate(squares), usual, np.concatenate(mass))
+    if not on_axis:
+        return Tails(mixture)
+    return Tails(mixture, fit_tail(np.concatenate(on_axis), 1, np.concatenate(mass_on_axis)))
+
+
+def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
+    """Rotations of labels over all clusters, filled up with zeros, shape (L, K, d)."""
+    turns = np.zeros((len(labels), n_clusters, width))
+    for place, label in enumerate(labels):
+        turns[place, label.kept, : label.turn.shape[1]] = label.turn
+    return turns
+
+
+def scored_rows(block: Ints, n_identities: int) -> Ints:
+    """Rows of an identity that are scored as those of a stranger."""
+    most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
+    return block[:: -(-len(block) // most)]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of an identity on the axes of labels that have not seen it."""
+
+    z: Array
+    centres: Array
+    log_weights: Array
+
+    @classmethod
+    def of(
+        cls, shared: SharedRows, block: Ints, labels: Ints, turns: Array, scored: Ints | None = None
+    ) -> Block:
+        """Take the rows of a block away and project those that are scored, or all."""
+        scored = block if scored is None else scored
+        return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
+
+    def views(self, panel: Panel, tails: Tails) -> Array:
+        """Views of the rows under the densities of the labels."""
+        turn = panel.turn.swapaxes(1, 2)
+        moved = panel.with_centres(self.centres @ turn, self.log_weights)
+        views: Array = moved.views(self.z @ turn, tails)
+        return views
+
+
+def choose_pool(
+    shared: SharedRows,
+    numbers: Ints,
+    labels: Sequence[SolvedLabel],
+    identities: Sequence[Ints],
+    negatives: str,
+    shrinkage: float | None,
+    tails: str,
+) -> Pool:
+    """Choose strength and tails by the loss of left-out scores, on some labels of a bank.
+
+    Parameters
+    ----------
+    shared : SharedRows
+    numbers : array of shape (L,)
+        Numbers of the labels.
+    labels : sequence of SolvedLabel
+    identities : sequence of row numbers
+        Rows of those that are left out as strangers; a label that owns them does not meet them.
+    negatives, tails : str
+        As in `fit.Rule`.
+    shrinkage : float or None
+        A given strength; None tries several.
+    """
+    shared.index()
+    width = max(label.turn.shape[1] for label in labels)
+    turns = turns_of(labels, len(shared.counts), width)
+    met = [np.flatnonzero(numbers != shared.owner[block[0]]) for block in identities]
+    blocks = [
+        Block.of(shared, block, numbers[others], turns[others], scored_rows(block, len(met)))
+        for block, others in zip(identities, met, strict=True)
+    ]
+    best, least = None, np.inf
+    for strength in STRENGTHS if shrinkage is None else (shrinkage,):
+        densities = [label.density(negatives, strength) for label in labels]
+        found = common_tails(labels, densities) if tails == "fitted" else Tails()
+        pool = Pool(negatives, strength, found)
+        densities = [with_tails(density, found) for density in densities]
+        kept = [label.kept for label in labels]
+        panel = Panel.of(densities, kept, turns.shape[1:], pool.n_views)
+        views = [
+            block.views(panel.take(others), found).reshape(panel.n_views, -1)
+            for block, others in zip(blocks, met, strict=True)
+        ]
+        positives, mass = positive_views(labels, densities, panel.n_views)
+        calibration, loss = calibrate(positives, mass, np.concatenate(views, axis=1))
+        if best is None or loss < least:
+            best, least = replace(pool, calibration=calibration), loss
+    assert best is not None
+    return best
+
+
+def positive_views(
+    labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend], n_views: int
+) -> tuple[Array, Array]:
+    """Views of the left-out positives of all labels, (n_views, n), and their weights.
+
+    Where there are few, rows where new positives may lie join them (MATH 16).
+    """
+    views: list[Array] = []
+    pseudo: list[Array] = []
+    for label, density in zip(labels, densities, strict=True):
+        left = label.own_left
+        counts = label.subspace.projected.counts
+        own = density.left_out_views(left, counts)[:, left.known]
+        views.append(np.broadcast_to(own, (n_views, own.shape[1])))
+        few = pseudo_positives(label.subspace)
+        if few is not None:
+            rows = density.views(few[0])
+            pseudo.append(np.broadcast_to(rows, (n_views, rows.shape[1])))
+    seen = np.concatenate(views, axis=1)
+    mass = np.ones(seen.shape[1])
+    if len(mass) >= ENOUGH_POSITIVES or not pseudo:
+        return seen, mass
+    more = np.concatenate(pseudo, axis=1)
+    share = np.full(more.shape[1], (ENOUGH_POSITIVES - len(mass)) / more.shape[1])
+    return np.concatenate([seen, more], axis=1), np.append(mass, share)
+
+
+def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibration, float]:
+    """Weights and offset from views of both kinds, which count alike, and the log-loss."""
+    views = np.concatenate([positives, negatives], axis=1)
+    positive = np.arange(views.shape[1]) < positives.shape[1]
+    total = max(mass.sum(), 1.0)
+    rest = np.full(negatives.shape[1], total / max(negatives.shape[1], 1))
+    weight = np.append(mass, rest)
+    found = fit_calibration(views, positive, weight)
+    wrong = np.where(positive, -1.0, 1.0) * found(views)
+    return found, float(weight @ np.logaddexp(0.0, wrong) / weight.sum())
+
+
+@dataclass(frozen=True)
+class Own:
+    """Scores of one label by the common calibration."""
+
+    scores: Array
+    positive: Mask
+    weight: Array
+
+
+def moved_labels(
+    scores: Sequence[Own], spread: tuple[float, float] | None = None
+) -> tuple[Array, tuple[float, float]]:
+    """Log slope and offset of each label about the common ones, shape (L, 2), and their spread.
+
+    The spread is learned from the labels: the variance of their estimates less what the estimates
+    themselves are off by.
+    """
+    if not scores:
+        return np.zeros((0, 2)), (0.0, 0.0) if spread is None else spread
+    if spread is None:
+        wide = [_moved(own, (1.0, 1.0)) for own in scores]
+        found = np.array([point for point, _ in wide])
+        errors = np.array([error for _, error in wide])
+        if len(scores) < LEAST_LABELS:
+            learned = np.full(2, USUAL_SPREAD)
+        else:
+            learned = np.sqrt(np.maximum((found**2 - errors).mean(axis=0), 0.0))
+        spread = float(min(learned[0], 1.0)), float(min(learned[1], 3.0))
+    points = np.array([_moved(own, spread)[0] for own in scores])
+    return points, spread
+
+
+def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
+    """Most likely log slope and offset of a label, and their variances, by Newton steps."""
+    prior = np.array([1 / max(size, 1e-3) ** 2 for size in spread])
+    point = np.zeros(2)
+    sign = np.where(own.positive, -1.0, 1.0)
+    hessian = np.diag(prior)
+    for _ in range(25):
+        slope = np.exp(point[0])
+        wrong = sign * (slope * own.scores + point[1])
+        share = 1 / (1 + np.exp(-np.clip(wrong, -500, 500)))
+        error, curve = own.weight * share * sign, own.weight * share * (1 - share)
+        each = np.stack([slope * own.scores, np.ones(len(sign))])
+        gradient = each @ error + prior * point
+        hessian = (each * curve) @ each.T + np.diag(prior)
+        hessian[0, 0] += max(float(each[0] @ error), 0.0)
+        step = np.linalg.solve(hessian, gradient)
+        point = point - np.clip(step, -0.5, 0.5)
+        if np.abs(step).max() < 1e-10:
+            break
+    variances: Array = np.linalg.inv(hessian).diagonal()
+    return point, variances

@@ -1,0 +1,110 @@
+"""What a bank would say of each of its own people, if that person were a stranger (MATH 17).
+
+All rows of an identity leave the negatives of a label: its total scatter, its group means and
+their weights, in closed form. The rotation of the full fit and the covariances are held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .linalg import Array, Ints, Mask
+from .many import SharedRows
+
+# An inverse of this size is rounding: the block is nearly all of the scatter in some direction.
+SMALLEST = 1e-10
+
+
+@dataclass(frozen=True)
+class Away:
+    """A block of rows that left: their whitened directions, and what they take from clusters.
+
+    Attributes
+    ----------
+    rows : array of shape (n, r)
+        Whitened rows to score.
+    span : array of shape (s, r)
+        Rows with the scatter of the block: the block itself, or fewer where it is large.
+    inner : array of shape (s, s)
+        ``(I - U U')^-1`` of these.
+    sums : array of shape (K, r)
+        Whitened sums of the block in each cluster.
+    counts : array of shape (K,)
+    """
+
+    rows: Array
+    span: Array
+    inner: Array
+    sums: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, shared: SharedRows, block: Ints, scored: Ints) -> Away:
+        """Take a block of rows away; some of them are `scored`."""
+        white = shared.white_rows[block]
+        span: Array = white
+        if len(white) > white.shape[1]:
+            span = np.asarray(np.linalg.qr(white, mode="r"), dtype=np.float64)
+        gap = np.eye(len(span)) - span @ span.T
+        values, vectors = np.linalg.eigh(gap)
+        inner = (vectors / np.maximum(values, SMALLEST)) @ vectors.T
+        sums = np.zeros_like(shared.totals)
+        np.add.at(sums, shared.clusters[block], white)
+        counts = np.bincount(shared.clusters[block], minlength=len(sums)).astype(np.float64)
+        return cls(shared.white_rows[scored], span, inner, sums, counts)
+
+
+def as_strangers(
+    shared: SharedRows, away: Away, labels: Ints, turns: Array
+) -> tuple[Array, Array, Array]:
+    """Coordinates of the rows of a block under labels that have not seen it.
+
+    Parameters
+    ----------
+    labels : array of shape (L,)
+        None of them owns a row of the block.
+    turns : array of shape (L, K, d)
+        From the coordinates over the clusters to the axes.
+
+    Returns
+    -------
+    z : array of shape (L, n, d)
+    centres : array of shape (L, K, d)
+        Subclass means on the axes.
+    log_weights : array of shape (L, K)
+    """
+    own, sizes = shared.own_sums(labels)
+    counts = np.concatenate(
+        [sizes.sum(axis=1, keepdims=True), shared.counts - sizes - away.counts], axis=1
+    )
+    sums = np.concatenate(
+        [own.sum(axis=1, keepdims=True), shared.white_totals - own - away.sums], axis=1
+    )
+    filled = counts > 0.5
+    counts = np.where(filled, counts, 0.0)
+    means = np.where(filled[..., None], sums / np.maximum(counts, 1.0)[..., None], 0.0)
+    beside = means @ away.span.T  # U m of every mean
+    overlap = means @ means.swapaxes(1, 2) + beside @ away.inner @ beside.swapaxes(1, 2)
+    mix = _mixed(overlap, counts, filled) @ turns
+    rows = away.rows @ means.swapaxes(1, 2)
+    rows += (away.rows @ away.span.T) @ away.inner @ beside.swapaxes(1, 2)
+    z = (rows - overlap[:, :1]) @ mix
+    centres = (overlap[:, 1:] - overlap[:, :1]) @ mix
+    rest = counts[:, 1:]
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(rest / np.maximum(rest.sum(axis=1, keepdims=True), 1.0))
+    return z, np.where(filled[:, 1:, None], centres, 0.0), log_weights
+
+
+def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
+    """``A Delta'`` as combinations of the group means, for each label; see `white.solution_of`."""
+    size = counts.shape[1]
+    root = np.sqrt(counts)
+    remainder = np.eye(size) - overlap * (root[:, :, None] * root[:, None, :])
+    contrast = np.vstack([np.full(size - 1, -1.0), np.eye(size - 1)])
+    inverse_root = np.where(filled, 1 / np.maximum(root, 1e-300), 0.0)
+    half = inverse_root[:, :, None] * contrast * filled[:, None, 1:]
+    mix: Array = root[:, :, None] * np.linalg.solve(remainder, half)
+    return mix

@@ -1,0 +1,289 @@
+"""Thresholds on log-likelihood ratios, chosen on held-out rows, and the error rates there.
+
+scores of both classes -> tail of each -> Threshold
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from .decision import bayes_threshold
+from .linalg import Array
+
+# Confidence level of the intervals.
+LEVEL = 0.9
+# The tail is this share of the rows, at least so many of them, and at most half.
+TAIL_SHARE, TAIL_ROWS = 0.05, 20
+# Ratios beyond this are cut: their mean could overflow.
+FARTHEST = 1e100
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold on the log-likelihood ratio, and what to expect of it.
+
+    Attributes
+    ----------
+    value : float
+        Accept where the log-likelihood ratio is at least this.
+    false_alarms, misses : float
+        Expected share of negatives that are accepted and of positives that are rejected; NaN where
+        there are no rows to tell.
+    false_alarms_interval, misses_interval : tuple of two floats
+        Their 90 % intervals by Clopper and Pearson.
+    n_negatives, n_positives : int
+        Number of rows that the rates rest on.
+    rule : str
+        How the threshold was chosen, in words.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(2000, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data, data.target)
+    >>> threshold = model.choose_threshold(max_false_alarms=0.01)
+    >>> threshold.n_negatives, threshold.rule
+    (1800, 'at most 1 % false alarms, on left-out rows')
+    """
+
+    value: float
+    false_alarms: float
+    false_alarms_interval: tuple[float, float]
+    misses: float
+    misses_interval: tuple[float, float]
+    n_negatives: int
+    n_positives: int
+    rule: str
+
+    def __str__(self) -> str:
+        return (
+            f"accept from a log-likelihood ratio of {self.value:.4g} on ({self.rule}); expect "
+            f"{_percent(self.false_alarms, self.false_alarms_interval)} false alarms "
+            f"({self.n_negatives} negatives) and {_percent(self.misses, self.misses_interval)} "
+            f"misses ({self.n_positives} positives)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Threshold: {self}>"
+
+    def _repr_html_(self) -> str:
+        """A table of what to expect, for notebooks."""
+        rows = [
+            ("false alarms", self.false_alarms, self.false_alarms_interval, self.n_negatives),
+            ("misses", self.misses, self.misses_interval, self.n_positives),
+        ]
+        cells = "".join(
+            f"<tr><td>{what}</td><td>{_percent(rate, interval)}</td><td>{count:,}</td></tr>"
+            for what, rate, interval, count in rows
+        )
+        return (
+            f"<table><caption>Accept from a log-likelihood ratio of {self.value:.4g} on "
+            f"({escape(self.rule)})</caption><tr><th></th><th>expected</th><th>rows</th></tr>"
+            f"{cells}</table>"
+        )
+
+
+Threshold.__module__ = "pcsda"  # as files name it
+
+
+def _percent(rate: float, interval: tuple[float, float]) -> str:
+    low, high = (f"{100 * end:.2g}" for end in interval)
+    if math.isnan(rate):
+        return "an unknown share of"
+    return f"{100 * rate:.2g} % ({low} to {high} %)"
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Scores of one class, of which the high ones are errors.
+
+    The rate at which scores exceed a value is counted and, among the highest scores, smoothed:
+    there, excesses over a score are taken as exponential. The tails of a log-likelihood ratio fall
+    like that or faster, and an order statistic of few rows would be noisy.
+
+    Attributes
+    ----------
+    scores : array of shape (n,)
+        In descending order.
+    shares : array of shape (n,)
+        Share of all rows that score as high as each, or higher.
+    start, mean_excess, share : float
+        Score above which the tail begins, mean of the excesses over it, and share of rows there.
+    n_effective : float
+        How many rows of equal weight are worth as much.
+    """
+
+    scores: Array
+    shares: Array
+    start: float
+    mean_excess: float
+    share: float
+    n_effective: float
+
+    @classmethod
+    def of(cls, scores: Array, weights: Array | None = None) -> Tail:
+        """Sort scores and fit their tail."""
+        order = np.argsort(-scores, kind="stable")
+        scores = np.clip(scores[order], -FARTHEST, FARTHEST)
+        weight = np.ones(len(scores)) if weights is None else weights[order]
+        shares = np.cumsum(weight) / weight.sum()
+        worth = float(weight.sum() ** 2 / (weight @ weight))
+        count = int(np.searchsorted(shares, TAIL_SHARE, side="right"))
+        count = min(max(count, TAIL_ROWS), len(scores) // 2)
+        start = float(scores[count])
+        beyond = int(np.searchsorted(-scores, -start))  # scores above it; ties are not
+        share = float(shares[beyond - 1]) if beyond else 0.0
+        excess = (
+            float(np.average(scores[:beyond] - start, weights=weight[:beyond])) if beyond else 0.0
+        )
+        return cls(scores, shares, start, excess, share, worth)
+
+    def rate(self, value: float) -> float:
+        """Share of rows that score at least a value."""
+        if value > self.start:
+            if self.mean_excess == 0:
+                return 0.0
+            return self.share * math.exp(-(value - self.start) / self.mean_excess)
+        count = int(np.searchsorted(-self.scores, -value, side="right"))
+        return float(self.shares[count - 1]) if count else 0.0
+
+    def value(self, rate: float) -> float:
+        """Smallest value at which the rate is at most as asked.
+
+        Where rows are counted, all values between two scores have the same rate; the middle of
+        the two is taken.
+        """
+        if rate < self.share:
+            return self.start + self.mean_excess * math.log(self.share / rate)
+        count = int(np.searchsorted(self.shares, rate * (1 + 1e-12), side="right"))
+        if count == len(self.scores):
+            return float(self.scores[-1])
+        above = int(np.searchsorted(-self.scores, -self.scores[count]))  # ties fall together
+        if above == 0:
+            return float(np.nextafter(self.scores[0], np.inf))
+        return float((self.scores[above - 1] + self.scores[count]) / 2)
+
+
+def choose_threshold(
+    scores: Array,
+    positive: NDArray[np.bool_],
+    weights: Array | None = None,
+    *,
+    max_false_alarms: float | None = None,
+    max_misses: float | None = None,
+    prior: float | None = None,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    source: str = "held-out rows",
+) -> Threshold:
+    """Choose a threshold by one criterion and estimate both error rates at it.
+
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        Log-likelihood ratios of rows that the model has not seen.
+    positive : boolean array of shape (n,)
+    weights : array of shape (n,), optional
+        How many rows each stands for, above zero.
+    max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
+        Criteria as checked by :func:`check_criterion`.
+    source : str
+        What the rows are, for the rule in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.core.threshold import choose_threshold
+    >>> scores, positive = np.arange(-500.0, 500) / 100, np.arange(1000) >= 500
+    >>> choose_threshold(scores, positive, max_misses=0.1).value
+    0.495
+    """
+    tails: list[Tail | None] = []
+    for members, sign in ((~positive, 1.0), (positive, -1.0)):
+        weight = None if weights is None else weights[members]
+        tails.append(Tail.of(sign * scores[members], weight) if members.any() else None)
+    negatives, positives = tails
+    if max_false_alarms is not None:
+        assert negatives is not None
+        _warn_if_fine("max_false_alarms", max_false_alarms, negatives, "negatives")
+        value = negatives.value(max_false_alarms)
+        rule = f"at most {100 * max_false_alarms:.4g} % false alarms"
+    elif max_misses is not None:
+        assert positives is not None
+        _warn_if_fine("max_misses", max_misses, positives, "positives")
+        value = -positives.value(max_misses)
+        rule = f"at most {100 * max_misses:.4g} % misses"
+    else:
+        assert prior is not None
+        value = bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+        rule = (
+            f"prior {prior:.4g}, a miss costs {cost_miss:.4g}, a false alarm {cost_false_alarm:.4g}"
+        )
+    false_alarms = _estimated(negatives, value)
+    misses = _estimated(positives, float(np.nextafter(-value, np.inf)))
+    counts = int(np.sum(~positive)), int(np.sum(positive))
+    return Threshold(value, *false_alarms, *misses, *counts, f"{rule}, on {source}")
+
+
+def check_criterion(
+    max_false_alarms: float | None,
+    max_misses: float | None,
+    prior: float | None,
+    cost_miss: float,
+    cost_false_alarm: float,
+) -> None:
+    """Refuse anything but one criterion with a rate, a prior and costs that make sense."""
+    criteria = {"max_false_alarms": max_false_alarms, "max_misses": max_misses, "prior": prior}
+    given = [name for name, asked in criteria.items() if asked is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"{' and '.join(given) or 'no criterion'} given; choose_threshold takes exactly one of "
+            "max_false_alarms, max_misses and prior"
+        )
+    name, rate = given[0], criteria[given[0]]
+    number = not isinstance(rate, bool) and isinstance(rate, (int, float, np.number))
+    if not number or not 0 < float(rate or 0) < 1:
+        raise ValueError(f"{name}={rate!r} must be a number between 0 and 1, both excluded")
+    if prior is None and (cost_miss, cost_false_alarm) != (1, 1):
+        raise ValueError(
+            f"cost_miss={cost_miss} and cost_false_alarm={cost_false_alarm} say nothing without a "
+            "prior; give prior= too, or leave out the costs"
+        )
+    if prior is not None:  # refuses costs that are not above zero
+        bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+
+
+def interval(rate: float, n_rows: float) -> tuple[float, float]:
+    """90 % interval of a rate by Clopper and Pearson; the number of errors may be a fraction."""
+    errors, tail = rate * n_rows, (1 - LEVEL) / 2
+    low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
+    high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0
+    return float(low), float(high)
+
+
+def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, float]]:
+    if tail is None:
+        return math.nan, (0.0, 1.0)
+    rate = tail.rate(value)
+    return rate, interval(rate, tail.n_effective)
+
+
+def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
+    """Say so where fewer rows than one over the rate have to show it."""
+    if tail.n_effective * rate >= 1 - 1e-9:
+        return
+    warnings.warn(
+        f"{name}={rate:g} is finer than {tail.n_effective:.4g} {kind} can show, which is "
+        f"{1 / tail.n_effective:.2g}; the threshold extrapolates their tail. Ask for a higher "
+        f"rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
+        UserWarning,
+        stacklevel=4,  # where the user asks a model
+    )
