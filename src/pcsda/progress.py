@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from contextlib import contextmanager
+from threading import Timer
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+
+# Work that is done within so many seconds needs no bar.
+DELAY = 1.0
+# Work within other work has no bar of its own: a terminal has room for one.
+_busy: list[str] = []
+# Whether bars are drawn also where nobody asked, as the command line does.
+_everywhere: list[bool] = []
+
+
+@contextmanager
+def bars_everywhere() -> Iterator[None]:
+    """Draw the bars of all work that takes long, whatever `verbose` says."""
+    _everywhere.append(True)
+    try:
+        yield
+    finally:
+        _everywhere.pop()
 
 
 def progress(
@@ -18,27 +36,57 @@ def progress(
     total: int | None = None,
     size: Callable[[Item], int] | None = None,
 ) -> Iterator[Item]:
-    """Yield the items, drawing on standard error how far along they are and what time is left.
+    """Yield the items, and draw on standard error how many are done and how much time is left.
 
-    Nothing is drawn where `enabled` is false or standard error is not a terminal. `total` is the
-    number of items where they do not know it themselves. Where nobody knows it, give `size`: then
-    the sizes of the items so far are added up and drawn instead of a bar.
+    The bar is that of rich. Nothing is drawn if `enabled` is false, rich is not installed, standard
+    error is not a terminal or the work takes less than a second. Give `total` if the items have no
+    length. If the total is unknown, give `size`: the sizes of the items are then added up and shown
+    instead of a bar.
+
+    Examples
+    --------
+    >>> from pcsda.progress import progress
+    >>> sum(progress(range(4), "numbers", enabled=True))
+    6
     """
-    if not (enabled and sys.stderr.isatty()):
+    wanted = (enabled or _everywhere) and not _busy and sys.stderr.isatty()
+    bar = _bar(total is None and size is not None) if wanted else None
+    if bar is None:
         yield from items
         return
-    begin, done = time.monotonic(), 0
     total = len(items) if total is None and size is None else total  # type: ignore[arg-type]
-    for item in items:
-        yield item
-        done += 1 if size is None else size(item)
-        text = f"{done:,} {label}" if total is None else _bar(label, done, total, begin)
-        print(f"\r{text} ", end="", file=sys.stderr)
-    print(file=sys.stderr)
+    task = bar.add_task(label, total=total)
+    clock = Timer(DELAY, bar.start)
+    clock.daemon = True
+    _busy.append(label)
+    if DELAY:
+        clock.start()
+    else:
+        bar.start()
+    try:
+        for item in items:
+            yield item
+            bar.advance(task, 1 if size is None else size(item))
+    finally:
+        _busy.pop()
+        if DELAY:
+            clock.cancel()
+            clock.join()  # it may have begun to draw
+        bar.stop()
 
 
-def _bar(label: str, done: int, total: int, begin: float) -> str:
-    left = (time.monotonic() - begin) / done * (total - done)
-    filled = 24 * done // total
-    bar = "#" * filled + "." * (24 - filled)
-    return f"{label} [{bar}] {done}/{total}, {left:.0f} s left"
+def _bar(counting: bool) -> Any:
+    """Make a bar, or a count where the total is unknown; None without rich."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return None
+    label, done = TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}")
+    if counting:
+        columns: list[Any] = [done, label]
+    else:
+        left = TimeRemainingColumn()
+        columns = [label, BarColumn(24), TextColumn("{task.completed}/{task.total}"), left]
+    screen = Console(file=sys.stderr)
+    return Progress(*columns, console=screen, redirect_stdout=False, redirect_stderr=False)

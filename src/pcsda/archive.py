@@ -1,0 +1,130 @@
+"""What a file claims, checked before memory is taken for it.
+
+Archives of arrays and model files may come from anywhere. A few bytes can claim terabytes: by
+compression, by entries that overlap, by the header of an array, by nodes that refer to one another.
+All that is read here is the directory of the archive, headers, and a schema as long as the file.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+from tokenize import TokenError
+from typing import Any, BinaryIO
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import numpy as np
+from numpy.lib import format as npy
+
+from .memory import available_memory
+
+# What NumPy and the standard library raise on archives and arrays that are cut, altered or forged.
+UNREADABLE = (
+    *(ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, MemoryError),
+    *(RecursionError, NotImplementedError, SyntaxError, TokenError, BadZipFile, zlib.error),
+)
+# A model is a tree of at most so many levels; ours have some twenty.
+MOST_LEVELS = 100
+# Arrays that several parts of a model share are read for each: so many times the file, or a GiB.
+MOST_TIMES, ALWAYS = 100, 1 << 30
+_END: Any = object()
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def check_entries(archive: ZipFile, n_bytes: int) -> None:
+    """Refuse an archive that would grow when read; those that we write are not compressed."""
+    size = sum(entry.file_size for entry in archive.infolist())
+    if size > n_bytes:
+        raise ValueError(f"its entries would take {size} bytes, more than the {n_bytes} it has")
+
+
+def check_arrays(file: BinaryIO) -> None:
+    """Refuse a .npz file that we cannot have written: one that grows, or headers that lie."""
+    n_bytes = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    with ZipFile(file) as archive:
+        check_entries(archive, n_bytes)
+        for entry in archive.infolist():
+            if entry.compress_type != ZIP_STORED:
+                raise ValueError(f"its entry {entry.filename!r} is compressed")
+            with archive.open(entry) as part:
+                _check_header(part, entry.filename, entry.file_size)
+    file.seek(0)
+
+
+def claimed_bytes(file: BinaryIO) -> int:
+    """Memory that an array takes, as its header says; the file is at its start."""
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"it holds an array in version {version} of the format")
+    shape, _, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be read (allow_pickle=False): they could run code")
+    return int(np.prod([*shape, dtype.itemsize], dtype=object))
+
+
+def _check_header(part: Any, name: str, n_bytes: int) -> None:
+    """Refuse an array that is not as long as its header says."""
+    claimed = claimed_bytes(part)
+    if claimed + part.tell() != n_bytes:
+        raise ValueError(f"its array {name!r} claims {claimed} bytes and has {n_bytes}")
+
+
+def check_array(archive: ZipFile, name: str) -> None:
+    """Refuse an array of a .npz file, compressed or not, that has no room or whose header lies."""
+    entry = archive.getinfo(f"{name}.npy")
+    check_room(entry.file_size, f"array {name!r}")
+    with archive.open(entry) as part:
+        _check_header(part, name, entry.file_size)
+
+
+def check_room(needed: int, what: str) -> None:
+    """Refuse to read what has no room in memory."""
+    if needed > (available := available_memory()):
+        raise ValueError(
+            f"{what} claims {needed} bytes, and {available} bytes of memory are available; free "
+            "memory, or use a larger machine"
+        )
+
+
+def check_schema(schema: Any, archive: ZipFile, n_bytes: int) -> None:
+    """Refuse the schema of a packed model that would take long to walk, or too much to read.
+
+    A node that occurs again, by its id, is written out again: then nobody walks further than the
+    schema is long. A forged one refers to nodes that refer to nodes, and is walked for ever.
+    """
+    sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    for name in sizes:
+        if name.endswith(".npy"):
+            with archive.open(name) as part:
+                _check_header(part, name, sizes[name])
+    below: dict[str, int] = {}
+    claimed = 0
+    for node, count in _walk(schema):
+        claimed += sizes.get(str(node.get("file")), 0)
+        if "__id__" in node and below.setdefault(str(node["__id__"]), count) != count:
+            raise ValueError(f"its node {node['__id__']!r:.40} is there with two contents")
+    most = max(MOST_TIMES * n_bytes, ALWAYS)
+    if claimed > most:
+        raise ValueError(f"its arrays would take {claimed} bytes when read, more than {most}")
+    check_room(claimed, "it")
+
+
+def _walk(schema: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each table of the schema with the number of those below it, without recursion."""
+    # A table and its parts that were not walked yet, and how many tables came below it.
+    path: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter([schema]), [0])]
+    while path:
+        table, parts, count = path[-1]
+        if (part := next(parts, _END)) is _END:
+            path.pop()
+            if isinstance(table, dict):
+                yield table, count[0]
+            if path:
+                path[-1][2][0] += count[0] + isinstance(table, dict)
+        elif isinstance(part, dict | list):
+            if len(path) > MOST_LEVELS:
+                raise ValueError(f"it has more than {MOST_LEVELS} levels")
+            inner = part.values() if isinstance(part, dict) else part
+            path.append((part, iter(inner), [0]))
