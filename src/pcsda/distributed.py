@@ -5,27 +5,26 @@ The only file that imports Dask, and only when it is used.
 
 from __future__ import annotations
 
-import importlib
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from . import validation
-from .blocks import METHODS, apply_rows
-from .blocks.addresses import Block, plain_labels
-from .blocks.intake import check_rows
-from .blocks.passes import Look, LookPass, Pass, naming
-from .blocks.readers import open_blocks
-from .blocks.stages import Sizes, fit_over, split
+from .blocks.data import Address, Block, check_rows, naming, plain_labels
+from .blocks.files import feature_columns, open_blocks
+from .blocks.fit import check_blockwise, fit_over
+from .blocks.passes import Look, LookPass, Pass
+from .blocks.predict import METHODS, apply_rows
+from .core.linalg import Result
 from .unwrap import unwrap
 
 # Results that are merged at once: the depth of the tree is the logarithm to this base.
@@ -56,14 +55,15 @@ def fit(
         A block of rows is a task; chunks of columns are joined. Paths, or a list of them, must lead
         to the same files on every worker.
     y, subclass_labels, sample_weight : Dask array, Series, array or name
-        In the chunks of X; arrays in memory are cut, and of a DataFrame the names of columns do.
+        In the chunks of X. Arrays in memory are cut to match; for a DataFrame, names of its columns
+        will do.
     columns : list of str, optional
-        Feature columns of a DataFrame, Parquet or CSV; all other columns where not given.
+        Feature columns of a DataFrame, Parquet or CSV; by default all that are not labels or
+        weights.
     classes, block_rows, sample_rows, calibration_rows
         As in :func:`pcsda.fit_blocks`.
     client : dask.distributed.Client, optional
-        The client to use; without it the one that is active, and where there is none, threads of
-        this process.
+        By default the active client, or threads of this process if there is none.
 
     Returns
     -------
@@ -71,22 +71,35 @@ def fit(
 
     Notes
     -----
-    Every pass computes the blocks anew. Where their chunks fit in the memory of the cluster, pass
+    Every pass computes the blocks anew. If their chunks fit in the memory of the cluster, pass
     ``X.persist()``. Only merged statistics come back to the client: two D x D matrices, and the
-    samples. A worker that dies takes no more with it than the blocks it had to repeat.
+    samples. If a worker dies, only the blocks it held are computed again. Files are trusted as in
+    :func:`pcsda.fit_blocks`; workers and scheduler run what the client sends, and Dask unpickles
+    what they send back, so all of them must be yours.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from pcsda import PCSDA, distributed
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> X = da.from_array(data.data, chunks=(100, -1))
+    >>> model = distributed.fit(PCSDA(random_state=0), X, data.target)
+    >>> model.classes_
+    array([0, 1])
     """
-    _import_dask()
-    _, model = split(estimator)
-    sizes = Sizes.of(model, sample_rows, calibration_rows)
+    _dask()
+    check_blockwise(estimator, sample_rows, calibration_rows)
     companions = {"y": y, "subclass_labels": subclass_labels, "sample_weight": sample_weight}
+    given = {name: value for name, value in companions.items() if value is not None}
     if _is_array(X):
-        blocks = _of_array(X, companions)
+        blocks = _of_array(X, given)
     elif _is_frame(X):
-        blocks = _of_frame(X, companions, columns)
+        blocks = _of_frame(X, given, columns)
     else:
-        blocks = _of_files(X, companions, columns, block_rows)
+        blocks = _of_files(X, given, columns, block_rows)
     runner = _OnDask(blocks, _active(client))
-    return fit_over(estimator, runner, classes, sizes)
+    return fit_over(estimator, runner, classes, sample_rows, calibration_rows)
 
 
 def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any:
@@ -102,8 +115,19 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
     Returns
     -------
     Dask array in the chunks of X
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from pcsda import PCSDA, distributed
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data, data.target)
+    >>> scores = distributed.predict(model, da.from_array(data.data, chunks=(100, -1)))
+    >>> scores.chunks
+    ((100, 100, 100, 100, 100),)
     """
-    _import_dask()
+    _dask()
     validation.check_option("method", method, METHODS)
     check_is_fitted(estimator)
     inside = unwrap(estimator)
@@ -132,34 +156,24 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
     )
 
 
-def _apply(X: Any, estimator: Any, method: str) -> Any:
+def _apply(X: Any, estimator: Any, method: str) -> NDArray[Any]:
     return apply_rows(estimator, method, check_rows(np.asarray(X), 0))
 
 
-def _import_dask(module: str = "dask") -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'pcsda.distributed needs {module}; install it with pip install "pcsda[dask]"'
-        ) from error
+def _dask(module: str = "dask") -> Any:
+    return validation.import_extra(module, "pcsda.distributed needs", "dask")
 
 
 def _is_array(value: Any) -> bool:
-    return _is_dask(value) and hasattr(value, "numblocks")
+    return validation.is_dask(value) and hasattr(value, "numblocks")
 
 
 def _is_frame(value: Any) -> bool:
-    return _is_dask(value) and hasattr(value, "to_dask_array")
+    return validation.is_dask(value) and hasattr(value, "to_dask_array")
 
 
-def _is_dask(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
-
-
-@dataclass(frozen=True)
-class _Lazy:
-    """A block to come: its name, itself, and all of it but X; or the address of it, twice."""
+class _Lazy(NamedTuple):
+    """A block to come: its name, itself, and all of it but X; or its address in both places."""
 
     name: str
     block: Any
@@ -174,32 +188,27 @@ def _whole_rows(X: Any) -> Any:
 
 def _of_array(X: Any, companions: dict[str, Any]) -> list[_Lazy]:
     X = _whole_rows(X)
-    parts = {k: _like(X, k, v) for k, v in companions.items() if v is not None}
-    sizes = X.chunks[0]
+    parts = {name: _like(X, name, value) for name, value in companions.items()}
     names = [
         f"chunk {number} of X" + ("" if np.isnan(size) else f", {size} rows")
-        for number, size in enumerate(sizes)
+        for number, size in enumerate(X.chunks[0])
     ]
     return _lazy(names, X.to_delayed().ravel(), parts)
 
 
-def _lazy(names: list[str], rows: Any, parts: dict[str, Any]) -> list[_Lazy]:
-    make = _import_dask().delayed(Block, pure=False)
-    return [
-        _Lazy(
-            name,
-            make(rows[number], **{k: part[number] for k, part in parts.items()}),
-            make(None, **{k: part[number] for k, part in parts.items()}),
-        )
-        for number, name in enumerate(names)
-    ]
+def _lazy(names: list[str], rows: Sequence[Any], parts: dict[str, Sequence[Any]]) -> list[_Lazy]:
+    make = _dask().delayed(Block, pure=False)
+    blocks = []
+    for number, name in enumerate(names):
+        own = {part: values[number] for part, values in parts.items()}
+        blocks.append(_Lazy(name, make(rows[number], **own), make(None, **own)))
+    return blocks
 
 
-def _like(X: Any, name: str, value: Any) -> Any:
+def _like(X: Any, name: str, value: Any) -> Sequence[Any]:
     """Companion of a Dask array, cut as its rows are."""
     sizes = X.chunks[0]
-    if _is_frame(value):
-        value = value.to_dask_array()
+    value = value.to_dask_array() if _is_frame(value) else value
     unknown = [number for number, size in enumerate(sizes) if np.isnan(size)]
     if not _is_array(value):
         if unknown:
@@ -210,44 +219,39 @@ def _like(X: Any, name: str, value: Any) -> Any:
         array = np.asarray(value)
         if array.shape != (sum(sizes),):
             raise ValueError(f"{name} has shape {array.shape} but X has {sum(sizes)} rows")
-        return _import_dask("dask.array").from_array(array, chunks=(sizes,)).to_delayed().ravel()
+        value = _dask("dask.array").from_array(array, chunks=(sizes,))
     if value.ndim == 2 and value.shape[1] == 1:
         value = value[:, 0]
     if value.ndim != 1:
         raise ValueError(f"{name} has {value.ndim} dimensions and must have 1")
     own = value.chunks[0]
-    open_ended = unknown or [number for number, size in enumerate(own) if np.isnan(size)]
-    if not open_ended and own != sizes:
-        if sum(own) != sum(sizes):
-            raise ValueError(f"{name} has {sum(own)} entries but X has {sum(sizes)} rows")
-        value = value.rechunk((sizes,))
-    elif open_ended and len(own) != len(sizes):
+    unknown = unknown or [number for number, size in enumerate(own) if np.isnan(size)]
+    if unknown and len(own) != len(sizes):
         raise ValueError(
-            f"chunk {open_ended[0]} has an unknown number of rows, and X has {len(sizes)} chunks "
+            f"chunk {unknown[0]} has an unknown number of rows, and X has {len(sizes)} chunks "
             f"but {name} has {len(own)}; call compute_chunk_sizes() on both first"
         )
-    return value.to_delayed().ravel()
+    if not unknown and sum(own) != sum(sizes):
+        raise ValueError(f"{name} has {sum(own)} entries but X has {sum(sizes)} rows")
+    if not unknown and own != sizes:
+        value = value.rechunk((sizes,))
+    delayed: Sequence[Any] = value.to_delayed().ravel()
+    return delayed
 
 
 def _of_frame(X: Any, companions: dict[str, Any], columns: list[str] | None) -> list[_Lazy]:
-    given = {k: v for k, v in companions.items() if v is not None}
-    inside = {k: v for k, v in given.items() if isinstance(v, str)}
-    missing = [v for v in [*inside.values(), *(columns or ())] if v not in X.columns]
-    if missing:
-        raise ValueError(f"X has no column {missing[0]!r}; it has {list(X.columns)}")
-    features = columns or [name for name in X.columns if name not in inside.values()]
-    parts = {k: X[v].to_delayed() for k, v in inside.items()}
-    for name, value in given.items():
-        if name in inside:
-            continue
-        series = value.to_delayed() if _is_dask(value) else None
-        if series is None or len(series) != X.npartitions:
+    inside = {name: value for name, value in companions.items() if isinstance(value, str)}
+    features = feature_columns("X", list(X.columns), inside, columns)
+    parts = {}
+    for name, value in companions.items():
+        series = X[value] if name in inside else value
+        parts[name] = series.to_delayed() if validation.is_dask(series) else ()
+        if len(parts[name]) != X.npartitions:
             raise ValueError(
                 f"{name} must be the name of a column of X, or have its {X.npartitions} partitions"
             )
-        parts[name] = series
     names = [f"partition {number} of X" for number in range(X.npartitions)]
-    return _lazy(names, X[features].to_delayed(), parts)
+    return _lazy(names, X[list(features)].to_delayed(), parts)
 
 
 def _of_files(
@@ -260,7 +264,7 @@ def _of_files(
             "files that all workers see, or use pcsda.fit_blocks"
         )
     # The task that uses a block reads it: rows never move from one worker to another.
-    place = partial(_import_dask().delayed, traverse=False, pure=False)
+    place = partial(_dask().delayed, traverse=False, pure=False)
     return [_Lazy(address.name, *[place(address)] * 2) for address in found.addresses]
 
 
@@ -269,13 +273,13 @@ def _active(client: Any) -> Any:
     if client is not None:
         return client
     try:
-        return _import_dask("distributed").default_client()
+        return _dask("distributed").default_client()
     except (ImportError, ValueError):
         return None
 
 
 class _OnDask:
-    """Takes passes as Dask graphs."""
+    """Takes passes as Dask graphs, and names the block that an error came from."""
 
     once = False
     moves = True
@@ -292,17 +296,17 @@ class _OnDask:
     def look(self, task: LookPass, first: bool) -> Look:
         """Look at all labels, or at those of the first block; X is not computed for it."""
         chosen = self.blocks[: 1 if first else None]
-        look: Look = self._run(task, [block.labels for block in chosen])
+        look = self._run(task, [block.labels for block in chosen])
+        assert look is not None
         return look
 
-    def run(self, task: Pass) -> Any:
+    def run(self, task: Pass[Result]) -> Result | None:
         """Take a pass."""
-        return self._run(
-            task, [block.block if task.needs_rows else block.labels for block in self.blocks]
-        )
+        rows = task.needs_rows
+        return self._run(task, [block.block if rows else block.labels for block in self.blocks])
 
-    def _run(self, task: Pass, blocks: list[Any]) -> Any:
-        delayed = _import_dask().delayed
+    def _run(self, task: Pass[Result], blocks: list[Any]) -> Result | None:
+        delayed = _dask().delayed
         # One node for all: the task is sent once, and the scheduler can send it again.
         shared = delayed(task, name=f"pcsda-{task.name}-{uuid.uuid4()}", traverse=False)
         of_block, merge = delayed(_of_block, pure=False), delayed(_merge, pure=False)
@@ -313,23 +317,17 @@ class _OnDask:
         done = delayed(_done, pure=False)
         marks = [done(part) for part in level]
         while len(level) > 1:
-            level = [
-                merge(shared, level[start : start + FAN_IN])
-                for start in range(0, len(level), FAN_IN)
-            ]
-        return self._computed(level[0], marks)
-
-    def _computed(self, root: Any, marks: list[Any]) -> Any:
-        """Compute a graph; an error is told with the name of the block it came from."""
-        # Workers may be threads of this process. Each would set and reset the threads of BLAS, and
+            starts = range(0, len(level), FAN_IN)
+            level = [merge(shared, level[start : start + FAN_IN]) for start in starts]
+        # Workers may be threads of this process. Each would set and reset the BLAS threads, and
         # the last to leave would not restore what the first has found.
         with threadpool_limits(1, user_api="blas"):
-            if self.client is None:
-                return self._in_threads(root, marks)
-            return self._on_cluster(root, marks)
+            compute = self._in_threads if self.client is None else self._on_cluster
+            result: Result | None = compute(level[0], marks)
+            return result
 
     def _in_threads(self, root: Any, marks: list[Any]) -> Any:
-        compute = partial(_import_dask().compute, scheduler="threads")
+        compute = partial(_dask().compute, scheduler="threads")
         try:
             return compute(root)[0]
         except Exception:
@@ -340,7 +338,7 @@ class _OnDask:
 
     def _on_cluster(self, root: Any, marks: list[Any]) -> Any:
         with warnings.catch_warnings():
-            # The task goes along with its D x D matrices, once, and is meant to.
+            # The task carries its D x D matrices on purpose: they are sent once.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             result, *done = self.client.compute([root, *marks])
         try:
@@ -366,15 +364,12 @@ def _done(_: Any) -> None:
     """Show that a block is done, without keeping its result."""
 
 
-def _of_block(task: Pass, number: int, name: str, block: Any) -> Any:
-    if not isinstance(block, Block):
+def _of_block(task: Pass[Result], number: int, name: str, block: Block | Address) -> Result | None:
+    if isinstance(block, Address):
         with naming(f"block {number} ({name})"):
-            block = block.read(labels_only=not task.needs_rows)
+            block = block.read(not task.needs_rows)
     return task.of_block(number, name, block)
 
 
-def _merge(task: Pass, results: list[Any]) -> Any:
-    merged = None
-    for result in results:
-        merged = task.join(merged, result)
-    return merged
+def _merge(task: Pass[Result], results: list[Result | None]) -> Result | None:
+    return reduce(task.join, results)

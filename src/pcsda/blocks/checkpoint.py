@@ -1,48 +1,49 @@
 """Results of passes on disk, so that a fit that was stopped goes on where it was.
 
 A checkpoint is a .npz file of plain arrays with a description of how they belong together: nothing
-in it is code, and it is replaced as a whole.
+in it is code, and it is replaced as a whole. It keeps a hash of every block that was merged, so
+that a fit never goes on with other data.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-import zipfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
+import joblib
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from ..archive import UNREADABLE, check_arrays
 from ..core.scatter import GroupScatter
-from ..writing import whole_file
-from .addresses import Block
-from .folds import Counts
-from .intake import Head
-from .passes import Look, Reservoir, Sample
-from .summaries import Scored, Statistics
+from ..writing import remove_leftovers, whole_file
+from .data import Block, Blocks, Head
+from .passes import CountPass, FoldScorePass, Sample, SamplePass, Statistics, StatisticsPass
+from .sampling import Counts, Reservoir
 
 # Raised whenever what a checkpoint holds changes its meaning.
-FORMAT = 2
+FORMAT = 4
+DONE = -1
+REMEDY = "delete it to start anew, or name another file"
 KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        Counts,
-        GroupScatter,
-        Head,
-        Look,
-        Reservoir,
-        Sample,
-        Scored,
-        Statistics,
-    )
+    kind.__name__: kind for kind in (Counts, GroupScatter, Head, Reservoir, Sample, Statistics)
+}
+
+# What each pass brings; None where no row counts.
+RESULTS: dict[str, Any] = {
+    CountPass.name: Counts | None,
+    SamplePass.name: Sample | None,
+    StatisticsPass.name: Statistics | None,
+    FoldScorePass.name: tuple | None,
 }
 
 
-def pack(value: Any, arrays: list[Any]) -> Any:
+def pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
     """Describe a result by what JSON knows; arrays are appended to `arrays`."""
     if is_dataclass(value):
         parts = {field.name: pack(getattr(value, field.name), arrays) for field in fields(value)}
@@ -55,136 +56,216 @@ def pack(value: Any, arrays: list[Any]) -> Any:
     return {"value": value.item() if isinstance(value, np.generic) else value}
 
 
-def unpack(described: Any, arrays: list[Any]) -> Any:
-    """Undo :func:`pack`."""
+def unpack(described: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Undo :func:`pack`; a description that it cannot have made is a ValueError."""
+    if not isinstance(described, dict) or len(described) not in (1, 2):
+        raise ValueError(f"{described!r:.100} describes no value")
     if "kind" in described:
-        parts = {name: unpack(part, arrays) for name, part in described["fields"].items()}
-        return KINDS[described["kind"]](**parts)
-    if "tuple" in described:
-        return tuple(unpack(item, arrays) for item in described["tuple"])
-    return arrays[described["array"]] if "array" in described else described["value"]
+        kind, parts = KINDS.get(str(described["kind"])), described.get("fields")
+        known = set() if kind is None else {field.name for field in fields(kind)}
+        if kind is None or not isinstance(parts, dict) or set(parts) != known:
+            raise ValueError(f"{described['kind']!r:.100} is no result of a pass, or lacks parts")
+        found = {name: unpack(part, arrays) for name, part in parts.items()}
+        for name, hint in get_type_hints(kind).items():
+            if not _fits(found[name], hint):
+                raise ValueError(f"{name} of a {kind.__name__} is {found[name]!r:.100}")
+        return kind(**found)
+    (key, value), *_ = described.items()
+    if key == "tuple" and isinstance(value, list):
+        return tuple(unpack(item, arrays) for item in value)
+    if key == "array" and isinstance(value, int) and 0 <= value < len(arrays):
+        return arrays[value]
+    if key == "value" and (value is None or isinstance(value, (str, int, float, bool))):
+        return value
+    raise ValueError(f"{described!r:.100} describes no value")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the type that a field of a result is declared to have."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if kind is tuple:
+        if Ellipsis in parts:
+            parts = parts[:1] * (len(value) if isinstance(value, tuple) else 0)
+        same = isinstance(value, tuple) and len(value) == len(parts)
+        return same and all(map(_fits, value, parts))
+    if kind is float:
+        kind = (int, float)
+    return kind is Any or isinstance(value, kind)
+
+
+def _check_shapes(value: Any) -> None:
+    """Refuse arrays of a result that do not go together."""
+    if isinstance(value, Reservoir):
+        lengths = {array.shape[:1] for array in (value.keys, *value.columns)}
+        if len(lengths) != 1:
+            raise ValueError(f"columns of a sample have lengths {sorted(lengths)}")
+    elif isinstance(value, Statistics):
+        size = len(value.names) + 1
+        for scatter in value.scatters:
+            width = scatter.means.shape[-1]
+            found = [part.shape for part in vars(scatter).values()]
+            if found != [(size,), (size, width), (width, width), (width, width)]:
+                raise ValueError(
+                    f"a scatter of {size} groups in {width} columns has shapes {found}"
+                )
+        for sample in value.samples:
+            _check_shapes(sample)
+            groups = sample.columns[1] if len(sample.columns) == 3 else np.array([-1])
+            if groups.dtype.kind != "i" or not np.all((groups >= 0) & (groups < size)):
+                raise ValueError(f"rows of a sample are in groups beyond the {size} that there are")
+    elif isinstance(value, Sample):
+        _check_shapes(value.rows)
+    elif isinstance(value, tuple):
+        for part in value:
+            _check_shapes(part)
+
+
+def fingerprint(block: Block) -> tuple[str, str | None]:
+    """Hashes of a block: of its labels, subclasses and weights, and of its rows if it has them."""
+    labels = joblib.hash((block.y, block.subclass_labels, block.sample_weight), coerce_mmap=True)
+    if block.X is None:
+        return labels, None
+    return labels, joblib.hash((block.X, block.columns), coerce_mmap=True)
 
 
 class Checkpoint:
-    """The finished passes of a fit and the one that is under way.
+    """The seed of a fit, and what its passes have brought so far.
 
     Parameters
     ----------
-    path : Path
+    path : Path or None
+        The file; None keeps nothing.
     identity : dict
         What the fit is of: ``settings`` and ``data``, as text.
     every : float
         Seconds between two savings.
     """
 
-    def __init__(self, path: Path, identity: dict[str, str], every: float) -> None:
-        if not path.parent.is_dir():
+    def __init__(self, path: Path | None, identity: dict[str, str], every: float) -> None:
+        if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(
                 f"checkpoint={str(path)!r} lies in a folder that does not exist; create it first"
             )
         self.path, self.identity, self.every = path, identity, every
         self.seed: int | None = None
-        self.finished: dict[str, Any] = {}
-        # Name of the pass under way, blocks it has taken, and their result.
-        self.current: tuple[str, int, Any] = ("", 0, None)
+        # Blocks that each pass has taken, and their result; DONE stands for all blocks.
+        self.passes: dict[str, tuple[int, Any]] = {}
+        # Hashes of the blocks that were read, by number.
+        self.prints: list[tuple[str, str | None]] = []
         self.saved_at = time.monotonic()
-        if path.exists():
-            self._load()
+        if path is not None:
+            remove_leftovers(path)
+            if path.exists():
+                self._load(path)
 
-    def _load(self) -> None:
+    def _load(self, path: Path) -> None:
         try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                state = json.loads(str(archive["state"]))
-                arrays = [archive[f"array{number}"] for number in range(state["arrays"])]
+            with open(path, "rb") as file:
+                check_arrays(file)
+                with np.load(file, allow_pickle=False) as archive:
+                    state = json.loads(str(archive["state"]))
+                    arrays = [archive[f"array{number}"] for number in range(state["arrays"])]
             known = state["format"] == FORMAT
-        except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            if known:
+                self._restore(state, arrays)
+        except (*UNREADABLE, AttributeError) as error:
             raise ValueError(
-                f"{self.path} is not a whole checkpoint ({type(error).__name__}: {error}); delete "
-                "it, or name another file"
+                f"{path} is not a whole checkpoint ({type(error).__name__}: {error}); delete it, "
+                "or name another file"
             ) from error
         if not known:
             raise ValueError(
-                f"{self.path} is a checkpoint of format {state['format']} and this version reads "
+                f"{path} is a checkpoint of format {state['format']} and this version reads "
                 f"format {FORMAT}; delete it, or name another file"
             )
         for part, own in self.identity.items():
             if state["identity"].get(part) != own:
+                raise ValueError(f"{path} is the checkpoint of a fit with other {part}; {REMEDY}")
+
+    def _restore(self, state: dict[str, Any], arrays: list[NDArray[Any]]) -> None:
+        """Take the state of a file; what :meth:`save` cannot have written is an error."""
+        seed, prints = state["seed"], [(str(y), X) for y, X in state["prints"]]
+        if not isinstance(seed, int | None) or not isinstance(state["identity"], dict):
+            raise ValueError(f"seed={seed!r:.100} is no whole number, or the identity no table")
+        self.seed, self.prints = seed, prints
+        for name, (taken, result) in state["passes"].items():
+            if not isinstance(taken, int) or not DONE <= taken <= len(prints):
+                raise ValueError(f"pass {name!r} has taken {taken!r} of {len(prints)} blocks")
+            found = unpack(result, arrays)
+            if not isinstance(found, RESULTS[name]):
+                raise ValueError(f"pass {name!r} has the result {found!r:.100}")
+            _check_shapes(found)
+            self.passes[name] = (taken, found)
+
+    def verify(self, blocks: Blocks) -> None:
+        """Read all blocks that were merged, and refuse to go on with others."""
+        if not self.prints:
+            return
+        number = -1
+        for number, name, block in blocks.read():
+            if number == len(self.prints):
+                return
+            self.see(number, name, block)
+        if number + 1 < len(self.prints):
+            raise ValueError(
+                f"{self.path} is the checkpoint of a fit with other data: it has read "
+                f"{len(self.prints)} blocks and there are {number + 1}; {REMEDY}"
+            )
+
+    def see(self, number: int, name: str, block: Block) -> None:
+        """Note what a block holds, or compare it with what an earlier pass has read."""
+        if self.path is None:
+            return
+        labels, rows = fingerprint(block)
+        if number == len(self.prints):
+            self.prints.append((labels, rows))
+            return
+        seen = self.prints[number]
+        for what, one, other in zip(("labels", "rows"), seen, (labels, rows), strict=True):
+            if one is not None and other is not None and one != other:
                 raise ValueError(
-                    f"{self.path} is the checkpoint of a fit with other {part}; delete it to start "
-                    "anew, or name another file"
+                    f"{self.path} is the checkpoint of a fit with other data: block {number} "
+                    f"({name}) does not have the {what} that it had when it was read before; "
+                    f"{REMEDY}"
                 )
-        self.seed = state["seed"]
-        self.finished = {name: unpack(part, arrays) for name, part in state["finished"].items()}
-        name, taken, result = state["current"]
-        self.current = (name, taken, unpack(result, arrays))
+        self.prints[number] = (labels, seen[1] or rows)
+
+    def advance(self, name: str, taken: int, result: Any) -> None:
+        """Note how far a pass is, and save when it is done or it is time to."""
+        self.passes[name] = (taken, result)
+        if taken == DONE or time.monotonic() - self.saved_at >= self.every:
+            self.save()
 
     def save(self) -> None:
         """Replace the file by the present state."""
-        arrays: list[Any] = []
-        name, taken, result = self.current
-        state = {
-            "format": FORMAT,
-            "identity": self.identity,
-            "seed": self.seed,
-            "finished": {key: pack(value, arrays) for key, value in self.finished.items()},
-            "current": [name, taken, pack(result, arrays)],
-            "arrays": len(arrays),
-        }
-        named = {f"array{number}": array for number, array in enumerate(arrays)}
-        text = np.array(json.dumps(state))
+        if self.path is None:
+            return
+        arrays: list[NDArray[Any]] = []
+        passes = {name: [taken, pack(part, arrays)] for name, (taken, part) in self.passes.items()}
+        state = {"format": FORMAT, "identity": self.identity, "seed": self.seed, "passes": passes}
+        state["prints"] = self.prints
+        parts: dict[str, Any] = {f"array{number}": array for number, array in enumerate(arrays)}
         with whole_file(self.path) as file:
-            np.savez(file, state=text, **named)
+            np.savez(file, state=np.array(json.dumps(state | {"arrays": len(arrays)})), **parts)
         self.saved_at = time.monotonic()
-
-    def begin(self, name: str) -> tuple[int, Any]:
-        """Blocks that the pass has taken already, and their result."""
-        if self.current[0] != name:
-            self.current = (name, 0, None)
-        return self.current[1], self.current[2]
-
-    def advance(self, taken: int, result: Any) -> None:
-        """Note how far the pass is, and save when it is time to."""
-        self.current = (self.current[0], taken, result)
-        if time.monotonic() - self.saved_at >= self.every:
-            self.save()
-
-    def finish(self, result: Any) -> None:
-        """End the pass."""
-        self.finished[self.current[0]] = result
-        self.current = ("", 0, None)
-        self.save()
 
     def remove(self) -> None:
         """Delete the file: the fit is done."""
-        self.path.unlink(missing_ok=True)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 def describe(value: Any) -> Any:
-    """Describe settings by text; arrays by their digest, random states by their type."""
+    """Describe settings by text; arrays by their hash, random states by their type."""
     if isinstance(value, BaseEstimator):
         params = value.get_params(deep=False)
         return [type(value).__name__, {name: describe(params[name]) for name in sorted(params)}]
     if isinstance(value, (list, tuple)):
         return [describe(item) for item in value]
     if isinstance(value, np.ndarray):
-        return digest(value)
+        return joblib.hash(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return repr(value)
     return type(value).__name__
-
-
-def digest(*values: Any) -> str:
-    """Digest of arrays, text and numbers."""
-    total = hashlib.sha256()
-    for value in values:
-        if isinstance(value, Block):
-            total.update(digest(value.X, value.y).encode())
-        elif hasattr(value, "tocsr"):
-            csr = value.tocsr()
-            total.update(digest(csr.data, csr.indices, csr.indptr).encode())
-        elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
-            total.update(f"{value.shape}{value.dtype}".encode())
-            total.update(np.ascontiguousarray(value).tobytes())
-        else:
-            total.update(repr(value).encode())
-    return total.hexdigest()

@@ -1,4 +1,4 @@
-"""Passes over blocks: what is taken from a piece of rows, and how two results become one.
+"""Passes over blocks: what is taken from each block, and how two results become one.
 
 Every result is a small frozen dataclass whose merge is associative, so that blocks may be merged
 one after the other, from a checkpoint on, or in a tree on a cluster.
@@ -7,98 +7,88 @@ one after the other, from a checkpoint on, or in a tree on a cluster.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.linalg import Array, narrow_fit
+from ..core.fit import Fitted
+from ..core.linalg import Result, narrow_fit
+from ..core.scatter import GroupScatter
 from ..validation import different_labels
-from .addresses import Block
-from .intake import Head, Intake, Piece, check_shape, check_y
+from .data import Block, Division, Head, Intake, check_shape, check_y, naming
+from .sampling import (
+    FOR_SAMPLE,
+    Counts,
+    Draw,
+    Draws,
+    Folds,
+    Reservoir,
+    Samples,
+    merge_samples,
+    sample_classes,
+)
 
-# What a draw is for: no two of them may depend on each other.
-FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
 
-
-class Pass(ABC):
-    """One pass: a result for each piece, merged."""
+class Pass(ABC, Generic[Result]):
+    """One pass over all blocks, and the merged result."""
 
     name: str
-    intake: Intake
     # Whether X is needed; otherwise blocks come without it, where they can.
     needs_rows = True
 
-    def of_piece(self, piece: Piece) -> Any:
-        """Result of one piece. Passes that look at whole blocks have `of_block` instead."""
-        raise NotImplementedError
+    @abstractmethod
+    def results(self, number: int, title: str, block: Block) -> Iterator[Result]:
+        """Yield a result for each piece of a block."""
 
     @abstractmethod
-    def merge(self, left: Any, right: Any) -> Any:
+    def merge(self, left: Result, right: Result) -> Result:
         """Result of both together."""
 
-    def of_block(self, number: int, name: str, block: Block) -> Any:
-        """Result of a block; errors say which block it was. None where no row counts."""
-        title = f"block {number} ({name})"
-        width = (*getattr(block.X, "shape", ()), 0, 0)[1]
-        with narrow_fit(width), naming(title):
-            parts = [self.of_piece(piece) for piece in self._pieces(number, title, block)]
-            return reduce(self.merge, parts) if parts else None
-
-    def _pieces(self, number: int, title: str, block: Block) -> Iterator[Piece]:
-        return self.intake.pieces(number, title, block)
-
-    def join(self, left: Any, right: Any) -> Any:
-        """Merge, where a side may be None."""
+    def join(self, left: Result | None, right: Result | None) -> Result | None:
+        """Merge, where a side may be None because none of its rows count."""
         if left is None or right is None:
             return right if left is None else left
         return self.merge(left, right)
 
-
-@contextmanager
-def naming(title: str) -> Iterator[None]:
-    """Put the name of the block before what goes wrong in it; the type of the error stays."""
-    try:
-        yield
-    except Exception as error:
-        if title in str(error) or any(title in note for note in getattr(error, "__notes__", ())):
-            raise
-        if type(error) in (ValueError, TypeError):
-            raise type(error)(f"{title}: {error}") from error
-        error.add_note(f"in {title}")
-        raise
+    def of_block(self, number: int, name: str, block: Block) -> Result | None:
+        """Result of a block; errors name the block."""
+        title = f"block {number} ({name})"
+        width = (*getattr(block.X, "shape", ()), 0, 0)[1]
+        with narrow_fit(width), naming(title):
+            return reduce(self.join, self.results(number, title, block), None)
 
 
 @dataclass(frozen=True)
 class Look:
-    """The labels seen so far, and what comes with the blocks."""
+    """The labels seen so far, and whether all blocks bring subclass labels."""
 
     labels: NDArray[Any]
     given: bool
 
-    @property
-    def settled(self) -> bool:
-        """Whether both classes are known; truth values have no third."""
-        return len(self.labels) > 1 or self.labels.dtype.kind == "b"
+    def settled(self, pos_label: Any = None) -> bool:
+        """Whether both classes are known, that of `pos_label` too; truth values have no third."""
+        if self.labels.dtype.kind == "b":
+            return True
+        return len(self.labels) > 1 and (pos_label is None or pos_label in self.labels.tolist())
 
 
 @dataclass(frozen=True)
-class LookPass(Pass):
-    """Which labels there are; nothing but labels is looked at."""
+class LookPass(Pass[Look]):
+    """Which labels there are, of which `pos_label` must be one."""
 
+    pos_label: Any = None
     name: str = "labels"
     needs_rows = False
 
-    def of_block(self, number: int, name: str, block: Block) -> Look:
-        """Labels of a block."""
-        with naming(f"block {number} ({name})"):
-            n_rows = None if block.X is None else check_shape(block)[0].shape[0]
-            labels = check_y(block.y, n_rows)
-            return Look(different_labels(labels), block.subclass_labels is not None)
+    def results(self, number: int, title: str, block: Block) -> Iterator[Look]:
+        """Yield the labels of a block."""
+        n_rows = None if block.X is None else check_shape(block)[0].shape[0]
+        labels = different_labels(check_y(block.y, n_rows))
+        yield Look(labels, block.subclass_labels is not None)
 
     def merge(self, left: Look, right: Look) -> Look:
         """All labels of both."""
@@ -107,137 +97,186 @@ class LookPass(Pass):
 
 def union(left: NDArray[Any], right: NDArray[Any], what: str) -> NDArray[Any]:
     """Sorted labels of both sides; numbers and text do not mix, or 1 would become "1"."""
-    kinds = {"text" if side.dtype.kind in "US" else "numbers" for side in (left, right)}
-    if len(left) and len(right) and len(kinds) > 1:
+    if not (len(left) and len(right)):
+        return left if len(left) else right
+    text = [side for side in (left, right) if side.dtype.kind in "US"]
+    if len(text) == 1:
         raise ValueError(
-            f"{what} is text in some blocks ({_text(left, right).tolist()[0]!r}) and numbers in "
-            "others; make it one or the other"
+            f"{what} is text in some blocks ({text[0].tolist()[0]!r}) and numbers in others; make "
+            "it one or the other"
         )
-    return np.union1d(left, right) if len(left) and len(right) else (left if len(left) else right)
-
-
-def _text(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    return left if left.dtype.kind in "US" else right
+    return np.union1d(left, right)
 
 
 @dataclass(frozen=True)
-class Draw:
-    """How many rows a sample has, and the key below which a row may be among them.
+class CountPass(Pass[Counts]):
+    """How many rows each class has in each block."""
 
-    The sample are the rows with the smallest keys, so it does not depend on `chance`; that only
-    spares rows that have none from being kept and moved.
-    """
+    intake: Intake
+    name: str = "counts"
+    needs_rows = False
 
-    size: int
-    chance: float = 1.0
+    def results(self, number: int, title: str, block: Block) -> Iterator[Counts]:
+        """Yield the counts of a block."""
+        positive, weights = self.intake.classified(block, None)
+        if weights is not None:
+            positive = positive[weights > 0]
+        inside = int(positive.sum())
+        counts = np.array([[inside, len(positive) - inside]])
+        yield Counts(counts, np.array([len(positive) > 0 and bool(positive[0])]))
 
-    @classmethod
-    def of_total(cls, size: int, total: int) -> Draw:
-        """Draw from a known number of rows; all but once in 10^9 times enough keys are below."""
-        return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
-
-
-@dataclass(frozen=True)
-class Reservoir:
-    """The rows with the smallest of random keys: a uniform sample that merges.
-
-    Attributes
-    ----------
-    keys : array of shape (n,)
-    table : array of shape (n, m)
-        What is kept of each row.
-    offered : float
-        Total weight of the rows that it was drawn from.
-    n_offered : int
-        Their number.
-    """
-
-    keys: Array
-    table: NDArray[Any]
-    offered: float
-    n_offered: int
-
-    @classmethod
-    def of(
-        cls, keys: Array, weight: Array, take: Callable[[Any], NDArray[Any]], draw: Draw
-    ) -> Reservoir:
-        """Sample of rows in memory; `take` makes the table of the rows that are kept."""
-        kept = np.flatnonzero(keys < draw.chance)
-        if len(kept) > draw.size:
-            kept = np.sort(kept[np.argpartition(keys[kept], draw.size)[: draw.size]])
-        return cls(keys[kept], take(kept), float(weight.sum()), len(keys))
-
-    def merge(self, other: Reservoir, size: int) -> Reservoir:
-        """Sample of both."""
-        keys, table = other.keys, other.table
-        if 0 < size <= len(self.keys):  # full: most of what comes later has no chance
-            chance = keys < self.keys.max()
-            keys, table = keys[chance], table[chance]
-        return Reservoir(
-            np.concatenate([self.keys, keys]),
-            np.concatenate([self.table, table]),
-            self.offered + other.offered,
-            self.n_offered + other.n_offered,
-        )._smallest(size)
-
-    def _smallest(self, size: int) -> Reservoir:
-        if len(self.keys) <= size:
-            return self
-        # Kept in the order they came in: a whole sample is the data themselves.
-        kept = np.sort(np.argpartition(self.keys, size)[:size])
-        return replace(self, keys=self.keys[kept], table=self.table[kept])
+    def merge(self, left: Counts, right: Counts) -> Counts:
+        """Put the counts of later blocks behind those of earlier ones."""
+        counts = np.concatenate([left.counts, right.counts])
+        return Counts(counts, np.concatenate([left.leads, right.leads]))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A seeded sample of rows as they were read, and how many there are.
-
-    Attributes
-    ----------
-    head : Head
-    rows : Reservoir
-        The rows themselves.
-    marks : array of shape (n, 2)
-        Whether the row is positive, and its weight.
-    n_negative : int
-    """
+    """A seeded sample of rows as they were read: features, whether positive, and weight."""
 
     head: Head
     rows: Reservoir
-    marks: Reservoir
     n_negative: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether it is all rows."""
-        return len(self.rows.keys) == self.rows.n_offered
 
 
 @dataclass(frozen=True)
-class SamplePass(Pass):
-    """A seeded sample of rows, on which maps and k-means are fitted."""
+class SamplePass(Pass[Sample]):
+    """A seeded sample of rows, on which transformers and k-means are fitted."""
 
     intake: Intake
     seed: int
     draw: Draw
     name: str = "sample"
 
-    def of_piece(self, piece: Piece) -> Sample:
-        """Sample of one piece."""
-        keys = piece.rng(self.seed, FOR_SAMPLE).random(len(piece.X))
-        marks = np.column_stack([piece.positive, piece.weight])
-        return Sample(
-            piece.head,
-            Reservoir.of(keys, piece.weight, lambda kept: piece.X[kept], self.draw),
-            Reservoir.of(keys, piece.weight, lambda kept: marks[kept], self.draw),
-            int(np.sum(~piece.positive)),
-        )
+    def results(self, number: int, title: str, block: Block) -> Iterator[Sample]:
+        """Yield the sample of every piece."""
+        for piece in self.intake.pieces(number, title, block):
+            keys = piece.rng(self.seed, FOR_SAMPLE).random(len(piece.X))
+            columns = (piece.X, piece.positive, piece.weight)
+            rows = Reservoir.of(keys, columns, self.draw, np.ones(len(keys), dtype=bool))
+            yield Sample(piece.head, rows, int(np.sum(~piece.positive)))
 
     def merge(self, left: Sample, right: Sample) -> Sample:
         """Sample of both."""
-        return Sample(
-            left.head.join(right.head),
-            left.rows.merge(right.rows, self.draw.size),
-            left.marks.merge(right.marks, self.draw.size),
-            left.n_negative + right.n_negative,
-        )
+        rows = left.rows.merge(right.rows, self.draw.size)
+        return Sample(left.head.join(right.head), rows, left.n_negative + right.n_negative)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Group statistics of each fold of the rows, with the names of the subclasses.
+
+    Attributes
+    ----------
+    head : Head
+    names : array of shape (K,)
+    n_rows : array of shape (2,)
+        Number of positives and of negatives, whatever they weigh.
+    leads : bool
+        Whether the first row is positive.
+    scatters : tuple of GroupScatter
+        One for each fold; with one fold, of all rows.
+    samples : pair of Reservoir
+        Rows to leave out: features, group and weight.
+    """
+
+    head: Head
+    names: NDArray[Any]
+    n_rows: NDArray[np.intp]
+    leads: bool
+    scatters: tuple[GroupScatter, ...]
+    samples: Samples
+
+    def whole(self, without: int | None = None) -> tuple[NDArray[Any], GroupScatter]:
+        """Names and statistics of the subclasses that have rows, of all folds or all but one."""
+        folds = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
+        scatter = reduce(GroupScatter.merge, folds)
+        kept = np.flatnonzero(scatter.counts[1:] > 0)
+        groups = np.append(0, 1 + kept)
+        counts, means = scatter.counts[groups], scatter.means[groups]
+        return self.names[kept], replace(scatter, counts=counts, means=means)
+
+    def renamed(self, names: NDArray[Any]) -> Statistics:
+        """Statistics with more subclasses, of which the new ones are empty."""
+        place = np.append(0, 1 + np.searchsorted(names, self.names))
+        scatters = tuple(old.renumbered(place, len(names) + 1) for old in self.scatters)
+        X, groups, weights = self.samples[1].columns
+        negative = replace(self.samples[1], columns=(X, place[groups], weights))
+        samples = (self.samples[0], negative)
+        return replace(self, names=names, scatters=scatters, samples=samples)
+
+
+@dataclass(frozen=True)
+class StatisticsPass(Pass[Statistics]):
+    """Counts, means and scatter of the groups, and a sample of rows to leave out."""
+
+    intake: Intake
+    division: Division
+    seed: int
+    draws: Draws
+    folds: Folds | None = None
+    name: str = "statistics"
+
+    def results(self, number: int, title: str, block: Block) -> Iterator[Statistics]:
+        """Yield the statistics of every piece."""
+        for piece in self.intake.pieces(number, title, block):
+            names, groups = self.division.groups(piece)
+            rows: list[Any] = [slice(None)]
+            if self.folds is not None:
+                folds = self.folds.of(piece)
+                rows = [np.flatnonzero(folds == fold) for fold in range(self.folds.count)]
+            weights = piece.weights
+            scatters = [
+                GroupScatter.from_samples(
+                    piece.X[part],
+                    groups[part],
+                    len(names) + 1,
+                    None if weights is None else weights[part],
+                )
+                for part in rows
+            ]
+            n_rows = np.bincount(~piece.positive, minlength=2)
+            every = np.ones(len(groups), dtype=bool)
+            samples = sample_classes(piece, self.seed, (piece.X, groups), every, self.draws)
+            leads = bool(piece.positive[0])
+            yield Statistics(piece.head, names, n_rows, leads, tuple(scatters), samples)
+
+    def merge(self, left: Statistics, right: Statistics) -> Statistics:
+        """Statistics of both; subclasses are matched by name."""
+        head = left.head.join(right.head)
+        if not np.array_equal(left.names, right.names):
+            names = union(left.names, right.names, "subclass_labels")
+            left, right = left.renamed(names), right.renamed(names)
+        pairs = zip(left.scatters, right.scatters, strict=True)
+        scatters = tuple(one.merge(other) for one, other in pairs)
+        samples = merge_samples(left.samples, right.samples, self.draws)
+        n_rows = left.n_rows + right.n_rows
+        return Statistics(head, left.names, n_rows, left.leads, scatters, samples)
+
+
+@dataclass(frozen=True)
+class FoldScorePass(Pass[Samples]):
+    """Scores of rows by the model that was fitted without their fold."""
+
+    intake: Intake
+    models: tuple[Fitted | None, ...]
+    folds: Folds
+    seed: int
+    draws: Draws
+    name: str = "fold scores"
+
+    def results(self, number: int, title: str, block: Block) -> Iterator[Samples]:
+        """Yield a sample of the scores in every piece."""
+        for piece in self.intake.pieces(number, title, block):
+            folds = self.folds.of(piece)
+            scores = np.full(len(piece.X), np.nan)
+            for fold, model in enumerate(self.models):
+                if model is not None:
+                    rows = np.flatnonzero(folds == fold)
+                    scores[rows] = model.score(piece.X[rows])
+            yield sample_classes(piece, self.seed, (scores,), np.isfinite(scores), self.draws)
+
+    def merge(self, left: Samples, right: Samples) -> Samples:
+        """Sample of both."""
+        return merge_samples(left, right, self.draws)

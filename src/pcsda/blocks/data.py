@@ -1,0 +1,380 @@
+"""Blocks of rows as they are read, and the checked pieces of rows that passes work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array, column_or_1d
+
+from .. import validation
+from ..core.linalg import Array
+from ..partition import different_subclasses, given_labels, nearest
+
+# Float64 bytes of the rows that are dense, mapped and grouped at once.
+PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows with what belongs to them; `columns` names the features, if they have names.
+
+    `X` is None where only the labels were asked for.
+    """
+
+    X: Any
+    y: Any = None
+    subclass_labels: Any = None
+    sample_weight: Any = None
+    columns: tuple[str, ...] | None = None
+
+
+# Number, name and content of a block.
+Numbered: TypeAlias = tuple[int, str, Block]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Location of a block: small, can be sent to another process, and is read on demand.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the block.
+    stamp : list
+        What tells the block from one of other data without reading it.
+    read : callable
+        Reads the block; ``read(True)`` leaves out X.
+    """
+
+    name: str
+    stamp: list[Any]
+    read: Callable[..., Block]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All blocks of a data set: addresses, or a function that returns an iterator of blocks.
+
+    Attributes
+    ----------
+    addresses : list of Address, or None
+    start : callable or None
+    once : bool
+        Whether the iterator can be read only once.
+    """
+
+    addresses: list[Address] | None = None
+    start: Callable[[], Iterator[Any]] | None = None
+    once: bool = False
+
+    def __len__(self) -> int:
+        return 0 if self.addresses is None else len(self.addresses)
+
+    def read(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
+        """Yield number, name and content of every block but the first `skip`."""
+        for number, (name, read) in enumerate(self._readers(labels_only)):
+            if number >= skip:
+                with naming(f"block {number} ({name})"):
+                    block = read()
+                yield number, name, block
+
+    def ahead(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
+        """Read as `read` does, each block while the one before it is in use."""
+        items = self.read(skip, labels_only=labels_only)
+        if self.addresses is None:  # a generator may hold what only the user's thread can use
+            yield from items
+            return
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(next, items, None)
+            while (item := coming.result()) is not None:
+                coming = pool.submit(next, items, None)
+                yield item
+
+    def _readers(self, labels_only: bool) -> Iterator[tuple[str, Callable[[], Block]]]:
+        if self.start is None:
+            yield from ((one.name, partial(one.read, labels_only)) for one in self.addresses or ())
+            return
+        number = 0
+        try:
+            for item in self.start():
+                yield f"item {number} of the iterator", partial(_as_block, item)
+                number += 1
+        except Exception as error:
+            error.add_note(f"while the iterator made block {number}")
+            raise
+
+
+def _as_block(item: Any) -> Block:
+    if isinstance(item, Block):
+        return item
+    parts = item if isinstance(item, tuple) else (item,)
+    if 1 <= len(parts) <= 4:
+        return Block(*parts)
+    raise ValueError(
+        "a block must be X, (X, y), (X, y, subclass_labels) or (X, y, subclass_labels, "
+        f"sample_weight), got a tuple of {len(parts)}"
+    )
+
+
+@contextmanager
+def naming(title: str) -> Iterator[None]:
+    """Prefix an error with the name of the block it comes from; its type stays the same."""
+    try:
+        yield
+    except Exception as error:
+        if title in str(error) or any(title in note for note in getattr(error, "__notes__", ())):
+            raise
+        if type(error) in (ValueError, TypeError):
+            raise type(error)(f"{title}: {error}") from error
+        error.add_note(f"in {title}")
+        raise
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all blocks must have in common, and the name of a block that has it."""
+
+    name: str
+    width: int
+    columns: tuple[str, ...] | None
+    single: bool
+
+    def join(self, other: Head) -> Head:
+        """Check that two blocks go together; a float64 block makes the whole float64."""
+        if self.width != other.width:
+            raise ValueError(
+                f"{other.name} has {other.width} columns but {self.name} has {self.width}; all "
+                "blocks need the same columns"
+            )
+        if self.columns != other.columns:
+            raise ValueError(
+                f"the columns of {other.name} are {_shown(other.columns)} but those of {self.name} "
+                f"are {_shown(self.columns)}; all blocks need the same columns in the same order"
+            )
+        return Head(self.name, self.width, self.columns, self.single and other.single)
+
+
+def _shown(columns: tuple[str, ...] | None) -> str:
+    return "without names" if columns is None else ", ".join(map(repr, columns[:8]))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Checked rows of one block.
+
+    Attributes
+    ----------
+    head : Head
+    number, part : int
+        Number of the block, and of the piece in it: they seed all random draws.
+    before : pair of int
+        Positives and negatives in earlier pieces of the block.
+    X : array of shape (n, D)
+        Dense rows, after the transformers.
+    positive : boolean array of shape (n,)
+    weights : array of shape (n,) or None
+    labels : array or None
+        Given subclass labels of the negatives.
+    """
+
+    head: Head
+    number: int
+    part: int
+    before: tuple[int, int]
+    X: NDArray[np.floating]
+    positive: NDArray[np.bool_]
+    weights: Array | None
+    labels: NDArray[Any] | None
+
+    def rng(self, seed: int, purpose: int) -> np.random.Generator:
+        """Generator for this piece alone, so that a pass can be resumed at any block."""
+        return np.random.default_rng([seed, purpose, self.number, self.part])
+
+    @property
+    def weight(self) -> Array:
+        """Weight of every row."""
+        return np.ones(len(self.X)) if self.weights is None else self.weights
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How blocks are checked and transformed; a copy goes to every worker.
+
+    Attributes
+    ----------
+    classes : array of shape (2,)
+    index : int
+        Which of them is the class of interest.
+    given : bool
+        Whether blocks bring subclass labels.
+    chain : tuple of fitted transformers
+    rest : bool
+        Whether all labels but that of the class of interest are negatives.
+    """
+
+    classes: NDArray[Any]
+    index: int
+    given: bool
+    chain: tuple[Any, ...] = ()
+    rest: bool = False
+
+    def pieces(self, number: int, name: str, block: Block) -> Iterator[Piece]:
+        """Yield the rows of a block, a bounded number at a time, without those of weight zero."""
+        X, columns = check_shape(block)
+        positive, weights = self.classified(block, X.shape[0])
+        if (block.subclass_labels is not None) != self.given:
+            raise ValueError("subclass_labels must come with every block or with none of them")
+        if self.given:
+            given_labels(block.subclass_labels, positive)
+        labels = np.asarray(block.subclass_labels)
+        before = (0, 0)
+        for part, rows in enumerate(row_slices(X.shape, self.chain)):
+            kept: Any = rows
+            if weights is not None:
+                kept = rows.start + np.flatnonzero(weights[rows])
+                if len(kept) == 0:
+                    continue
+            dense, inside = self.map(check_rows(X[kept], rows.start)), positive[kept]
+            yield Piece(
+                Head(name, X.shape[1], columns, bool(dense.dtype == np.float32)),
+                number,
+                part,
+                before,
+                dense,
+                inside,
+                None if weights is None else weights[kept],
+                plain_labels(labels[kept][~inside]) if self.given else None,
+            )
+            before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
+
+    def classified(
+        self, block: Block, n_rows: int | None
+    ) -> tuple[NDArray[np.bool_], Array | None]:
+        """Which rows are of the class of interest, and their weights if there are any."""
+        labels = check_y(block.y, n_rows)
+        positive = np.asarray(labels == self.classes[self.index], dtype=bool)
+        known = positive | (labels == self.classes[1 - self.index])
+        if not self.rest and not np.all(known):
+            unseen = sorted(set(labels[~known].tolist()), key=str)
+            raise ValueError(
+                f"y has labels {unseen[:5]} that are not among classes {self.classes.tolist()}; "
+                "leave those rows out, name all labels in classes=[...] where pos_label is one of "
+                "many, or use y == label for one class"
+            )
+        if block.sample_weight is None:
+            return positive, None
+        return positive, validation.weight_values(block.sample_weight, len(positive))
+
+    def map(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Send rows through the fitted transformers."""
+        for step in self.chain:
+            X = np.asarray(step.transform(X))
+        return X
+
+
+def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
+    """Labels of one type as an array of that type, which can be sorted, sent and stored."""
+    if values.dtype.kind == "O":
+        kinds = {type(value) for value in values.tolist()}
+        if len(kinds) == 1 and kinds <= {str, int, float, bool}:
+            return np.array(values.tolist())
+    return values
+
+
+def check_y(y: Any, n_rows: int | None) -> NDArray[Any]:
+    """One label for each row, as an array."""
+    if y is None:
+        raise ValueError("the block has no labels; give y, or let the iterator yield (X, y)")
+    labels = plain_labels(column_or_1d(np.asarray(y)))
+    if n_rows is not None and len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
+    return labels
+
+
+def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
+    """Rows as an array or a CSR matrix, and the names of the columns if they have any."""
+    X, columns = block.X, block.columns
+    if columns is None and hasattr(X, "columns"):
+        names = list(X.columns)
+        columns = tuple(names) if all(isinstance(name, str) for name in names) else None
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "fiub" or X.ndim != 2:
+        X = check_array(
+            X,
+            accept_sparse="csr",
+            dtype=None if sparse.issparse(X) else [np.float64, np.float32],
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            input_name="X",
+        )
+    if X.shape[0] == 0:
+        raise ValueError(
+            "the block has no rows; leave it out, or cut the data anew (repartition in Dask)"
+        )
+    return X, columns
+
+
+def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice]:
+    """Ranges of rows that stay within PIECE_BYTES before and after the transformers."""
+    widths = [shape[1], *(getattr(step, "n_components_", 0) for step in chain)]
+    step = max(1, PIECE_BYTES // (8 * max(widths)))
+    for start in range(0, shape[0], step):
+        yield slice(start, min(start + step, shape[0]))
+
+
+def check_rows(X: Any, start: int) -> NDArray[np.floating]:
+    """Make rows dense float32 or float64; all numbers must be finite."""
+    rows: NDArray[np.floating] = X.toarray() if sparse.issparse(X) else X
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):  # one number to look at, where all is well
+            return rows
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"X has NaN or infinity in {len(bad)} rows, the first is row {start + bad[0]}; "
+            "leave those rows out or fill them in"
+        )
+    return rows
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the negatives are divided: given labels, the nearest centre, a clusterer, or not at all.
+
+    Attributes
+    ----------
+    given : bool
+    centres : array of shape (K, D) or None
+    clusterer : fitted clusterer with `predict`, or None
+    """
+
+    given: bool = False
+    centres: Array | None = None
+    clusterer: Any = None
+
+    def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """Names of the subclasses in a piece, and the group of every row.
+
+        Positives are group 0, a negative is group 1 + the place of its subclass among the names.
+        """
+        groups = np.zeros(len(piece.X), dtype=np.intp)
+        negative = np.flatnonzero(~piece.positive)
+        labels: NDArray[Any] = np.zeros(len(negative), dtype=np.intp)
+        if self.given and piece.labels is not None:
+            labels = piece.labels
+        elif len(negative) and self.centres is not None:
+            labels = nearest(piece.X, self.centres)[negative]
+        elif len(negative) and self.clusterer is not None:
+            labels = np.asarray(self.clusterer.predict(piece.X[negative]))
+        names, codes = different_subclasses(labels)
+        groups[negative] = codes + 1
+        return names, groups

@@ -1,0 +1,253 @@
+"""Where blocks are: arrays, files and folders become addresses, iterators are read as they come.
+
+Nothing here looks at values; that is left to those who read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from ..tables import (
+    Chunk,
+    Table,
+    bases,
+    example,
+    is_frame,
+    kind_of,
+    list_files,
+    no_column,
+    of_frame,
+    open_chunks,
+)
+from ..tables.arrays import load_npz, map_npy, npz_names, read_npy, rows_at_once
+from ..tables.table import file_stamp
+from ..validation import is_dask
+from .data import Address, Block, Blocks, plain_labels
+
+
+def open_blocks(
+    data: Any, *, columns: list[str] | None = None, block_rows: int | None = None, **companions: Any
+) -> Blocks:
+    """Find the blocks of a data set; the parameters are those of :func:`pcsda.fit_blocks`."""
+    given = {name: value for name, value in companions.items() if value is not None}
+    if isinstance(data, Blocks):
+        return data
+    if isinstance(data, np.ndarray) or sparse.issparse(data):
+        return Blocks(list(_of_rows([_rows_of(data)], given, block_rows)))
+    if is_frame(data) and not is_dask(data):
+        return Blocks(list(_of_frame(data, given, columns, block_rows)))
+    paths = data if isinstance(data, (list, tuple)) else [data]
+    if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return Blocks(_of_files([Path(path) for path in paths], given, columns, block_rows))
+    if given:
+        raise ValueError(
+            f"{next(iter(given))} goes with files and arrays; an iterator has to yield it, as in "
+            "(X, y, subclass_labels, sample_weight)"
+        )
+    if callable(data):
+        return Blocks(start=lambda: iter(data()))
+    if isinstance(data, Iterable):
+        return Blocks(start=lambda: iter(data), once=hasattr(data, "__next__"))
+    raise TypeError(
+        f"blocks of type {type(data).__name__} are not known; pass a file, a folder, an array, a "
+        "data frame, an iterator of (X, y), or a function that returns one"
+    )
+
+
+class Rows(NamedTuple):
+    """Rows that are cut by their numbers: those of an array, or of a .npy file.
+
+    ``cut(start, stop)`` returns a function that reads these rows. Only that function goes to other
+    processes, so it must hold no other rows.
+    """
+
+    file: str
+    shape: tuple[int, ...]
+    stamp: list[Any]
+    cut: Callable[[int, int], Callable[[], Any]]
+
+
+def _rows_of(value: Any) -> Rows:
+    """Rows of an array, or of the .npy file at a path."""
+    if isinstance(value, (str, os.PathLike)):
+        path, value = Path(value), map_npy(Path(value))
+    # A slice of a mapped array keeps the file name and offset of the whole: only that one is safe.
+    elif isinstance(value, np.memmap) and not isinstance(value.base, np.ndarray) and value.filename:
+        path = Path(value.filename)
+    else:
+        array = value.tocsr() if sparse.issparse(value) else np.asarray(value)
+        stamp = [*array.shape, str(array.dtype)]
+        return Rows("", array.shape, stamp, lambda start, stop: partial(_same, array[start:stop]))
+    if value.ndim == 0:
+        raise ValueError(f"{path} holds a single number; rows are needed")
+    # Rows in the order of columns can only be mapped.
+    offset = value.offset if value.flags.c_contiguous else None
+    read = partial(partial, read_npy, path, value.dtype, value.shape[1:], offset)
+    return Rows(path.name, value.shape, file_stamp(path), read)
+
+
+def _same(rows: Any) -> Any:
+    return rows
+
+
+def _of_rows(
+    wholes: list[Rows], companions: dict[str, Any], block_rows: int | None
+) -> Iterator[Address]:
+    """Cut arrays or .npy files, and with them the companions.
+
+    A companion is as long as all of them, or a folder with files of the same names.
+    """
+    folders = {name: Path(value) for name, value in companions.items() if _is_folder(value)}
+    long = {name: _rows_of(value) for name, value in companions.items() if name not in folders}
+    for name, rows in long.items():
+        _check_length(name, rows.shape[0], sum(whole.shape[0] for whole in wholes))
+    offset = 0
+    for whole in wholes:
+        # Each companion with the entry at which the rows of this file or array begin.
+        own = {name: (rows, offset) for name, rows in long.items()}
+        for name, folder in folders.items():
+            own[name] = (_rows_of(folder / whole.file), 0)
+            _check_length(f"{name} in {folder / whole.file}", own[name][0].shape[0], whole.shape[0])
+        stamp = [whole.stamp, *([name, rows.stamp, at] for name, (rows, at) in own.items())]
+        count, *width = whole.shape
+        step = rows_at_once(math.prod(width), block_rows)
+        for start in range(0, count, step):
+            stop = min(start + step, count)
+            parts = {name: rows.cut(at + start, at + stop) for name, (rows, at) in own.items()}
+            name = f"{whole.file}{', ' if whole.file else ''}rows {start} to {stop - 1}"
+            read = partial(_read_rows, whole.cut(start, stop), parts)
+            yield Address(name, [start, stop, stamp], read)
+        offset += count
+
+
+def _is_folder(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike)) and Path(value).is_dir()
+
+
+def _check_length(name: str, entries: int, wanted: int) -> None:
+    if entries != wanted:
+        raise ValueError(f"{name} has {entries} entries but the data have {wanted} rows")
+
+
+def _read_rows(
+    X: Callable[[], Any], companions: dict[str, Callable[[], Any]], labels_only: bool = False
+) -> Block:
+    parts = {name: read() for name, read in companions.items()}
+    return Block(None if labels_only else X(), **parts)
+
+
+def _of_files(
+    paths: list[Path], companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
+) -> list[Address]:
+    files = [file for path in paths for file in list_files(path)]
+    kind, *others = sorted({str(kind_of(file)) for file in files})
+    if others:
+        raise ValueError(
+            f"{paths[0]} mixes {' and '.join([kind, *others])} files; keep one kind in a folder, "
+            "or pass a list of the files to read"
+        )
+    if kind == "npy":
+        return list(_of_rows([_rows_of(file) for file in files], companions, block_rows))
+    for name, value in companions.items():
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{name} must be the name under which {files[0].name} has it, got "
+                f"{type(value).__name__}"
+            )
+    if kind == "npz":
+        return [
+            Address(file.name, file_stamp(file), partial(_read_npz, file, companions))
+            for file in files
+        ]
+    labels = [name for part, name in companions.items() if part != "sample_weight"]
+    chunks = [chunk for path in paths for chunk in open_chunks(path, labels, block_rows)]
+    return [_of_chunk(chunk, companions, columns) for chunk in chunks]
+
+
+def feature_columns(
+    where: str, found: Sequence[str], companions: dict[str, str], columns: list[str] | None
+) -> tuple[str, ...]:
+    """Names of the feature columns: those asked for, or all that no companion has."""
+    for name in (*companions.values(), *bases(columns or (), found)):
+        if name not in found:
+            raise ValueError(no_column(where, name, found))
+    return tuple(columns or (name for name in found if name not in companions.values()))
+
+
+def _of_chunk(chunk: Chunk, companions: dict[str, str], columns: list[str] | None) -> Address:
+    where = chunk.name.partition(",")[0]
+    features = feature_columns(where, chunk.columns, companions, columns)
+    return Address(chunk.name, chunk.stamp, partial(_read_chunk, chunk, companions, features))
+
+
+def _read_chunk(
+    chunk: Chunk, companions: dict[str, str], features: tuple[str, ...], labels_only: bool = False
+) -> Block:
+    wanted = () if labels_only else bases(features, chunk.columns)
+    table = chunk.read([*companions.values(), *wanted])
+    parts: dict[str, Any] = {
+        part: plain_labels(table.column(name)) for part, name in companions.items()
+    }
+    return Block(None, **parts) if labels_only else _numeric(table, features, parts)
+
+
+def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> Block:
+    """Bring the features together; columns of anything but numbers are refused."""
+    for name in bases(features, table.names):
+        values = table.column(name)
+        if values.dtype.kind not in "buif":
+            raise ValueError(
+                f"column {name!r} is not numeric{example(values)}; leave it out of columns=, or "
+                "encode it"
+            )
+    found = table.feature_names(features)
+    return Block(table.chosen(found), columns=tuple(found), **parts)
+
+
+def _of_frame(
+    frame: Any, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
+) -> Iterator[Address]:
+    """Cut a data frame in memory; what belongs to the rows are its columns, or arrays."""
+    table = of_frame(frame)
+    inside = {part: name for part, name in companions.items() if isinstance(name, str)}
+    features = feature_columns(table.source, table.names, inside, columns)
+    parts = {part: plain_labels(table.column(name)) for part, name in inside.items()}
+    parts |= {part: np.asarray(v) for part, v in companions.items() if part not in inside}
+    for part, values in parts.items():
+        _check_length(part, values.shape[0], len(table))
+    whole = _numeric(table, features, {})
+    step = rows_at_once(whole.X.shape[1], block_rows)
+    for start in range(0, len(table), step):
+        cut = slice(start, start + step)
+        own = {part: values[cut] for part, values in parts.items()}
+        block = Block(whole.X[cut], columns=whole.columns, **own)
+        stop = min(start + step, len(table))
+        stamp = [start, stop, *whole.X.shape]
+        yield Address(f"rows {start} to {stop - 1}", stamp, partial(_same_block, block))
+
+
+def _same_block(block: Block, labels_only: bool = False) -> Block:
+    return replace(block, X=None) if labels_only else block
+
+
+def _read_npz(path: Path, names: dict[str, str], labels_only: bool = False) -> Block:
+    """Read the arrays X and y, and subclass_labels and sample_weight if they are there."""
+    parts = {part: part for part in ("y", "subclass_labels", "sample_weight")} | names
+    known = npz_names(path)
+    for part, name in names.items():
+        if name not in known:
+            raise ValueError(f"{path} has no array {name!r} for {part}, only {sorted(known)}")
+    if "X" not in known:
+        raise ValueError(f"{path} has no array 'X', only {sorted(known)}")
+    arrays = load_npz(path, [*parts.values(), *(() if labels_only else ("X",))])
+    found: dict[str, Any] = {part: arrays[name] for part, name in parts.items() if name in arrays}
+    return Block(arrays.get("X"), **found)

@@ -1,0 +1,380 @@
+"""A fit as a sequence of passes over blocks, taken by one process or by a cluster.
+
+From the merged statistics on, the code is that of a fit in memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from .. import validation
+from ..core.csda_solvers import TARGETS
+from ..core.density import NoDensity
+from ..core.fit import Fitted, calibrated_on
+from ..core.linalg import Array, Result
+from ..core.scatter import GroupScatter
+from ..core.spread import OverflowingSquares
+from ..estimators import CSDA, PCSDA
+from ..estimators.linear import held_out_scores, pcsda_factory
+from ..estimators.rows import TrainingRows
+from ..estimators.steps import check_rank, say, settle_ridge
+from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
+from ..estimators.training import keep_linear
+from ..partition import find_centroids, settle_count
+from ..unwrap import steps
+from . import passes
+from .data import Division, Intake
+from .passes import Look, Pass, Sample, Statistics
+from .sampling import Counts, Draw, Draws, Folds, Samples
+
+
+class Runner(Protocol):
+    """Who takes a pass over all blocks."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the blocks can be read only once."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether results move between processes, so that counting rows first pays off."""
+
+    def seed(self, draw: Callable[[], int]) -> int:
+        """Draw the seed of the fit, or take that of the fit that is resumed."""
+
+    def look(self, task: passes.LookPass, first: bool) -> Look:
+        """Look at the labels of blocks until both classes were seen, or at the first block only."""
+
+    def run(self, task: Pass[Result]) -> Result | None:
+        """Take a pass and return the merged result; None where no row counts."""
+
+
+def check_blockwise(estimator: Any, sample_rows: int, calibration_rows: int | None) -> Any:
+    """Refuse an estimator or settings that blocks cannot serve; return the final model."""
+    model = steps(estimator)[-1]
+    if not isinstance(model, (PCSDA, CSDA)):
+        kernel = type(model).__name__.startswith("Kernel")
+        remedy = "; use make_pipeline(NystroemMap(), PCSDA()) for a kernel" if kernel else ""
+        raise TypeError(
+            f"{type(model).__name__} cannot be fitted in blocks, only PCSDA, CSDA or a pipeline "
+            f"that ends in one of them{remedy}"
+        )
+    validation.check_count("sample_rows", sample_rows, None)
+    validation.check_count("calibration_rows", calibration_rows, None)
+    validation.check_verifier(model)
+    if isinstance(model, CSDA) and model.solver in TARGETS:
+        raise ValueError(
+            f"solver={model.solver!r} has targets that need all rows; use solver='eigen' or "
+            "'lowrank'"
+        )
+    if isinstance(model, PCSDA):
+        _check_pcsda(model)
+    return model
+
+
+def _check_pcsda(model: PCSDA) -> None:
+    validation.refuse_contamination(
+        model, "blocks trust all labels", "fit on a sample of rows that fits in memory"
+    )
+    if model.balance == "resampled":
+        raise ValueError(
+            "balance='resampled' draws from each subclass as a whole; use balance='pooled'"
+        )
+    rule = model.subclasses
+    if isinstance(rule, str) and rule == "samples":
+        raise ValueError(
+            "subclasses='samples' keeps a mean for every negative; use CSDA, which is the same "
+            "criterion, or subclasses='kmeans'"
+        )
+    if not isinstance(rule, str) and not hasattr(rule, "predict"):
+        raise ValueError(
+            f"subclasses={type(rule).__name__} cannot divide rows that it was not fitted on; use a "
+            "clusterer with predict, such as KMeans"
+        )
+
+
+def fit_over(
+    estimator: Any,
+    runner: Runner,
+    classes: ArrayLike | None,
+    sample_rows: int,
+    calibration_rows: int | None,
+) -> Any:
+    """Fit an estimator that was checked; the model does not change before the last pass is done."""
+    *chain, model = steps(estimator)
+    look = runner.look(passes.LookPass(model.pos_label), classes is not None)
+    if classes is None and look.labels.dtype.kind == "b":
+        classes = [False, True]
+    known, index, _ = validation.check_labels(look.labels, model.pos_label, classes)
+    if calibration_rows is None:
+        calibration_rows = getattr(model, "calibration_rows", CALIBRATION_ROWS)
+    most = sys.maxsize if calibration_rows is None else calibration_rows
+    rest = validation.names_rest(known, model.pos_label)
+    intake = Intake(known, index, look.given, rest=rest)
+    fit = _Fit(model, runner, intake, sample_rows, most)
+    if runner.once:
+        fit.check_once(bool(chain))
+    fit.run(tuple(chain))
+    return estimator
+
+
+@dataclass
+class _Fit:
+    """One fit: the passes in their order."""
+
+    model: Any
+    runner: Runner
+    intake: Intake
+    sample_rows: int
+    calibration_rows: int
+    seed: int = 0
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows are left out in closed form."""
+        return getattr(self.model, "covariance", None) == "leave-one-out"
+
+    @property
+    def clusters(self) -> bool:
+        """Whether negatives have to be clustered."""
+        if isinstance(self.model, CSDA) or self.intake.given:
+            return False
+        return not (isinstance(self.model.subclasses, str) and self.model.n_subclasses == 1)
+
+    @property
+    def takes_folds(self) -> bool:
+        """Whether scores are calibrated on folds."""
+        return self.model.calibrate and not self.leaves_out
+
+    def check_once(self, transforms: bool) -> None:
+        """Refuse fits that read the blocks again."""
+        reasons = {
+            "a pipeline is fitted on a sample of rows first": transforms,
+            "k-means is run on a sample of rows first (subclass_labels would spare it)": (
+                self.clusters and not transforms
+            ),
+            "calibration takes folds (calibrate=False would spare them)": self.takes_folds,
+        }
+        found = [reason for reason, holds in reasons.items() if holds]
+        if found:
+            raise ValueError(
+                f"this fit takes several passes, and an iterator can be read once: "
+                f"{' and '.join(found)}; pass a function that returns a new iterator"
+            )
+
+    def run(self, chain: tuple[Any, ...]) -> None:
+        """Take the passes and store the fitted model."""
+        model, sample = self.model, None
+        rng = check_random_state(model.random_state)
+        self.seed = self.runner.seed(lambda: int(rng.randint(2**31 - 1)))
+        if chain or self.clusters:
+            say(model, "drawing a sample of rows")
+            task = passes.SamplePass(self.intake, self.seed, self._draw(self.sample_rows))
+            sample = self.runner.run(task)
+        division = Division(given=self.intake.given and isinstance(model, PCSDA))
+        if sample is not None:
+            self._fit_chain(chain, sample)
+            division = self._divide(sample) if self.clusters else division
+        folds = Folds.of_counts(self._counts, self.seed) if self.takes_folds else None
+        say(model, "collecting statistics")
+        draws = self._draws if self.leaves_out else (Draw(0), Draw(0))
+        found = self.runner.run(
+            passes.StatisticsPass(self.intake, division, self.seed, draws, folds)
+        )
+        if found is None:
+            raise ValueError("sample_weight is zero for all rows; at least one sample must count")
+        names, scatter = self._filled(found, division)
+        if sample is not None and sample.rows.n_offered != found.n_rows.sum():
+            raise ValueError(
+                f"there were {sample.rows.n_offered} rows when a sample was drawn and are "
+                f"{found.n_rows.sum()} now; blocks must be the same in every pass"
+            )
+        settle_ridge(model, scatter.n_positive)
+        if self.leaves_out:
+            fitted = self._leave_out(found, names, scatter)
+        else:
+            fitted = fit_scatter(model, scatter)
+            check_rank(model, fitted.subspace.rank)
+            if folds is not None and not isinstance(fitted.density, NoDensity):
+                fitted = self._calibrate_folds(fitted, found, folds)
+        self._keep(found, fitted)
+
+    @cached_property
+    def _counts(self) -> Counts:
+        counts = self.runner.run(passes.CountPass(self.intake))
+        assert counts is not None
+        return counts
+
+    def _draw(self, size: int, side: int | None = None) -> Draw:
+        """Draw rows of one class or of both; a known total saves moving most of them."""
+        if not self.runner.moves:
+            return Draw(size)
+        totals = self._counts.counts.sum(axis=0)
+        return Draw.of_total(size, int(totals.sum() if side is None else totals[side]))
+
+    @property
+    def _draws(self) -> Draws:
+        """How positives and negatives are drawn to be left out."""
+        return self._draw(self.calibration_rows, 0), self._draw(self.calibration_rows, 1)
+
+    @property
+    def _labels(self) -> tuple[Any, Any]:
+        """Label of the class of interest, and that of the rest."""
+        classes, index = self.intake.classes, self.intake.index
+        return classes[index], classes[1 - index]
+
+    def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> None:
+        """Fit the transformers on the sample, one after the other."""
+        X, positive, _ = sample.rows.columns
+        y = np.where(positive, *self._labels)
+        for number, step in enumerate(chain):
+            with _seeded(step, self.seed + number):
+                X = np.asarray(step.fit(X, y).transform(X))
+        self.intake = replace(self.intake, chain=chain)
+
+    def _divide(self, sample: Sample) -> Division:
+        """Divide the negatives by a clusterer that was fitted on those of the sample."""
+        rule = self.model.subclasses
+        X, positive, weights = sample.rows.columns
+        negative = np.flatnonzero(~positive)
+        if len(negative) == 0:
+            raise ValueError(
+                f"the sample of {len(X)} rows has no negatives to cluster; raise sample_rows, or "
+                "give subclass_labels"
+            )
+        rows = self.intake.map(X[negative])
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.square(rows, dtype=np.float64).sum()):
+                raise OverflowingSquares
+        if not isinstance(rule, str):
+            clusterer = clone(rule)
+            with _seeded(clusterer, self.seed):
+                return Division(clusterer=clusterer.fit(rows))
+        sampled = len(X) < sample.rows.n_offered
+        count = settle_count(rows, self.model.n_subclasses, sample.n_negative, sampled=sampled)
+        if count == 1:
+            return Division()
+        weight = _unless_equal(weights[negative])
+        return Division(centres=find_centroids(rows, count, weight, self.seed))
+
+    def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
+        """Names and statistics of the groups that have rows; both classes must."""
+        names, scatter = found.whole()
+        for label, weight in zip(
+            self._labels, (scatter.n_positive, scatter.n_negative), strict=True
+        ):
+            if weight == 0:
+                raise ValueError(
+                    f"no row that counts has the label {np.asarray(label).item()!r}; samples of "
+                    "the class of interest and of the rest are both needed"
+                )
+        wanted = len(names) if division.centres is None else len(division.centres)
+        if wanted > len(names):
+            warnings.warn(
+                f"k-means left {wanted - len(names)} of {wanted} subclasses empty; they are "
+                "dropped",
+                stacklevel=2,
+            )
+        return names, scatter
+
+    def _leave_out(self, found: Statistics, names: NDArray[Any], scatter: GroupScatter) -> Fitted:
+        """Fit a model whose covariances and calibration come from left-out rows."""
+        (X, groups, weights), _, stands_for = _joined(found.samples)
+        rows, weight = X.astype(np.float64, copy=False), _unless_equal(weights)
+        # Subclasses without rows were left out of the statistics.
+        groups = np.append(0, 1 + np.searchsorted(names, found.names))[groups]
+        represents = stands_for if len(rows) < found.n_rows.sum() else None
+        data = TrainingRows(rows, groups, weight, self.seed)
+        held_out = partial(self._held_out, found, data)
+        return fit_left_out(self.model, scatter, data, represents, held_out)
+
+    def _held_out(
+        self, found: Statistics, data: TrainingRows
+    ) -> tuple[Array, NDArray[np.bool_], Array | None]:
+        """Scores of folds, as in memory, where no row of a class can be left out."""
+        model = self.model
+        whole = len(data.groups) == found.n_rows.sum()
+        if found.n_rows.min() < 2 or not whole:
+            if found.n_rows.min() >= 2:
+                warnings.warn(
+                    f"of calibration_rows={self.calibration_rows} rows of each class none of one "
+                    "class can be left out, because they are alone in their subclasses or the "
+                    "scatter is singular without them; scores are not calibrated. Give larger "
+                    f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
+                    "refit on folds of all rows",
+                    stacklevel=2,
+                )
+            return np.full(1, np.nan), np.ones(1, dtype=bool), None
+        # The class of the first row comes first: in that order folds are shuffled.
+        order = np.argsort(data.positive != found.leads, kind="stable")
+        return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
+
+    def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
+        """Calibrate on the scores of models that were fitted without the fold of each row."""
+        models: list[Fitted | None] = [None] * folds.count
+        for fold in range(folds.count):
+            _, scatter = found.whole(without=fold)
+            if scatter.n_positive and scatter.n_negative:
+                try:
+                    models[fold] = fit_scatter(self.model, scatter)
+                except ValueError as error:
+                    warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
+        say(self.model, "calibrating on folds")
+        task = passes.FoldScorePass(self.intake, tuple(models), folds, self.seed, self._draws)
+        samples = self.runner.run(task)
+        assert samples is not None
+        (scores, weights), positive, stands_for = _joined(samples)
+        calibration = calibrated_on(fitted.calibration, scores, positive, weights * stands_for)
+        return replace(fitted, calibration=calibration)
+
+    def _keep(self, found: Statistics, fitted: Fitted) -> None:
+        model, means = self.model, fitted.subspace.means
+        assert means is not None
+        forget_stream(model)
+        model.classes_ = self.intake.classes
+        model.n_features_in_ = means.shape[1]
+        model.__dict__.pop("feature_names_in_", None)
+        # A pipeline has the names that its first step knows.
+        first = self.intake.chain[0] if self.intake.chain else model
+        if found.head.columns is not None:
+            first.feature_names_in_ = np.array(found.head.columns, dtype=object)
+        dtype = np.float32 if found.head.single else np.float64
+        keep_linear(model, replace(fitted, left_out=None), dtype)  # left-out rows are not numbered
+
+
+def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:
+    """Columns of both samples, which rows are positive, and how many rows each stands for."""
+    columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
+    sizes = [len(sample.keys) for sample in samples]
+    shares = [s.offered / s.columns[-1].sum() if len(s.keys) else 1.0 for s in samples]
+    return columns, np.repeat([True, False], sizes), np.repeat(shares, sizes)
+
+
+def _unless_equal(weights: Array) -> Array | None:
+    """Weights, or None where all are one."""
+    return None if np.all(weights == 1) else weights
+
+
+@contextmanager
+def _seeded(estimator: Any, seed: int) -> Iterator[None]:
+    """Seed an estimator whose seed is no whole number, for a while: resuming must repeat it."""
+    before = getattr(estimator, "random_state", 0)
+    if isinstance(before, (int, np.integer)):
+        yield
+        return
+    estimator.random_state = seed % 2**31
+    try:
+        yield
+    finally:
+        estimator.random_state = before

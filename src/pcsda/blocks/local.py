@@ -1,0 +1,214 @@
+"""The passes of a fit in this process, one block after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+
+from .. import validation
+from ..core.linalg import Result
+from ..progress import progress
+from .checkpoint import DONE, Checkpoint, describe
+from .data import Blocks
+from .files import open_blocks
+from .fit import check_blockwise, fit_over
+from .passes import Look, LookPass, Pass
+
+
+def fit_blocks(
+    estimator: Any,
+    blocks: Any,
+    *,
+    y: Any = None,
+    subclass_labels: Any = None,
+    sample_weight: Any = None,
+    columns: list[str] | None = None,
+    classes: Any = None,
+    block_rows: int | None = None,
+    sample_rows: int = 20_000,
+    calibration_rows: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 30.0,
+) -> Any:
+    """Fit an estimator on blocks of rows that never meet in memory.
+
+    Parameters
+    ----------
+    estimator : PCSDA, CSDA or a Pipeline that ends in one of them
+        Fitted in place. Transformers before it, such as NystroemMap or FourierMap, are fitted on a
+        seeded sample of rows and then map block by block.
+    blocks : path, list of paths, array, data frame, iterable or callable
+        A ``.npy`` file; a ``.npz`` file with arrays ``X`` and ``y`` (and `subclass_labels` and
+        `sample_weight`, if wanted); a Parquet or Arrow file, read by row groups or batches; a CSV
+        file with a header; a folder, also with partitions such as ``year=2020``, or a list of files
+        of one kind, in the order of their names; an array, also memory-mapped or sparse; a data
+        frame of pandas, Polars or Arrow; or an iterable of ``(X, y)``, ``(X, y, subclass_labels)``
+        or ``(X, y, subclass_labels, sample_weight)``. Where a fit takes several passes, pass a
+        function that returns a new iterator in place of one that can be read once.
+    y, subclass_labels, sample_weight : array, path or name
+        What belongs to the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long as
+        the data, or, for a folder, a folder with files of the same names. For tables and ``.npz``:
+        the name of the column or array. Iterables yield them.
+    columns : list of str, optional
+        Feature columns of a table; by default all that are not labels or weights. A column of
+        lists of one length is an embedding: each place in the list is a feature.
+    classes : array-like of shape (n_labels,), optional
+        Both labels, or all labels where `pos_label` of the model names one of many. By default
+        blocks are searched until two labels, that of `pos_label` among them, have been seen.
+    block_rows : int, optional
+        Rows of a block for arrays, ``.npy`` and (roughly) CSV; by default as many as fill 64 MiB
+        in float64.
+    sample_rows : int, default=20000
+        Rows of the seeded sample on which transformers and k-means are fitted.
+    calibration_rows : int, optional
+        Rows of each class, drawn with a seed, that are left out and scored: covariances, tails and
+        calibration come from them, and each class counts with its full weight. By default the
+        setting of the estimator, which is 5000 unless you change it.
+    checkpoint : path, optional
+        File that holds the state of the fit, replaced every `checkpoint_seconds`. If it exists, the
+        fit resumes from it, and the result equals that of a fit that was never stopped. It is
+        deleted when the fit is done, and refused if the settings differ, or the rows, labels,
+        subclasses or weights of any block that was read before: to see that, a fit that resumes
+        reads those blocks once more. The file holds plain arrays and no code, but its numbers are
+        taken as they are: resume only from files that you wrote.
+    checkpoint_seconds : float, default=30
+        Seconds between two savings; 0 saves after every block.
+
+    Returns
+    -------
+    estimator
+        The fitted estimator; it has no `partition_` and `loo_scores_`, which would be as long as
+        the data.
+
+    Notes
+    -----
+    One pass over the data collects the statistics and the sample of rows to leave out. K-means and
+    transformers are fitted on a sample of rows, which takes one pass before it. Where
+    calibration needs folds (CSDA, ``covariance="resubstitution"``) labels are counted first,
+    statistics are kept for each fold, and one more pass scores every row by the model without its
+    fold.
+
+    The result equals that of `fit`, to rounding, as long as neither class has more than
+    `calibration_rows` rows and k-means, if any, has all rows in its sample of `sample_rows`;
+    beyond, both leave out samples of their own. The folds are those of `fit` up to two million
+    rows; beyond, each block draws its own.
+    Memory: a few D x D matrices and blocks. Sparse blocks are made dense a piece at a time.
+
+    Files of data may come from anybody: no code in them is run (pickled arrays are refused), and
+    arrays that claim more memory than there is are refused before they are read. Their numbers are
+    trusted as far as they are finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda import PCSDA, fit_blocks
+    >>> def blocks():
+    ...     for seed in range(5):
+    ...         rng = np.random.default_rng(seed)
+    ...         y = rng.random(200) < 0.3
+    ...         yield rng.standard_normal((200, 8)) + 2 * y[:, None], y
+    >>> fit_blocks(PCSDA(n_subclasses=3, random_state=0), blocks).n_components_
+    3
+    """
+    model = check_blockwise(estimator, sample_rows, calibration_rows)
+    validation.check_count("block_rows", block_rows, None)
+    validation.check_number("checkpoint_seconds", checkpoint_seconds)
+    companions = {"y": y, "subclass_labels": subclass_labels, "sample_weight": sample_weight}
+    found = open_blocks(blocks, columns=columns, block_rows=block_rows, **companions)
+    kept = Checkpoint(None, {}, np.inf)
+    if checkpoint is not None:
+        settings = [describe(estimator), describe(classes), sample_rows, calibration_rows]
+        identity = {"settings": json.dumps(settings), "data": _identity(found)}
+        kept = Checkpoint(Path(checkpoint), identity, checkpoint_seconds)
+        kept.verify(found)
+    runner = _InProcess(found, kept, model.verbose)
+    fit_over(estimator, runner, classes, sample_rows, calibration_rows)
+    kept.remove()
+    return estimator
+
+
+def _identity(blocks: Blocks) -> str:
+    """Tell these data from others by their stamps; what blocks hold is checked as they are read."""
+    if blocks.once:
+        raise ValueError(
+            "a checkpoint needs blocks that can be read again; pass a function that returns a new "
+            "iterator"
+        )
+    return str(joblib.hash([address.stamp for address in blocks.addresses or ()]))
+
+
+class _InProcess:
+    """Takes passes in this process, one block after the other, and keeps a checkpoint."""
+
+    moves = False
+
+    def __init__(self, blocks: Blocks, checkpoint: Checkpoint, verbose: bool) -> None:
+        self.blocks, self.checkpoint, self.verbose = blocks, checkpoint, verbose
+
+    @property
+    def once(self) -> bool:
+        """Whether the blocks can be read only once."""
+        return self.blocks.once
+
+    def seed(self, draw: Callable[[], int]) -> int:
+        """Draw the seed, or take that of the checkpoint."""
+        if self.checkpoint.seed is None:
+            self.checkpoint.seed = draw()
+        return self.checkpoint.seed
+
+    def look(self, task: LookPass, first: bool) -> Look:
+        """Look at labels until both classes were seen."""
+        look: Look | None = None
+        for number, name, block in self.blocks.read(labels_only=True):
+            look = task.join(look, task.of_block(number, name, block))
+            assert look is not None
+            enough = first or look.settled(task.pos_label)
+            if self.blocks.once:
+                if not enough:
+                    labels = look.labels.tolist()
+                    has = f"no {task.pos_label!r} but" if len(labels) > 1 else "one class only,"
+                    raise ValueError(
+                        f"block {number} ({name}) has {has} {labels}, and "
+                        "an iterator that can be read once shows no other before it is used; give "
+                        "classes=[...]"
+                    )
+                assert self.blocks.start is not None
+                self.blocks = Blocks(start=partial(chain, [block], self.blocks.start()), once=True)
+            if enough:
+                return look
+        if look is None:
+            raise ValueError("there are no blocks; the data are empty")
+        return look
+
+    def run(self, task: Pass[Result]) -> Result | None:
+        """Take a pass, from where the checkpoint ended."""
+        result: Result | None
+        taken, result = self.checkpoint.passes.get(task.name, (0, None))
+        if taken == DONE:
+            return result
+        blocks = progress(
+            self.blocks.ahead(taken, labels_only=not task.needs_rows),
+            task.name,
+            enabled=self.verbose and self.blocks.addresses is not None,
+            total=len(self.blocks) - taken,
+        )
+        for number, name, block in blocks:
+            self.checkpoint.see(number, name, block)
+            result = task.join(result, task.of_block(number, name, block))
+            taken = number + 1
+            self.checkpoint.advance(task.name, taken, result)
+        if taken == 0:
+            raise ValueError(
+                f"the pass for {task.name} found no blocks, and the one before did; the function "
+                "must return a new iterator each time"
+            )
+        self.checkpoint.advance(task.name, DONE, result)
+        return result

@@ -1,0 +1,168 @@
+"""Apply a fitted model block by block."""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Iterator
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib.format import dtype_to_descr, write_array_header_2_0
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .. import validation
+from ..unwrap import unwrap
+from ..writing import whole_file
+from .data import Blocks, check_rows, check_shape, naming, plain_labels, row_slices
+from .files import open_blocks
+
+METHODS = (
+    "log_likelihood_ratio",
+    "decision_function",
+    "predict_proba",
+    "predict_log_proba",
+    "predict",
+    "transform",
+    "score_samples",
+)
+
+
+def predict_blocks(
+    estimator: Any,
+    blocks: Any,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    method: str = "log_likelihood_ratio",
+    columns: list[str] | None = None,
+    block_rows: int | None = None,
+) -> Any:
+    """Apply a fitted estimator block by block, and write the results as they come.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, pipeline or search
+    blocks : as in :func:`fit_blocks`
+        Labels, if the blocks have any, are not looked at. Files may come from anybody: no code in
+        them is run.
+    output : path, optional
+        A ``.npy`` file, or a ``.csv`` file with a header. It appears when it is complete.
+    method : str, default="log_likelihood_ratio"
+        Also "decision_function", "predict_proba", "predict_log_proba", "predict", "transform" or
+        "score_samples".
+    columns : list of str, optional
+        Feature columns of Parquet and CSV; those the estimator was fitted on where not given.
+    block_rows : int, optional
+        As in :func:`fit_blocks`.
+
+    Returns
+    -------
+    Path of the file, or without `output` a generator of the results of one block after the other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda import PCSDA, predict_blocks
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data, data.target)
+    >>> scores = list(predict_blocks(model, data.data, block_rows=200))
+    >>> [len(part) for part in scores]
+    [200, 200, 100]
+    """
+    validation.check_option("method", method, METHODS)
+    check_is_fitted(estimator)
+    names = getattr(unwrap(estimator).first, "feature_names_in_", None)
+    names = None if names is None else list(names)
+    found = open_blocks(blocks, columns=columns or names, block_rows=block_rows)
+    results = _results(estimator, found, method, names)
+    if output is None:
+        return results
+    path = Path(output)
+    if path.suffix == ".npy":
+        _write_npy(path, results)
+    elif path.suffix == ".csv":
+        _write_csv(path, results, _result_names(estimator, method))
+    else:
+        raise ValueError(f"output={str(path)!r} must end in .npy or .csv")
+    return path
+
+
+def _results(
+    estimator: Any, blocks: Blocks, method: str, names: list[str] | None
+) -> Iterator[NDArray[Any]]:
+    before = unwrap(estimator).before
+    for number, name, block in blocks.ahead():
+        with naming(f"block {number} ({name})"):
+            X, columns = check_shape(block)
+            if names is not None and columns is not None and list(columns) != names:
+                raise ValueError(
+                    f"the columns {list(columns)[:8]} differ from those at fitting, {names[:8]}; "
+                    "select and order them"
+                )
+            parts = [
+                apply_rows(estimator, method, check_rows(X[rows], rows.start))
+                for rows in row_slices(X.shape, before)
+            ]
+        yield np.concatenate(parts)
+
+
+def apply_rows(estimator: Any, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
+    """Result of one method on rows in memory, also of a method that a pipeline hides."""
+    inside = unwrap(estimator)
+    with warnings.catch_warnings():
+        # The names of the columns are checked already; plain rows have none.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        result = np.asarray(getattr(inside.model, method)(inside.rows(X)))
+    if result.dtype.kind == "O":  # of one length, so that blocks fit into one file
+        result = result.astype(plain_labels(inside.model.classes_).dtype)
+    return result
+
+
+def _write_npy(path: Path, results: Iterator[NDArray[Any]]) -> None:
+    with whole_file(path) as file:
+        first = next(results, None)
+        if first is None:
+            raise ValueError("there are no blocks; the data are empty")
+        n_rows, begin = 0, _write_header(file, first, 0)
+        for result in chain([first], results):
+            file.write(np.ascontiguousarray(result, dtype=first.dtype).tobytes())
+            n_rows += len(result)
+        file.seek(0)
+        if _write_header(file, first, n_rows) != begin:
+            raise RuntimeError("the header of the .npy file has changed its length")
+
+
+def _write_header(file: BinaryIO, first: NDArray[Any], n_rows: int) -> int:
+    """Write the header of a .npy file; NumPy leaves room in it for the number of rows to grow."""
+    shape = (n_rows, *first.shape[1:])
+    about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+    write_array_header_2_0(file, about)
+    return file.tell()
+
+
+def _write_csv(path: Path, results: Iterator[NDArray[Any]], names: list[str]) -> None:
+    with whole_file(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            writer = csv.writer(text)
+            writer.writerow(names)
+            for result in results:
+                writer.writerows(result.reshape(len(result), -1).tolist())
+        finally:
+            text.detach()  # whole_file closes the file
+
+
+def _result_names(estimator: Any, method: str) -> list[str]:
+    """Names of the columns of a result."""
+    model = unwrap(estimator).model
+    if method == "transform":
+        return [str(name) for name in model.get_feature_names_out()]
+    if method in ("predict_proba", "predict_log_proba"):
+        return [str(label) for label in model.classes_]
+    return [method]

@@ -1,0 +1,198 @@
+"""Random samples and folds of rows that come in blocks.
+
+Every draw is seeded by the place of the rows, so that it is repeated when a pass is resumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
+
+from ..core.linalg import Array
+from ..folds import FOLDS
+from .data import Piece
+
+# Purposes of random draws, each with its own stream of random numbers.
+FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
+# Beyond this many rows, folds are drawn block by block: one draw takes a byte for each row.
+MOST_FOLDED = 2_000_000
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many rows a sample has, and the key below which a row may be among them.
+
+    The sample is the rows with the smallest keys, so it does not depend on `chance`, which only
+    avoids keeping and sending rows that cannot be among them.
+    """
+
+    size: int
+    chance: float = 1.0
+
+    @classmethod
+    def of_total(cls, size: int, total: int) -> Draw:
+        """Draw from a known number of rows; all but once in 10^9 times enough keys are below."""
+        return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
+
+
+@dataclass(frozen=True)
+class Reservoir:
+    """The rows with the smallest of random keys: a uniform sample that merges.
+
+    Attributes
+    ----------
+    keys : array of shape (n,)
+    columns : tuple of arrays with n rows
+        What is kept of each row; the last is its weight.
+    offered : float
+        Total weight of the rows that it was drawn from.
+    n_offered : int
+        Their number.
+    """
+
+    keys: Array
+    columns: tuple[NDArray[Any], ...]
+    offered: float
+    n_offered: int
+
+    @classmethod
+    def of(
+        cls, keys: Array, columns: tuple[NDArray[Any], ...], draw: Draw, among: NDArray[np.bool_]
+    ) -> Reservoir:
+        """Sample from the rows `among` those in memory."""
+        members = np.flatnonzero(among)
+        kept = members[keys[members] < draw.chance]
+        kept = kept[_smallest(keys[kept], draw.size)]
+        offered = float(columns[-1][members].sum())
+        return cls(keys[kept], tuple(part[kept] for part in columns), offered, len(members))
+
+    def merge(self, other: Reservoir, size: int) -> Reservoir:
+        """Sample of both."""
+        chance = np.ones(len(other.keys), dtype=bool)
+        if 0 < size <= len(self.keys):  # full: most of what comes later has no chance
+            chance = other.keys < self.keys.max()
+        keys = np.concatenate([self.keys, other.keys[chance]])
+        kept = _smallest(keys, size)
+        columns = tuple(
+            np.concatenate([own, more[chance]])[kept]
+            for own, more in zip(self.columns, other.columns, strict=True)
+        )
+        offered, n_offered = self.offered + other.offered, self.n_offered + other.n_offered
+        return Reservoir(keys[kept], columns, offered, n_offered)
+
+
+def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
+    """Places of the smallest keys, in the order they came in: a whole sample is the data."""
+    if len(keys) <= size:
+        return slice(None)
+    return np.sort(np.argpartition(keys, size)[:size])
+
+
+# Samples of the positives and of the negatives, so that a rare class is kept; and how to draw them.
+Samples = tuple[Reservoir, Reservoir]
+Draws = tuple[Draw, Draw]
+
+
+def sample_classes(
+    piece: Piece,
+    seed: int,
+    columns: tuple[NDArray[Any], ...],
+    seen: NDArray[np.bool_],
+    draws: Draws,
+) -> Samples:
+    """Sample the rows of a piece that are `seen`."""
+    keys = piece.rng(seed, FOR_CALIBRATION).random(len(piece.X))
+    columns = (*columns, piece.weight)
+    return (
+        Reservoir.of(keys, columns, draws[0], seen & piece.positive),
+        Reservoir.of(keys, columns, draws[1], seen & ~piece.positive),
+    )
+
+
+def merge_samples(left: Samples, right: Samples, draws: Draws) -> Samples:
+    """Samples of both."""
+    return left[0].merge(right[0], draws[0].size), left[1].merge(right[1], draws[1].size)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of each class in every block, in the order of the blocks.
+
+    Attributes
+    ----------
+    counts : array of shape (n_blocks, 2)
+        Positives and negatives of weight above zero.
+    leads : boolean array of shape (n_blocks,)
+        Whether the first of them is positive.
+    """
+
+    counts: NDArray[np.intp]
+    leads: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Folds:
+    """In which fold of the calibration a row is.
+
+    Attributes
+    ----------
+    count : int
+    seed : int
+    starts : array of shape (n_blocks, 2) or None
+        Positives and negatives in earlier blocks.
+    of_class : pair of arrays, or None
+        Folds of the positives and of the negatives, in the order of the rows.
+    """
+
+    count: int
+    seed: int
+    starts: NDArray[np.intp] | None = None
+    of_class: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+
+    @classmethod
+    def of_counts(cls, found: Counts, seed: int) -> Folds | None:
+        """Folds as a fit in memory has them; drawn block by block where they would be too many.
+
+        None where a class has too few rows for two folds.
+        """
+        positive, negative = map(int, found.counts.sum(axis=0))
+        count = min(FOLDS, positive, negative)
+        if count < 2:
+            return None
+        if positive + negative > MOST_FOLDED:
+            return cls(FOLDS, seed)
+        # The class of the first row comes first: in that order folds are shuffled.
+        leads = found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]]
+        labels = np.repeat(
+            [leads, not leads], [positive, negative] if leads else [negative, positive]
+        )
+        folds = np.empty(len(labels), dtype=np.int8)
+        split = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
+        for fold, (_, test) in enumerate(split):
+            folds[test] = fold
+        starts = np.cumsum(found.counts, axis=0) - found.counts
+        return cls(count, seed, starts, (folds[labels], folds[~labels]))
+
+    def of(self, piece: Piece) -> NDArray[np.intp]:
+        """Fold of every row of a piece."""
+        folds = np.empty(len(piece.X), dtype=np.intp)
+        rng = piece.rng(self.seed, FOR_FOLDS)
+        both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)
+        for side, members in enumerate(both):
+            if self.starts is None or self.of_class is None:
+                # Each block begins with another fold, so a class of one row a block has all folds.
+                folds[members] = (piece.number + rng.permutation(len(members))) % self.count
+                continue
+            start = self.starts[piece.number, side] + piece.before[side]
+            part = self.of_class[side][start : start + len(members)]
+            if len(part) < len(members):
+                raise ValueError(
+                    "there are more rows than when labels were counted; blocks must be the same in "
+                    "every pass"
+                )
+            folds[members] = part
+        return folds

@@ -1,0 +1,200 @@
+"""Tables as users have them: CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
+
+Commands and blocks read all of them here, whole or in parts that fit in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ..memory import available_memory
+from ..progress import progress
+from .arrays import npz_names, of_npy, read_npz
+from .arrow import is_frame, of_frame, of_ipc, of_parquet, partition_values
+from .table import (
+    Chunk,
+    Table,
+    as_text,
+    bases,
+    example,
+    file_stamp,
+    first_line,
+    joined,
+    labels,
+    listed,
+    missing,
+    no_column,
+)
+from .text import STDIN, Wording, of_csv, read_text
+
+__all__ = [
+    "KINDS",
+    "STDIN",
+    "Chunk",
+    "Table",
+    "Wording",
+    "as_text",
+    "bases",
+    "example",
+    "first_line",
+    "is_frame",
+    "is_large",
+    "joined",
+    "kind_of",
+    "labels",
+    "list_files",
+    "listed",
+    "missing",
+    "no_column",
+    "of_frame",
+    "open_chunks",
+    "pieces",
+    "read",
+]
+
+KINDS = {
+    ".npy": "npy",
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+}
+PACKED = (".gz", ".bz2", ".xz")
+# Bytes of numbers for each byte of a compressed CSV file.
+PACKED_SIZE = 5
+
+
+def kind_of(path: Path) -> str | None:
+    """Return the format of a file by its name, None if it names none."""
+    name = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    kind = KINDS.get(name.suffix.lower())
+    return kind if name == path or kind == "csv" else None
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder and its partitions by their names; all of one kind.
+
+    Names that begin with a dot or an underscore are left out, as they are by other readers.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    known = ", ".join(KINDS)
+    if not path.is_dir():
+        if kind_of(path) is None:
+            raise ValueError(f"{path} must end in one of {known}")
+        return [path]
+    found = sorted(
+        Path(folder, name)
+        for folder, _, names in os.walk(path)
+        for name in names
+        if kind_of(Path(name)) and not name.startswith((".", "_"))
+    )
+    if not found:
+        raise ValueError(f"{path} has no file that ends in one of {known}")
+    kinds = sorted({str(kind_of(file)) for file in found})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path} mixes {' and '.join(kinds)} files; keep one kind in a folder, or pass a list "
+            "of the files to read"
+        )
+    return found
+
+
+def open_chunks(
+    path: Path, labels: Sequence[str] = (), block_rows: int | None = None
+) -> list[Chunk]:
+    """Find the parts of a file or folder that can be read one by one, in any order.
+
+    `labels` are columns in which "NA" is a label, not a missing number.
+    """
+    chunks: list[Chunk] = []
+    for file in list_files(path):
+        kind = kind_of(file)
+        values = partition_values(path, file) if path.is_dir() else {}
+        if kind == "parquet":
+            chunks += of_parquet(file, values, block_rows)
+        elif kind == "arrow":
+            chunks += of_ipc(file, values, block_rows)
+        elif kind == "npy":
+            chunks += of_npy(file, block_rows)
+        elif kind == "npz":
+            names = tuple(npz_names(file))
+            chunks.append(Chunk(file.name, names, file_stamp(file), partial(read_npz, file)))
+        else:
+            chunks += of_csv(file, labels, block_rows)
+    return chunks
+
+
+def read(path: str, wording: Wording | None = None) -> Table:
+    """Read a whole table; ``-`` is CSV on standard input."""
+    table = joined(list(_parts(path, wording or Wording(), whole=True)))
+    if len(table) == 0:
+        raise ValueError(f"{table.source} has no rows, only columns: {listed(table.names)}")
+    return replace(table, source="standard input" if path == STDIN else path)
+
+
+def pieces(
+    path: str, wording: Wording | None = None, block_rows: int | None = None
+) -> Iterator[Table]:
+    """Read a table part by part, `block_rows` rows at a time; an NPZ file is cut when read."""
+    start = 0
+    parts = _parts(path, wording or Wording(), block_rows)
+    if block_rows is not None:
+        parts = _recut(parts, block_rows)
+    for part in progress(parts, "rows", enabled=True, size=len):
+        if len(part):
+            yield replace(part, source="standard input" if path == STDIN else path, start=start)
+            start += len(part)
+    if not start:
+        raise ValueError(f"{path} has no rows")
+
+
+def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
+    """Join and cut the parts of a table, so that all but the last have as many rows."""
+    held: list[Table] = []
+    for part in parts:
+        whole = joined([*held, part])
+        last = len(whole) - len(whole) % n_rows
+        yield from (whole.part(slice(a, a + n_rows)) for a in range(0, last, n_rows))
+        held = [whole.part(slice(last, None))]
+    yield from held
+
+
+def _parts(
+    path: str, wording: Wording, block_rows: int | None = None, whole: bool = False
+) -> Iterator[Table]:
+    """Read text as a stream, so that it may be packed or come from a pipe, and others by chunks."""
+    if path == STDIN:
+        yield from read_text(path, wording, 0 if whole else block_rows)
+        return
+    files = list_files(Path(path))
+    if kind_of(files[0]) == "csv":
+        for file in files:
+            yield from read_text(str(file), wording, 0 if whole else block_rows)
+        return
+    for chunk in open_chunks(Path(path), block_rows=None if whole else block_rows):
+        yield chunk.read(None)
+
+
+def is_large(path: str) -> bool:
+    """Say whether a table takes over half of the free memory; standard input counts as small."""
+    if path == STDIN or not Path(path).exists():
+        return False
+    size = 0
+    for file in list_files(Path(path)):
+        size += file.stat().st_size * (PACKED_SIZE if file.suffix.lower() in PACKED else 1)
+        if kind_of(file) == "parquet":
+            from pyarrow.parquet import read_metadata
+
+            about = read_metadata(file)
+            size += 8 * about.num_rows * about.num_columns
+    return size > available_memory() / 2

@@ -1,0 +1,170 @@
+"""NPY and NPZ files: rows by number, and arrays by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..archive import UNREADABLE, check_array
+from ..memory import memory_limit
+from .table import Chunk, Table, file_stamp, first_line
+
+# Float64 bytes of the rows of one part: enough to make its overhead small, few enough for two
+# parts at once to be no burden. Where memory is short, a share of all that there is: what is left
+# of it would cut the blocks of a fit that is resumed elsewhere than before.
+BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
+
+
+def rows_at_once(width: int, block_rows: int | None) -> int:
+    """How many rows of so many numbers are read at a time."""
+    most = int(min(BLOCK_BYTES, BLOCK_SHARE * memory_limit()))
+    return block_rows or max(1, most // (8 * max(width, 1)))
+
+
+def map_npy(path: Path) -> np.memmap[Any, Any]:
+    """Map the array of a .npy file."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(6)
+        if begin[:4] == b"PK\x03\x04":
+            raise ValueError("it is an archive of several arrays; name it .npz")
+        if begin != b"\x93NUMPY":
+            size = path.stat().st_size
+            raise ValueError(f"it has {size} bytes and begins with {begin!r}")
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a whole .npy file of plain numbers: {_fault(error)}"
+        ) from error
+
+
+def _fault(error: BaseException) -> str:
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
+        return (
+            "it holds Python objects, which are not loaded because loading them can run code; save "
+            "labels as text instead: y.astype(str)"
+        )
+    return first_line(error)
+
+
+def read_npy(
+    path: Path,
+    dtype: np.dtype[Any],
+    width: tuple[int, ...],
+    offset: int | None,
+    start: int,
+    stop: int,
+) -> NDArray[Any]:
+    """Read rows of a .npy file.
+
+    They are not mapped, if it can be helped: mapped pages that were touched count as memory of the
+    process until the system wants them back.
+    """
+    if offset is None:
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[start:stop])
+    size = math.prod(width)
+    wanted = (stop - start) * size
+    flat = np.fromfile(path, dtype, wanted, offset=offset + start * size * dtype.itemsize)
+    if len(flat) < wanted:
+        raise ValueError(
+            f"{path} ends early: {len(flat)} of {wanted} numbers are left; it was cut since it was "
+            "opened"
+        )
+    return flat.reshape(stop - start, *width)
+
+
+def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
+    """Chunks of a .npy file: rows of a matrix, or records with named fields."""
+    mapped = map_npy(path)
+    if mapped.ndim != (1 if mapped.dtype.names else 2):
+        raise ValueError(
+            f"{path} has an array of shape {mapped.shape}; it must have two dimensions, rows and "
+            "columns"
+        )
+    # Rows in the order of columns can only be mapped.
+    offset = mapped.offset if mapped.flags.c_contiguous else None
+    read = partial(_npy_table, path, mapped.dtype, mapped.shape[1:], offset)
+    step = rows_at_once(math.prod(mapped.shape[1:]), block_rows)
+    stamp, count = file_stamp(path), len(mapped)
+    cuts = [(start, min(start + step, count)) for start in range(0, count, step)]
+    names = mapped.dtype.names or tuple(map(str, range(*mapped.shape[1:])))
+    return [
+        Chunk(f"{path.name}, rows {a} to {b - 1}", names, [a, b, *stamp], partial(read, a, b))
+        for a, b in cuts
+    ]
+
+
+def _npy_table(
+    path: Path,
+    dtype: np.dtype[Any],
+    width: tuple[int, ...],
+    offset: int | None,
+    start: int,
+    stop: int,
+    names: Sequence[str] | None = None,
+) -> Table:
+    rows = read_npy(path, dtype, width, offset, start, stop)
+    if dtype.names is None:
+        return Table(str(path), {}, len(rows), rows)
+    wanted = dtype.names if names is None else names
+    return Table(str(path), {name: rows[name] for name in wanted}, len(rows))
+
+
+def npz_names(path: Path) -> list[str]:
+    """Names of the arrays in an archive."""
+    with _archive(path) as arrays:
+        return list(arrays.files)
+
+
+def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Load arrays of an archive after checking what they take in memory."""
+    with _archive(path) as arrays:
+        wanted = [name for name in arrays.files if names is None or name in names]
+        for name in wanted:
+            check_array(arrays.zip, name)
+        return {name: arrays[name] for name in wanted}
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[Any]:
+    try:
+        with open(path, "rb") as file:
+            if file.read(6) == b"\x93NUMPY":
+                raise ValueError("it holds one array; name it .npy")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                yield arrays
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except UNREADABLE as error:
+        raise ValueError(f"{path} could not be read as NPZ: {_fault(error)}") from error
+
+
+def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
+    """Read an archive: arrays of one dimension are columns, one of two dimensions the features.
+
+    Where several arrays have two dimensions and none is called X, they are embeddings by name.
+    `names` are the arrays that are wanted.
+    """
+    arrays = load_npz(path, names)
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
+    if not arrays or any(array.ndim not in (1, 2) for array in arrays.values()):
+        raise ValueError(f"{path} must have arrays of one or two dimensions; it has {shapes}")
+    matrices = [name for name, array in arrays.items() if array.ndim == 2]
+    chosen = "X" if "X" in matrices else matrices[0] if len(matrices) == 1 else None
+    if chosen is not None:
+        arrays = {n: array for n, array in arrays.items() if array.ndim == 1 or n == chosen}
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise ValueError(f"{path} must have arrays with as many entries as rows; it has {shapes}")
+    matrix = arrays.pop(chosen) if chosen else None
+    n_rows = len(next(iter(arrays.values()))) if matrix is None else len(matrix)
+    return Table(str(path), arrays, n_rows, matrix)

@@ -1,0 +1,278 @@
+"""Parquet and Arrow files in parts, and data frames: columns of numbers, text and lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import local
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import import_extra
+from .arrays import rows_at_once
+from .table import INDEX, Chunk, Table, check_names, file_stamp, first_line, stacked, uneven
+
+# A folder that gives a column its value, as in kind=weld/part-0.parquet.
+PARTITION = re.compile(r"([^=]+)=(.*)")
+
+
+def _pyarrow(module: str = "pyarrow", what: str = "Parquet and Arrow files need") -> Any:
+    return import_extra(module, what, "parquet")
+
+
+@contextmanager
+def _faults(path: Path, format: str) -> Iterator[None]:
+    """Turn the errors of the reader into a message."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except (_pyarrow().ArrowException, OSError, EOFError) as error:
+        raise ValueError(f"{path} could not be read as {format}: {first_line(error)}") from error
+
+
+def partition_values(folder: Path, path: Path) -> dict[str, Any]:
+    """Columns that the folders between `folder` and a file give, as in kind=weld/0.parquet."""
+    found: dict[str, Any] = {}
+    for part in path.relative_to(folder).parent.parts:
+        if match := PARTITION.fullmatch(part):
+            name, value = match.groups()
+            found[name] = int(value) if re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) else value
+    return found
+
+
+def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
+    """Chunks of a Parquet file: row groups, and parts of those that are large.
+
+    `values` are further columns with one value for the file.
+    """
+    with _faults(path, "Parquet"), _parquet_file(path) as file:
+        names = _known(path, file.schema_arrow, values)
+        groups = [file.metadata.row_group(g) for g in range(file.metadata.num_row_groups)]
+        sizes = [(group.num_rows, group.total_byte_size) for group in groups]
+    chunks, stamp = [], file_stamp(path)
+    for group, (count, size) in enumerate(sizes):
+        # Uncompressed bytes, as numbers of eight bytes.
+        step = block_rows or rows_at_once(int(size / max(count, 1) / 8), None)
+        step = count if count * 2 <= step * 3 and not block_rows else step
+        for start in range(0, count, max(step, 1)):
+            stop = min(start + step, count)
+            rows = "" if stop - start == count else f", rows {start} to {stop - 1}"
+            part = _Part(path, group, start, step, count)
+            read = partial(_read_parquet, part, dict(values))
+            name = f"{path.name}, row group {group}{rows}"
+            chunks.append(Chunk(name, names, [group, start, stop, *stamp], read))
+    return chunks
+
+
+def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the columns of a file, after checking them."""
+    check_names(path.name, [*schema.names, *values])
+    return tuple(name for name in (*schema.names, *values) if not INDEX.fullmatch(name))
+
+
+def _parquet_file(path: Path) -> Any:
+    parquet = _pyarrow("pyarrow.parquet", "Parquet files need")
+    # A buffer, so that a large row group is read page by page.
+    return parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+
+
+class _Part(NamedTuple):
+    """Rows of a row group from `start` on, `step` of its `n_rows`."""
+
+    path: Path
+    group: int
+    start: int
+    step: int
+    n_rows: int
+
+
+class _Cursor(local):
+    """Where the last part of a row group ended: parts are mostly read one after the other."""
+
+    place: tuple[Any, ...] = ()
+    batches: Iterator[Any] = iter(())
+
+
+_cursor = _Cursor()
+
+
+def _read_parquet(part: _Part, values: dict[str, Any], names: Sequence[str] | None = None) -> Table:
+    wanted = None if names is None else [name for name in names if name not in values]
+    with _faults(part.path, "Parquet"):
+        if part.step >= part.n_rows:
+            with _parquet_file(part.path) as file:
+                table = file.read_row_group(part.group, columns=wanted)
+        else:
+            table = _part_of_group(part, wanted)
+        return with_values(of_arrow(str(part.path), table), values, names)
+
+
+def _part_of_group(part: _Part, names: list[str] | None) -> Any:
+    """Read on from where the last part of the group ended, or from its beginning."""
+    key = (*file_stamp(part.path), part[:2], part.step, names)
+    if _cursor.place != (key, part.start):
+        _cursor.batches = _parquet_file(part.path).iter_batches(
+            batch_size=part.step, row_groups=[part.group], columns=names
+        )
+        for _ in range(part.start // part.step):
+            next(_cursor.batches)
+    batch = next(_cursor.batches)
+    stop = part.start + part.step
+    _cursor.place = (key, stop) if stop < part.n_rows else ()
+    if not _cursor.place:
+        _cursor.batches = iter(())  # which closes the file
+    return _pyarrow().Table.from_batches([batch])
+
+
+def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
+    """Add columns that have one value, such as those that come from the names of folders."""
+    extra = {
+        name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
+        for name, value in values.items()
+        if names is None or name in names
+    }
+    return Table(table.source, {**table.columns, **extra}, len(table))
+
+
+def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
+    """Chunks of an Arrow or Feather file: record batches, and parts of those that are large."""
+    with _faults(path, "Arrow"):
+        sizes = []
+        for batch in _batches(path):
+            names = _known(path, batch.schema, values)
+            sizes.append((batch.num_rows, batch.nbytes))
+    chunks, stamp = [], file_stamp(path)
+    for number, (count, size) in enumerate(sizes):
+        step = rows_at_once(int(size / max(count, 1) / 8), block_rows)
+        for start in range(0, count, step):
+            stop = min(start + step, count)
+            read = partial(_read_ipc, path, dict(values), number, start, stop)
+            name = f"{path.name}, batch {number}, rows {start} to {stop - 1}"
+            chunks.append(Chunk(name, names, [number, start, stop, *stamp], read))
+    return chunks
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    """Record batches of an Arrow file or stream, mapped."""
+    pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
+    with pa.memory_map(str(path)) as file:
+        try:
+            reader = ipc.open_file(file)
+        except pa.ArrowInvalid:
+            file.seek(0)
+            yield from ipc.open_stream(file)
+            return
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _read_ipc(
+    path: Path,
+    values: dict[str, Any],
+    number: int,
+    start: int,
+    stop: int,
+    names: Sequence[str] | None = None,
+) -> Table:
+    with _faults(path, "Arrow"):
+        batch = next(islice(_batches(path), number, None))
+        part = _pyarrow().Table.from_batches([batch.slice(start, stop - start)])
+        if names is not None:
+            part = part.select([name for name in names if name not in values])
+        found = of_arrow(str(path), part)
+    # Mapped pages that were touched count as memory of the process.
+    copied = {name: np.array(column) for name, column in found.columns.items()}
+    return with_values(Table(found.source, copied, len(found)), values, names)
+
+
+def of_arrow(source: str, table: Any) -> Table:
+    """Turn an Arrow table into columns."""
+    names = [name for name in table.column_names if not INDEX.fullmatch(name)]
+    check_names(source, names)
+    columns = {name: _column(name, table.column(name)) for name in names}
+    return Table(source, columns, table.num_rows)
+
+
+def _column(name: str, column: Any) -> NDArray[Any]:
+    """Turn a chunked array of Arrow into an array; lists of one length become an embedding."""
+    types = _pyarrow("pyarrow.types")
+    if isinstance(column.type, _pyarrow().BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if any(f(kind) for f in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
+        return _embedding(name, column)
+    if types.is_decimal(kind) or types.is_null(kind):
+        column = column.cast("float64")
+    array: NDArray[Any] = column.to_numpy()
+    return array
+
+
+def _embedding(name: str, column: Any) -> NDArray[Any]:
+    pa, compute = _pyarrow(), _pyarrow("pyarrow.compute")
+    types = _pyarrow("pyarrow.types")
+    if not (types.is_integer(column.type.value_type) or types.is_floating(column.type.value_type)):
+        raise ValueError(
+            f"column {name!r} holds lists of {column.type.value_type}; an embedding is a list of "
+            "numbers in each row"
+        )
+    there = column.is_valid().to_numpy() if column.null_count else slice(None)
+    given = column.drop_null() if column.null_count else column
+    if not len(given):
+        return np.full((len(column), 1), np.nan)
+    lengths = compute.list_value_length(given).to_numpy()
+    width = int(lengths[0])
+    if width == 0 or (lengths != width).any():
+        row = int(np.flatnonzero(lengths != width)[0]) if width else 0
+        raise ValueError(uneven(name, row, int(lengths[row]), width))
+    parts = [chunk.flatten() for chunk in given.chunks]
+    flat = pa.chunked_array(parts).to_numpy().reshape(len(given), width)
+    if not column.null_count:
+        return np.asarray(flat)
+    rows = np.full((len(column), width), np.nan, np.result_type(flat, np.float32))
+    rows[there] = flat
+    return rows
+
+
+def is_frame(data: Any) -> bool:
+    """Say whether an object is a data frame: of pandas, or of whatever speaks Arrow."""
+    known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
+    return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
+
+
+def of_frame(data: Any, source: str = "the data frame") -> Table:
+    """Turn a data frame of pandas, Polars, Arrow or any that speaks Arrow into columns."""
+    if hasattr(data, "iloc"):
+        names = [str(name) for name in data.columns]
+        check_names(source, names)
+        series = [data.iloc[:, place] for place in range(len(names))]
+        columns = {n: _series(n, one) for n, one in zip(names, series, strict=True)}
+        return Table(source, columns, len(data))
+    if hasattr(data, "__arrow_c_stream__"):
+        return of_arrow(source, _pyarrow("pyarrow", "data frames need").table(data))
+    interchange = _pyarrow("pyarrow.interchange", "data frames need")
+    return of_arrow(source, interchange.from_dataframe(data))
+
+
+def _series(name: str, series: Any) -> NDArray[Any]:
+    """Turn a column of pandas into an array; missing values of its own types become NaN or None."""
+    types = import_extra("pandas", "data frames need", "cli").api.types
+    dtype = series.dtype
+    if types.is_extension_array_dtype(dtype) and types.is_numeric_dtype(dtype) and series.hasnans:
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    values: NDArray[Any] = series.to_numpy()
+    if values.dtype.kind == "O":
+        gaps = series.isna().to_numpy()
+        if gaps.any():
+            values = values.copy()
+            values[gaps] = None
+        return stacked(name, values)
+    return values

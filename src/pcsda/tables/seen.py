@@ -1,0 +1,51 @@
+"""Fingerprints of rows: a few numbers by which rows that were seen before are known again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# So many of the smallest fingerprints are kept: all of them, or a sample that two tables share.
+KEPT = 1000
+STRIP_BYTES = 8 << 20
+
+
+def row_hashes(X: Any) -> NDArray[np.uint64]:
+    """Hash every row, by its values in single precision, so that formats do not matter."""
+    rows = np.asarray(X)
+    width = rows.shape[1]
+    factors = np.random.default_rng(0).integers(1, 2**63, width, dtype=np.uint64) * 2 + 1
+    hashes = np.empty(len(rows), dtype=np.uint64)
+    step = max(1, STRIP_BYTES // (8 * max(width, 1)))
+    for start in range(0, len(rows), step):
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = rows[start : start + step].astype(np.float32) + np.float32(0)  # no -0
+        bits = np.ascontiguousarray(part).view(np.uint32).astype(np.uint64)
+        mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
+        # The low bits of a product say little; those of a second product of the high bits do.
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+        hashes[start : start + step] = mixed ^ (mixed >> np.uint64(29))
+    return hashes
+
+
+def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
+    """Keep the smallest different hashes of parts of a table, as text."""
+    kept = np.empty(0, dtype=np.uint64)
+    for part in hashes:
+        kept = np.unique(np.concatenate([kept, part]))[:KEPT]
+    return [f"{value:016x}" for value in kept.tolist()]
+
+
+def share_seen(known: list[str], hashes: NDArray[np.uint64]) -> float:
+    """Estimate which share of the rows with these hashes is among those of a sketch.
+
+    All hashes up to the largest of a full sketch are in it, so these rows are a fair sample.
+    """
+    values = np.array([int(value, 16) for value in known], dtype=np.uint64)
+    if len(values) == 0:
+        return 0.0
+    among = hashes if len(values) < KEPT else hashes[hashes <= values[-1]]
+    return float(np.isin(among, values).mean()) if len(among) else 0.0

@@ -1,0 +1,300 @@
+"""A table in memory: columns by name, some of them embeddings, or a matrix without names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Names that a message lists; longer lists are cut.
+SHOWN = 20
+# Rows of many columns that are brought together at a time.
+STRIP_ROWS = 1024
+# Columns in which pandas keeps an index without a name.
+INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns by name, and perhaps a matrix whose columns go by number.
+
+    Attributes
+    ----------
+    source : str
+        Where it came from, for messages.
+    columns : mapping of str to array
+        Arrays of one dimension, or of two where each row has a list of numbers: an embedding.
+    n_rows : int
+    matrix : array of shape (n_rows, n_columns), optional
+        Columns without names: those of a plain NPY file, or the two-dimensional array of an NPZ.
+    start : int
+        Number of its first row, where it is a piece of a larger table.
+    kept : array of shape (n_rows,), optional
+        Numbers of its rows, where others were left out.
+    """
+
+    source: str
+    columns: Mapping[str, NDArray[Any]]
+    n_rows: int
+    matrix: NDArray[Any] | None = None
+    start: int = 0
+    kept: NDArray[np.intp] | None = None
+
+    @property
+    def numbers(self) -> NDArray[np.intp]:
+        """Numbers of the rows in the whole table."""
+        return self.start + (np.arange(self.n_rows) if self.kept is None else self.kept)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def names(self) -> list[str]:
+        """Columns that can be features: numbers of the matrix, or else all names."""
+        if self.matrix is None:
+            return list(self.columns)
+        return [str(number) for number in range(self.matrix.shape[1])]
+
+    def column(self, name: str, option: str = "") -> NDArray[Any]:
+        """Return the column that an option names."""
+        if name in self.columns:
+            return self.columns[name]
+        if self.matrix is not None and name in self.names:
+            return self.matrix[:, int(name)]
+        known = list(dict.fromkeys([*self.columns, *self.names]))
+        raise ValueError(no_column(self.source, name, known, option))
+
+    def part(self, rows: slice | NDArray[np.intp]) -> Table:
+        """Return some of the rows, which keep their numbers."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        matrix = None if self.matrix is None else self.matrix[rows]
+        if isinstance(rows, slice):
+            n_rows = len(range(self.n_rows)[rows])
+            return Table(self.source, columns, n_rows, matrix, self.start + (rows.start or 0))
+        return Table(self.source, columns, len(rows), matrix, self.start, rows)
+
+    def feature_names(self, names: Sequence[str]) -> list[str]:
+        """Names of single features: those of an embedding are "name[0]", "name[1]" and so on."""
+        found: list[str] = []
+        for name in names:
+            width = self.columns[name].shape[1:] if name in self.columns else ()
+            found += [f"{name}[{place}]" for place in range(*width)] if width else [name]
+        return found
+
+    def chosen(self, features: Sequence[str]) -> NDArray[Any]:
+        """Bring features together, columns or places of an embedding, in the order given."""
+        names = bases(features, self.names)
+        for name in names:
+            self.column(name)
+        rows, found = self.features(names), self.feature_names(names)
+        if found == list(features):
+            return rows
+        place = {name: number for number, name in enumerate(found)}
+        if lost := [name for name in features if name not in place]:
+            raise ValueError(no_column(self.source, lost[0], found))
+        return rows[:, [place[name] for name in features]]
+
+    def features(self, names: Sequence[str]) -> NDArray[Any]:
+        """Bring numeric columns together, in the order of the names."""
+        if self.matrix is not None:
+            whole = list(names) == self.names  # not copied
+            return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
+        found = [self.columns[name] for name in names]
+        if len(found) == 1:
+            return found[0].reshape(self.n_rows, -1)
+        widths = [math.prod(values.shape[1:]) for values in found]
+        edges = np.cumsum([0, *widths]).tolist()
+        rows = np.empty((self.n_rows, edges[-1]), np.result_type(*found) if found else np.float64)
+        for begin in range(0, self.n_rows, STRIP_ROWS):  # columns of a strip stay in the cache
+            strip = slice(begin, begin + STRIP_ROWS)
+            for values, width, edge in zip(found, widths, edges, strict=False):
+                if values.ndim == 1:
+                    rows[strip, edge] = values[strip]
+                else:
+                    rows[strip, edge : edge + width] = values[strip]
+        return rows
+
+
+def bases(features: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Columns that features come from: "face[0]" and "face[1]" come from the embedding "face"."""
+    names = set(known)
+    return list(dict.fromkeys(f if f in names else f.rpartition("[")[0] or f for f in features))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a file: small, can be sent to another process, and reads when asked.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    columns : tuple of str
+        Names of all its columns.
+    stamp : list
+        What tells it from a part of other data without reading it.
+    read : callable
+        Takes names of columns, or None for all, and returns a Table.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    stamp: list[Any]
+    read: Callable[[Sequence[str] | None], Table]
+
+
+def file_stamp(path: Path) -> list[Any]:
+    """Name, size and time of a file."""
+    state = path.stat()
+    return [path.name, state.st_size, state.st_mtime_ns]
+
+
+def joined(parts: Sequence[Table]) -> Table:
+    """Put the pieces of one table together."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        if list(part.columns) != list(first.columns) or part.names != first.names:
+            raise ValueError(
+                f"the columns of {part.source} are {listed(part.names)} but those of "
+                f"{first.source} are {listed(first.names)}; all files need the same columns in the "
+                "same order"
+            )
+    columns = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns
+    }
+    matrix = None
+    if first.matrix is not None:
+        matrix = np.concatenate([np.asarray(part.matrix) for part in parts])
+    return replace(first, columns=columns, n_rows=sum(map(len, parts)), matrix=matrix)
+
+
+def check_names(source: str, names: Sequence[str]) -> None:
+    """Refuse columns without a name, or with the same."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and name)
+    if twice:
+        raise ValueError(f"{source} has columns of the same name: {listed(twice)}; rename them")
+    unnamed = [str(place) for place, name in enumerate(names, start=1) if not name]
+    if unnamed:
+        raise ValueError(
+            f"{source} has columns without a name, at place {listed(unnamed)}; the first line must "
+            "name every column"
+        )
+
+
+def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Turn a column of lists or arrays into an embedding; other columns stay as they are.
+
+    A missing list becomes a row of NaN.
+    """
+    first: Any = next((value for value in values if value is not None), None)
+    if not isinstance(first, (list, tuple, np.ndarray)):
+        return values
+    width, dtype = len(first), np.asarray(first).dtype
+    if dtype.kind not in "buif" or np.ndim(first) != 1:
+        raise ValueError(
+            f"column {name!r} holds lists of {dtype}; an embedding is a list of numbers in each row"
+        )
+    rows = np.full((len(values), width), np.nan, np.result_type(dtype, np.float32))
+    for number, value in enumerate(values):
+        if value is not None:
+            if np.shape(value) != (width,):
+                raise ValueError(uneven(name, number, np.size(value), width))
+            rows[number] = value
+    return rows
+
+
+def uneven(name: str, row: int, found: int, width: int) -> str:
+    """Say that a column of lists is no embedding."""
+    return (
+        f"column {name!r} has a list of {found} numbers in row {row} and of {width} before; the "
+        "lists of an embedding have one length"
+    )
+
+
+def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]:
+    """Return one column as text; whole numbers have no decimal point, so that 3.0 is 3."""
+    values = table.column(name, option)
+    if values.ndim > 1:
+        raise ValueError(f"{option} {name}: this column of {table.source} holds lists, not labels")
+    empty = np.flatnonzero(missing(values))
+    if len(empty):
+        raise ValueError(
+            f"{option} {name}: {len(empty)} rows of {table.source} have no value, first row "
+            f"{table.numbers[empty[0]]}; fill it in or leave those rows out"
+        )
+    if values.dtype.kind == "O":
+        seen: dict[Any, int] = {}
+        codes = [seen.setdefault(value, len(seen)) for value in values.tolist()]
+        return np.array([as_text(value) for value in seen], dtype=str)[codes]
+    found, places = np.unique(values, return_inverse=True)
+    texts: NDArray[np.str_] = np.array([as_text(value) for value in found], dtype=str)[places]
+    return texts
+
+
+def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Say where a column has no value: None, NaN or NaT, in an embedding anywhere in the row."""
+    if values.dtype.kind == "O":
+        # Nothing but a missing value differs from itself; None does not.
+        with np.errstate(invalid="ignore"):
+            found = np.array([v is None or bool(v != v) for v in values.tolist()], dtype=bool)
+        return found
+    gaps = np.isnan(values) if values.dtype.kind in "fcmM" else np.zeros(values.shape, dtype=bool)
+    return np.asarray(gaps.reshape(len(gaps), -1).any(axis=1))
+
+
+def example(values: NDArray[Any]) -> str:
+    """Quote a value of a column that is not a number, with its row, in brackets."""
+    if values.dtype.kind in "OU" and values.ndim == 1:
+        for row, value in enumerate(values.tolist()):
+            if isinstance(value, str) and not is_number(value):
+                point = " with a decimal comma" if is_number(value.replace(",", ".")) else ""
+                return f" ({value[:30]!r} in row {row}{point})"
+    return f" ({values.dtype})"
+
+
+def is_number(text: str) -> bool:
+    """Say whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def as_text(label: object) -> str:
+    """Write a label as on a command line."""
+    if isinstance(label, bytes):
+        return label.decode("utf-8", "replace")
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def no_column(source: str, name: str, known: Sequence[str], option: str = "") -> str:
+    """Say that there is no such column; name the nearest one and what there is."""
+    before = f"{option} {name}: " if option else ""
+    lower = {one.lower(): one for one in known}
+    near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
+    guess = f", did you mean {near[0]!r}? It" if near else "; it"
+    return f"{before}{source} has no column {name!r}{guess} has {listed(known)}"
+
+
+def listed(names: Sequence[Any], limit: int = SHOWN) -> str:
+    """List names, only the first ones if there are many."""
+    shown = ", ".join(str(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

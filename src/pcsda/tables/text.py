@@ -1,0 +1,352 @@
+"""CSV files and streams: what their header says, where they may be cut, and how rows are parsed."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import lzma
+import os
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO, StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..validation import import_extra
+from .table import Chunk, Table, check_names, file_stamp, first_line, listed
+
+STDIN = "-"
+PACKED: dict[str, Callable[..., Any]]
+PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# Bytes of text in one piece.
+TEXT_BYTES = 16 << 20
+# No field in quotes is longer; without a bound, one quote too many would swallow the file.
+QUOTED_BYTES = 1 << 20
+# Missing numbers; in a column of labels only an empty cell is missing.
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
+# A column without a name at the start, where many programs write the number of the row.
+ROW_NUMBER = "(row number)"
+WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the text of a table is written.
+
+    Attributes
+    ----------
+    encoding : str
+    decimal : str
+        The decimal point.
+    labels : tuple of str
+        Columns in which only an empty cell is missing, so that "NA" is a label.
+    text : tuple of str
+        Columns that stay text as written, even where all of it is numbers.
+    """
+
+    encoding: str = "utf-8"
+    decimal: str = "."
+    labels: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a CSV file, and where it ends."""
+
+    names: tuple[str, ...]
+    separator: str
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Names of columns, without that of row numbers."""
+        return tuple(name for name in self.names if name != ROW_NUMBER)
+
+
+def _pandas() -> Any:
+    return import_extra("pandas", "CSV files need", "cli")
+
+
+def read_header(source: str, line: bytes, wording: Wording) -> Header:
+    """Find separator and names in the first line, after checking the names."""
+    if not line.strip():
+        raise ValueError(f"{source} is empty; the first line must name the columns")
+    try:
+        text = line.removeprefix(codecs.BOM_UTF8).decode(wording.encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source}{not_decoded(wording.encoding, error)}") from error
+    separator, names = max(((s, _fields(source, text, s)) for s in ",;\t"), key=_by_width)
+    unnamed = not names[0] and len(names) > 1
+    check_names(source, names[unnamed:])
+    if all(_is_measured(name) for name in names[unnamed:]):
+        raise ValueError(
+            f"{source} starts with a line of numbers, {listed(names[unnamed:], 3)}; the first line "
+            "must name the columns"
+        )
+    if unnamed:
+        warnings.warn(
+            f"the first column of {source} has no name and is left out, as the number of the row",
+            stacklevel=2,
+        )
+        names[0] = ROW_NUMBER
+    return Header(tuple(names), separator)
+
+
+def _fields(source: str, line: str, separator: str) -> list[str]:
+    try:
+        fields = next(csv.reader(StringIO(line, newline=""), delimiter=separator))
+    except csv.Error as error:
+        raise ValueError(f"{source} could not be read as CSV: {error}") from error
+    return [field.strip() for field in fields]
+
+
+def _by_width(found: tuple[str, list[str]]) -> int:
+    return len(found[1])
+
+
+def _is_measured(text: str) -> bool:
+    """Say whether a name looks like a measured value; whole numbers may well be names."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not text.isdigit()
+
+
+def not_decoded(encoding: str, error: UnicodeError) -> str:
+    """Say that text is in another encoding, after the name of its place."""
+    reason = getattr(error, "reason", str(error))
+    return (
+        f" is not text in {encoding.upper()} ({reason}); save it as UTF-8, or name its encoding "
+        "(for commands: --encoding cp1252)"
+    )
+
+
+def parse(
+    source: str,
+    lines: bytes,
+    header: Header,
+    wording: Wording,
+    names: Sequence[str] | None = None,
+) -> Table:
+    """Parse whole rows of a CSV file; `names` are the columns that are wanted."""
+    pandas = _pandas()
+    wanted = [name for name in header.known if names is None or name in set(names)]
+    labels = {*wording.labels, *wording.text}
+    missing = {name: ("",) if name in labels else MISSING for name in header.names}
+    try:
+        with warnings.catch_warnings():
+            # Rows longer than the header would be cut with a warning.
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(
+                BytesIO(lines),
+                sep=header.separator,
+                header=None,
+                names=header.names,
+                # With a choice of columns pandas lets rows pass that are too long.
+                usecols=None if len(wanted) == len(header.names) else wanted,
+                index_col=False,
+                dtype=dict.fromkeys(set(wording.text) & set(wanted), str),
+                na_values=missing,
+                keep_default_na=False,
+                decimal=wording.decimal,
+                encoding=wording.encoding,
+                low_memory=False,
+                skipinitialspace=True,
+            )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source}{not_decoded(wording.encoding, error)}") from error
+    except pandas.errors.EmptyDataError:
+        frame = pandas.DataFrame({name: np.empty(0) for name in wanted})
+    except (ValueError, pandas.errors.ParserWarning) as error:
+        fault = _uneven_row(lines, header, wording) or first_line(error)
+        raise ValueError(f"{source} could not be read as CSV: {fault}") from error
+    columns = {name: frame[name].to_numpy() for name in wanted}
+    # A row that was cut off looks as if its last value were missing.
+    last = header.names[-1]
+    cut = last in columns and frame[last].hasnans
+    if cut and (found := _uneven_row(lines, header, wording)):
+        raise ValueError(f"{source} could not be read as CSV: {found}")
+    return Table(source, columns, len(frame))
+
+
+def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
+    """Find the first row that has more or fewer fields than the header."""
+    text = StringIO(lines.decode(wording.encoding, "replace"), newline="")
+    width = len(header.names)
+    try:
+        rows = csv.reader(text, delimiter=header.separator, skipinitialspace=True)
+        for number, row in enumerate(row for row in rows if row):
+            if len(row) != width and not (len(row) == 1 and not row[0].strip()):
+                return (
+                    f"row {number} has {len(row)} fields and the header names {width} columns; was "
+                    "the file cut off, or is a separator missing?"
+                )
+    except csv.Error:
+        pass
+    return None
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Whole rows of a CSV file, by the bytes at which they begin and end."""
+
+    path: Path
+    start: int
+    stop: int
+    header: Header
+    wording: Wording
+
+    @property
+    def name(self) -> str:
+        """Name of the file, and where in it."""
+        return f"{self.path.name}, bytes {self.start} to {self.stop - 1}"
+
+    def read(self, names: Sequence[str] | None = None) -> Table:
+        """Parse the rows."""
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            lines = file.read(self.stop - self.start)
+        return parse(self.path.name, lines, self.header, self.wording, names)
+
+
+def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextRows]:
+    """Cut a CSV file between rows, each part about `block_rows` rows long."""
+    with open(path, "rb") as file:
+        line, _ = _whole_row(file, 0)
+        begin = len(line)
+        step = TEXT_BYTES
+        if block_rows:
+            file.seek(begin)
+            sizes = [len(file.readline()) for _ in range(100)]
+            step = max(1, int(block_rows * np.mean([n for n in sizes if n] or [1])))
+        header = read_header(path.name, line, wording)
+        edges = _row_edges(file, begin, step)
+    return [TextRows(path, a, b, header, wording) for a, b in pairwise(edges)]
+
+
+def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
+    """Chunks of a CSV file; whether labels are text is decided by the first of them.
+
+    Otherwise 1 would become "1" where a later chunk has words. A packed file is one chunk.
+    """
+    if path.suffix.lower() in PACKED:
+        read = partial(_read_packed, path, Wording(labels=tuple(labels)))
+        return [Chunk(path.name, _packed_names(path), file_stamp(path), read)]
+    cuts = cut_file(path, Wording(labels=tuple(labels)), block_rows)
+    if not cuts:
+        return []
+    seen = cuts[0].read(labels) if labels else None
+    text = [name for name in labels if seen and seen.column(name).dtype.kind not in "buif"]
+    wording = replace(cuts[0].wording, text=tuple(text))
+    stamp, known = file_stamp(path), cuts[0].header.known
+    parts = [replace(rows, wording=wording) for rows in cuts]
+    return [Chunk(rows.name, known, [rows.start, rows.stop, *stamp], rows.read) for rows in parts]
+
+
+def _packed_names(path: Path) -> tuple[str, ...]:
+    with _opened(str(path), Wording()) as (file, wording):
+        return read_header(path.name, _whole_row(file, 0)[0], wording).known
+
+
+def _read_packed(path: Path, wording: Wording, names: Sequence[str] | None = None) -> Table:
+    (table,) = read_text(str(path), wording, 0)
+    return table if names is None else replace(table, columns={n: table.column(n) for n in names})
+
+
+def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterator[Table]:
+    """Read a CSV file or standard input in pieces of about `n_rows` rows; 0 reads it whole."""
+    source = "standard input" if path == STDIN else path
+    step = sys.maxsize if n_rows == 0 else TEXT_BYTES
+    with _opened(path, wording) as (file, wording):
+        try:
+            line, rest = _whole_row(file, 0)
+            header = read_header(source, line, wording)
+            if n_rows:
+                rest += file.readline()
+                step = n_rows * max(1, len(rest))
+            lines = None
+            for lines in _cut_stream(file, rest, step):
+                yield parse(source, lines, header, wording)
+            if lines is None:
+                yield parse(source, b"", header, wording)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise ValueError(f"{source} could not be read as CSV: {first_line(error)}") from error
+
+
+@contextmanager
+def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
+    """Open a file, a packed file or standard input as bytes; wide text is turned into UTF-8."""
+    if path == STDIN:
+        yield sys.stdin.buffer, wording
+        return
+    packed = PACKED.get(Path(path).suffix.lower())
+    with (packed or open)(path, "rb") as file:
+        name = wording.encoding.lower().replace("_", "-")
+        wide = name.startswith(("utf-16", "utf-32"))
+        if not wide and packed is None:
+            wide, name = file.read(2) in WIDE, "utf-16"
+            file.seek(0)
+        if not wide:
+            yield file, wording
+            return
+        try:
+            text = file.read().decode(name)
+        except UnicodeError as error:
+            raise ValueError(f"{path}{not_decoded(name, error)}") from error
+        yield BytesIO(text.encode()), replace(wording, encoding="utf-8")
+
+
+def _cut_stream(file: BinaryIO, rest: bytes, step: int) -> Iterator[bytes]:
+    """Yield whole rows, about `step` bytes at a time."""
+    while True:
+        lines = rest + file.read(-1 if step == sys.maxsize else max(1, step - len(rest)))
+        if not lines:
+            return
+        row, rest = _whole_row(file, lines.count(b'"'))
+        yield lines + row
+
+
+def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
+    """Where to cut lines of text, at the first end of a row that is `step` bytes on.
+
+    Quotes must be counted from the last cut, for a line may end within them. That takes all of the
+    bytes, so it is done only where the first of them have any quotes.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(begin)
+    quoted = b'"' in file.read(TEXT_BYTES)
+    edges = [begin]
+    while edges[-1] < size:
+        near = min(edges[-1] + step, size) - 1
+        file.seek(edges[-1])
+        quotes = file.read(near - edges[-1]).count(b'"') if quoted else 0
+        file.seek(near)
+        row, _ = _whole_row(file, quotes)
+        edges.append(near + len(row))
+    return edges
+
+
+def _whole_row(file: BinaryIO, quotes: int) -> tuple[bytes, bytes]:
+    """Read on to the end of a row, after so many quotes of the rows before it and of its own.
+
+    A quote may also stand for itself, as for inches. So where none follows that would close it, the
+    row ends with its first line, and what was read beyond comes second.
+    """
+    first = row = line = file.readline()
+    quotes += line.count(b'"')
+    while quotes % 2 and line and len(row) < QUOTED_BYTES:
+        line = file.readline()
+        row += line
+        quotes += line.count(b'"')
+    return (first, row[len(first) :]) if quotes % 2 else (row, b"")
