@@ -3,23 +3,26 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import datasets, metrics
-from .estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
-from .maps import ExactKernelMap, FourierMap, NystroemMap
-
-# Files and pickles name public classes by the package, so that the rooms they live in may move.
-for _public in (
-    *(CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank),
-    *(ExactKernelMap, FourierMap, NystroemMap),
-):
-    _public.__module__ = __name__
-del _public
-
 if TYPE_CHECKING:
-    from . import distributed, normalization, plots, report
+    from . import datasets, distributed, metrics, normalization, plots, report
     from .blocks import fit_blocks, predict_blocks
+    from .core.threshold import Threshold
+    from .estimators import (
+        CSDA,
+        PCSDA,
+        PCSDACV,
+        KernelCSDA,
+        KernelPCSDA,
+        MixtureVerifier,
+        MultilinearCSDA,
+        VerifierBank,
+        VerifierPipeline,
+        make_pipeline,
+    )
+    from .maps import ExactKernelMap, FourierMap, NystroemMap
     from .onnx_export import export_onnx, register_onnx
     from .persistence import load, save
+    from .retrieval import SearchSession
 
 __version__ = "0.2.0.dev0"
 __all__ = [
@@ -30,13 +33,19 @@ __all__ = [
     "FourierMap",
     "KernelCSDA",
     "KernelPCSDA",
+    "MixtureVerifier",
+    "MultilinearCSDA",
     "NystroemMap",
+    "SearchSession",
+    "Threshold",
     "VerifierBank",
+    "VerifierPipeline",
     "datasets",
     "distributed",
     "export_onnx",
     "fit_blocks",
     "load",
+    "make_pipeline",
     "metrics",
     "normalization",
     "plots",
@@ -45,29 +54,31 @@ __all__ = [
     "report",
     "save",
 ]
-# Rooms that many programs never enter are opened when something in them is first asked for.
-_LATE = {
-    "distributed": "distributed",
-    "export_onnx": "onnx_export",
-    "fit_blocks": "blocks",
-    "load": "persistence",
-    "normalization": "normalization",
-    "plots": "plots",
-    "predict_blocks": "blocks",
-    "register_onnx": "onnx_export",
-    "report": "report",
-    "save": "persistence",
+# A room is opened when something in it is first asked for. Importing scikit-learn takes a second,
+# which help and version of the command line need not wait for.
+_ROOMS = {
+    "blocks": ("fit_blocks", "predict_blocks"),
+    "core.threshold": ("Threshold",),
+    "estimators": (
+        *("CSDA", "PCSDA", "PCSDACV", "KernelCSDA", "KernelPCSDA", "MixtureVerifier"),
+        *("MultilinearCSDA", "VerifierBank", "VerifierPipeline", "make_pipeline"),
+    ),
+    "maps": ("ExactKernelMap", "FourierMap", "NystroemMap"),
+    "onnx_export": ("export_onnx", "register_onnx"),
+    "persistence": ("load", "save"),
+    "retrieval": ("SearchSession",),
 }
+_OWNER = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = import_module(f".{_LATE[name]}", __name__)
-    value = room if _LATE[name] == name else getattr(room, name)
+    room = import_module(f".{_OWNER.get(name, name)}", __name__)
+    value = getattr(room, name) if name in _OWNER else room
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,20 +11,19 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.utils import Bunch, check_array, check_random_state
 
-__all__ = ["ClassSpecificLLR", "make_class_specific"]
+from .core.linalg import Array
 
-FloatArray = NDArray[np.float64]
+__all__ = ["ClassSpecificLLR", "make_class_specific"]
 
 _NOISE_VARIANCES = (0.2, 2.0)
 
 _DESCRIPTION = """\
 A class surrounded by others, in a planted subspace
 ---------------------------------------------------
-{n_positive} samples of the class of interest (target 1) and {n_negative} of {n_subclasses} other
-subclasses (target 0) in {n_features} dimensions. All that tells the classes apart lies in a
-subspace of dimension {n_informative}. There every group is a unit Gaussian, the class of interest
-in the middle and the subclasses around it at distance {separation:g}; the remaining dimensions
-hold correlated noise that is the same for every group.
+{} samples of the class of interest (target 1) and {} of {} other subclasses (target 0) in {}
+dimensions. The classes differ only in a subspace of dimension {}. There every group is a unit
+Gaussian, the class of interest in the middle and the subclasses around it at distance {:g}; the
+remaining dimensions hold correlated noise that is the same for every group.
 """
 
 
@@ -40,14 +38,22 @@ class ClassSpecificLLR:
     positive_mean : ndarray of shape (n_features,)
         Mean of the class of interest.
     centers : ndarray of shape (n_subclasses, n_informative)
-        Subclass means in the subspace, seen from the class of interest.
+        Subclass means in the subspace, relative to the class of interest.
+
+    Examples
+    --------
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(200, random_state=0)
+    >>> llr = data.log_likelihood_ratio(data.data)
+    >>> llr.shape, bool(llr[data.target == 1].mean() > llr[data.target == 0].mean())
+    ((200,), True)
     """
 
-    subspace: FloatArray
-    positive_mean: FloatArray
-    centers: FloatArray
+    subspace: Array
+    positive_mean: Array
+    centers: Array
 
-    def __call__(self, X: ArrayLike) -> FloatArray:
+    def __call__(self, X: ArrayLike) -> Array:
         """Evaluate ln p(x | class of interest) - ln p(x | the rest).
 
         Parameters
@@ -60,7 +66,7 @@ class ClassSpecificLLR:
         ndarray of shape (n_samples,)
             Natural logarithms, without class priors.
         """
-        rows: FloatArray = check_array(X, dtype=np.float64)
+        rows: Array = check_array(X, dtype=np.float64)
         n_features = self.subspace.shape[0]
         if rows.shape[1] != n_features:
             raise ValueError(
@@ -82,7 +88,7 @@ def make_class_specific(
     separation: float = 4.0,
     random_state: int | np.random.RandomState | None = None,
     return_X_y: bool = False,
-) -> Bunch | tuple[FloatArray, NDArray[np.int64]]:
+) -> Bunch | tuple[Array, NDArray[np.int64]]:
     """Generate a class of interest that is surrounded by subclasses of the rest.
 
     Samples are ``x = P u + Q v + offset`` with ``[P Q]`` a random orthogonal matrix. In the
@@ -174,6 +180,7 @@ def make_class_specific(
     y = (labels < 0).astype(np.int64)
     if return_X_y:
         return X, y
+    sizes = (n_positive, n_samples - n_positive, n_subclasses, n_features, n_informative)
     return Bunch(
         data=X,
         target=y,
@@ -182,32 +189,13 @@ def make_class_specific(
         means=u_means @ subspace.T + offset,
         covariance=subspace @ subspace.T + (rest * variances) @ rest.T,
         log_likelihood_ratio=ClassSpecificLLR(subspace, offset, centers),
-        DESCR=_describe(labels, n_features, centers, separation),
-    )
-
-
-def _describe(
-    labels: NDArray[np.int64], n_features: int, centers: FloatArray, separation: float
-) -> str:
-    n_subclasses, n_informative = centers.shape
-    return _DESCRIPTION.format(
-        n_positive=np.sum(labels < 0),
-        n_negative=np.sum(labels >= 0),
-        n_subclasses=n_subclasses,
-        n_features=n_features,
-        n_informative=n_informative,
-        separation=separation,
+        DESCR=_DESCRIPTION.format(*sizes, separation),
     )
 
 
 def _check_sizes(n_samples: int, n_features: int, n_informative: int, n_subclasses: int) -> None:
-    sizes = {
-        "n_samples": n_samples,
-        "n_features": n_features,
-        "n_informative": n_informative,
-        "n_subclasses": n_subclasses,
-    }
-    for name, value in sizes.items():
+    sizes = {"n_samples": n_samples, "n_features": n_features, "n_informative": n_informative}
+    for name, value in {**sizes, "n_subclasses": n_subclasses}.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise TypeError(f"{name}={value!r} must be an integer; give a whole number")
         if value < 1:
@@ -224,7 +212,7 @@ def _check_sizes(n_samples: int, n_features: int, n_informative: int, n_subclass
         )
 
 
-def _check_real(name: str, value: Any, upper: float = np.inf) -> None:
+def _check_real(name: str, value: object, upper: float = np.inf) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} must be a real number; give a float")
     if not 0 < float(value) < upper:
@@ -247,16 +235,16 @@ def _count_positives(n_samples: int, positive_fraction: float, n_subclasses: int
     return n_positive
 
 
-def _random_orthogonal(n: int, rng: np.random.RandomState) -> FloatArray:
+def _random_orthogonal(n: int, rng: np.random.RandomState) -> Array:
     q, r = np.linalg.qr(rng.standard_normal((n, n)))
     # QR fixes signs in its own way; those of R make the matrix uniform over the orthogonal group.
     return np.asarray(q * np.where(np.diag(r) < 0, -1.0, 1.0))
 
 
-def _spread_directions(n_points: int, n_dims: int, rng: np.random.RandomState) -> FloatArray:
-    """Unit vectors as far apart as possible that span as many dimensions as they can."""
+def _spread_directions(n_points: int, n_dims: int, rng: np.random.RandomState) -> Array:
+    """Return unit vectors that lie far apart and span as many dimensions as they can."""
     if n_points <= n_dims:
-        # Too few to surround the origin. Repulsion would waste a dimension on a flat simplex.
+        # Too few to surround the origin; repulsion would waste a dimension on a flat simplex.
         return _random_orthogonal(n_dims, rng)[:n_points]
     if n_dims == 1:
         return np.array([[-1.0], [1.0]])
@@ -265,8 +253,8 @@ def _spread_directions(n_points: int, n_dims: int, rng: np.random.RandomState) -
     return _unit_rows(result.x.reshape(n_points, n_dims))[0]
 
 
-def _repulsion(flat: FloatArray, n_points: int) -> tuple[float, FloatArray]:
-    """Sum of inverse squared distances of the points moved to the sphere, with its gradient."""
+def _repulsion(flat: Array, n_points: int) -> tuple[float, Array]:
+    """Sum inverse squared distances of the points on the sphere; return it with its gradient."""
     points, norms = _unit_rows(flat.reshape(n_points, -1))
     differences = points[:, None] - points[None]
     # The identity keeps a point from repelling itself; it adds a constant.
@@ -276,6 +264,6 @@ def _repulsion(flat: FloatArray, n_points: int) -> tuple[float, FloatArray]:
     return float(np.sum(1.0 / squared)), (tangential / norms).ravel()
 
 
-def _unit_rows(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _unit_rows(points: Array) -> tuple[Array, Array]:
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points / norms, norms

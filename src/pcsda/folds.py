@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+from .core.linalg import Array
+
 FOLDS = 5
-Array = NDArray[np.float64]
 
 
 def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:

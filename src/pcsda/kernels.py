@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import (
     additive_chi2_kernel,
@@ -20,16 +18,23 @@ from sklearn.metrics.pairwise import (
 )
 from sklearn.utils import check_random_state
 
+from .core.linalg import Array, Floats
+from .memory import available_memory
 from .progress import progress
+from .validation import Seed
 
 # Kernels that gamma enters.
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
+# Kernels whose matrices are positive semi-definite, whatever the rows and the parameters.
+DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
 # Mean distances are taken over at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
-# Up to as many rows, distances one by one cost less than what a product needs beside it.
+# For so few rows, single distances cost less than the preparation of a matrix product.
 FEW_ROWS = 4
+
+Metric: TypeAlias = str | Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -40,44 +45,48 @@ class Kernel:
     rows would cost the digits of their inner products.
     """
 
-    metric: str | Callable[..., float] = "rbf"
+    metric: Metric = "rbf"
     gamma: float | None = None
     degree: float = 3
     coef0: float = 1
     params: dict[str, Any] = field(default_factory=dict)
-    origin: NDArray[np.float64] | None = None
+    origin: Array | None = None
 
-    def __call__(self, X: Any, Y: Any) -> NDArray[np.float64]:
+    @property
+    def is_definite(self) -> bool:
+        """Whether its matrices are known to be positive semi-definite."""
+        return self.metric in DEFINITE_KERNELS
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
         """Kernel values between the rows of X and of Y as float64; precomputed values pass."""
+        rows: Array = np.asarray(X, dtype=np.float64)
         if self.metric == "precomputed":
-            return np.asarray(X, dtype=np.float64)
-        X = np.asarray(X, dtype=np.float64)
-        Y = np.asarray(Y, dtype=np.float64)
+            return rows
+        others: Array = np.asarray(Y, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
-            return np.asarray(self._values(X, Y), dtype=np.float64)
+            if self.metric == "rbf" and self.gamma is not None and len(rows) <= FEW_ROWS:
+                return np.exp(-self.gamma * np.asarray(cdist(rows, others, "sqeuclidean")))
+            return self.against(others)(rows)
 
-    def against(self, Y: Any) -> Callable[[Any], NDArray[np.float64]]:
-        """Return the kernel with the rows of Y as a function of one row or several, unchecked."""
-        Y = np.asarray(Y, dtype=np.float64)
-        if self.metric == "rbf":
-            return _rbf_with(Y, self.gamma)
+    def against(self, Y: Floats) -> Callable[[Floats], Array]:
+        """Return a function of one row or several that gives kernel values with Y, unchecked."""
+        others: Array = np.asarray(Y, dtype=np.float64)
+        if self.metric == "rbf" and self.gamma is not None:
+            return _rbf_with(others, self.gamma)
         if self.metric == "linear" and self.origin is not None:
-            origin, columns = self.origin, (Y - self.origin).T
+            origin, columns = self.origin, (others - self.origin).T
             return lambda X: (X - origin) @ columns
 
-        def values(X: Any) -> NDArray[np.float64]:
-            found = self(np.atleast_2d(X), Y)
+        def values(X: Floats) -> Array:
+            found = np.asarray(self._pairwise(np.atleast_2d(X), others), dtype=np.float64)
             return found if np.ndim(X) > 1 else found[0]
 
         return values
 
-    def _values(self, X: NDArray[np.float64], Y: NDArray[np.float64]) -> Any:
+    def _pairwise(self, X: Floats, Y: Floats) -> Any:
+        """Kernel values as scikit-learn computes them."""
         if callable(self.metric):
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
-        if self.metric == "rbf":
-            return _rbf(X, Y, self.gamma)
-        if self.metric == "linear" and self.origin is not None:
-            return (X - self.origin) @ (Y - self.origin).T
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
@@ -86,15 +95,7 @@ class Kernel:
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
-def _rbf(X: NDArray[np.float64], Y: NDArray[np.float64], gamma: Any) -> NDArray[np.float64]:
-    """exp(-gamma ||x - y||^2)."""
-    if len(X) <= FEW_ROWS:
-        distances: NDArray[np.float64] = cdist(X, Y, "sqeuclidean")
-        return np.exp(-gamma * distances)
-    return _rbf_with(Y, gamma)(X)
-
-
-def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.float64]]:
+def _rbf_with(Y: Array, gamma: float) -> Callable[[Floats], Array]:
     """exp(-gamma ||x - y||^2) with one product and no copy of the result.
 
     Rows are centred first: distances do not change, and a common offset would cost their digits.
@@ -103,11 +104,11 @@ def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.
     centred = Y - origin
     squares = gamma * np.einsum("ij,ij->i", centred, centred)
 
-    def values(X: Any) -> NDArray[np.float64]:
-        X = X - origin
-        own = gamma * np.einsum("...j,...j->...", X, X)[..., None]
-        X *= 2 * gamma
-        found: NDArray[np.float64] = X @ centred.T
+    def values(X: Floats) -> Array:
+        middle: Array = X - origin
+        own = gamma * np.einsum("...j,...j->...", middle, middle)[..., None]
+        middle *= 2 * gamma
+        found: Array = middle @ centred.T
         found -= own
         found -= squares
         np.minimum(found, 0, out=found)
@@ -116,13 +117,13 @@ def _rbf_with(Y: NDArray[np.float64], gamma: Any) -> Callable[[Any], NDArray[np.
     return values
 
 
-def _of_unit_size(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def _of_unit_size(X: Floats) -> Floats:
     """Rows of largest entry one: their lengths then neither overflow nor count as zero."""
     size = np.abs(X).max(axis=1, keepdims=True)
     return X / np.where(size > 0, size, 1.0)
 
 
-def _require_non_negative(X: NDArray[np.float64]) -> None:
+def _require_non_negative(X: Floats) -> None:
     smallest = X.min(initial=0.0)
     if smallest < 0:
         raise ValueError(
@@ -131,7 +132,7 @@ def _require_non_negative(X: NDArray[np.float64]) -> None:
         )
 
 
-def settled_kernel(model: Any, X: Any, positive: NDArray[np.bool_] | None, seed: int) -> Kernel:
+def settled_kernel(model: Any, X: Floats, positive: NDArray[np.bool_] | None, seed: int) -> Kernel:
     """Kernel of an estimator with its bandwidth; `positive` is needed by the paper's rule."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
@@ -144,10 +145,10 @@ def settled_kernel(model: Any, X: Any, positive: NDArray[np.bool_] | None, seed:
 
 def bandwidth(
     rule: str | float,
-    X: Any,
+    X: NDArray[np.floating],
     positive: NDArray[np.bool_] | None,
-    metric: Any = "rbf",
-    random_state: Any = None,
+    metric: Metric = "rbf",
+    random_state: Seed = None,
 ) -> float:
     """Turn a bandwidth rule into gamma.
 
@@ -200,7 +201,7 @@ def _finite(spread: float) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _mean_distance(X: Any, metric: Any, random_state: Any) -> float:
+def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) -> float:
     """What gamma is one over: twice the squared mean distance, or the kernel's own distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
@@ -218,21 +219,20 @@ def _mean_distance(X: Any, metric: Any, random_state: Any) -> float:
     distances = euclidean_distances(rows)[pairs]
     if not np.isfinite(distances).all():
         return np.inf
-    # Equal rows come out as the square root of rounding; that is no bandwidth.
+    # Distances of equal rows are the square root of rounding, which is no bandwidth.
     if distances.max() <= 1e-7 * np.sqrt(np.einsum("ij,ij->i", rows, rows).max()):
         return 0.0
     return float(2 * distances.mean() ** 2)
 
 
-def kernel_matrix(kernel: Kernel, X: Any, *, verbose: bool = False) -> NDArray[np.float64]:
+def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
     """Kernel matrix of the rows of X, in place and by symmetry: half the values are computed."""
     if kernel.metric == "precomputed":
         return np.array(X, dtype=np.float64)
     size = len(X)
     matrix = np.empty((size, size))
     step = max(64, BLOCK_BYTES // (8 * size))
-    starts = range(0, size, step)
-    for start in progress(starts, "kernel matrix", enabled=verbose):
+    for start in progress(range(0, size, step), "kernel matrix", enabled=verbose):
         stop = min(start + step, size)
         block = kernel(X[start:stop], X[:stop])
         matrix[start:stop, :stop] = block
@@ -240,19 +240,19 @@ def kernel_matrix(kernel: Kernel, X: Any, *, verbose: bool = False) -> NDArray[n
     return matrix
 
 
-def training_matrix(kernel: Kernel, X: Any, verbose: bool = False) -> NDArray[np.float64]:
+def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
     """Kernel matrix of training rows, or the one given, checked."""
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = kernel_matrix(kernel, X, verbose=verbose)
     if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
-        raise _not_finite("the kernel matrix")
+        raise not_finite("the kernel matrix")
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")
     return matrix
 
 
-def check_square(X: Any) -> None:
+def check_square(X: Floats) -> None:
     """Refuse a precomputed kernel matrix that is not between the training rows."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
@@ -261,12 +261,13 @@ def check_square(X: Any) -> None:
         )
 
 
-def check_matrix(matrix: NDArray[np.float64], what: str) -> None:
+def check_matrix(matrix: Array, what: str) -> None:
     """Refuse a kernel matrix that is not finite or not symmetric."""
     if not np.isfinite(matrix).all():
-        raise _not_finite(what)
+        raise not_finite(what)
     scale = float(np.abs(matrix.diagonal()).max())
-    worst = float(np.abs(matrix - matrix.T).max()) if len(matrix) <= 4096 else _asymmetry(matrix)
+    parts = [slice(start, start + 1024) for start in range(0, len(matrix), 1024)]
+    worst = max(float(np.abs(matrix[part] - matrix[:, part].T).max()) for part in parts)
     if worst > 1e-8 * max(scale, 1e-300):
         raise ValueError(
             f"{what} is not symmetric: entries differ by up to {worst:.3g} from their mirror "
@@ -274,31 +275,9 @@ def check_matrix(matrix: NDArray[np.float64], what: str) -> None:
         )
 
 
-def _not_finite(what: str) -> ValueError:
+def not_finite(what: str = "the kernel matrix") -> ValueError:
+    """Make the error for kernel values that are not finite."""
     return ValueError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
-
-
-def _asymmetry(matrix: NDArray[np.float64]) -> float:
-    """Largest difference from the transpose, by row blocks."""
-    step = 1024
-    return max(
-        float(np.abs(matrix[start : start + step] - matrix[:, start : start + step].T).max())
-        for start in range(0, len(matrix), step)
-    )
-
-
-def available_memory() -> int:
-    """Bytes of memory that can be taken now, as far as the system tells."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            table = dict(line.split(":", 1) for line in lines)
-        return int(table["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):  # a system that does not tell
-        return sys.maxsize
 
 
 def check_memory(n_rows: int, matrices: float) -> None:

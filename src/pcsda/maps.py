@@ -7,10 +7,11 @@ the Nystroem approximation where they are landmarks.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array, check_random_state
@@ -18,20 +19,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
 from .core import linalg
-from .core.gram import require_fine
-from .core.linalg import feature_factor, pivoted_cholesky
+from .core.gram import require_fine, require_fine_rows
+from .core.linalg import Array, Floats, Ints, feature_factor, pivoted_cholesky, row_basis, row_floor
+from .core.spread import no_spread
 from .kernels import (
     BLOCK_BYTES,
     SCALED_KERNELS,
     Kernel,
     bandwidth,
     check_memory,
+    not_finite,
     training_matrix,
 )
 from .partition import count_distinct, fit_kmeans
 from .progress import progress
 
-Array = NDArray[np.float64]
+# Writes the features of rows into an array.
+Writer = Callable[[Floats, Floats], None]
+# Pivots up to this share of the largest kernel value are rounding.
+KERNEL_TOLERANCE = 1e-14
 # Rows among which landmarks are sought, for each landmark: by pivoting and by k-means.
 PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
@@ -39,7 +45,7 @@ KMEANS_CANDIDATES = 20
 PANEL = 256
 
 
-class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
     """What the maps share: settling the kernel and transforming in row blocks."""
 
     kernel: Any
@@ -63,8 +69,8 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         validation.refuse_dask(X, predicts=not reset)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
-    def _settled(self, X: Any, y: Any, kernels: tuple[str, ...]) -> Kernel:
-        """Kernel with its bandwidth; `y` is looked at only where the rule needs it."""
+    def _settled(self, X: Floats, y: Any, kernels: tuple[str, ...]) -> Kernel:
+        """Kernel with its bandwidth; `y` is used only where the rule needs it."""
         validation.check_kernel(self.kernel, self.gamma, kernels)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
@@ -82,52 +88,12 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             dict(getattr(self, "kernel_params", None) or {}),
         )
 
-    def _in_blocks(self, X: Any, width: int, write: Any) -> Any:
-        """Call ``write(rows, features)`` on row blocks, so that what is between stays bounded."""
-        result = np.empty((len(X), self.n_components_), dtype=X.dtype)
-        step = max(64, BLOCK_BYTES // (8 * max(width, 1)))
-        for start in progress(range(0, len(X), step), "features", enabled=self.verbose):
-            block = result[start : start + step]
-            with np.errstate(over="ignore", invalid="ignore"):
-                write(X[start : start + step], block)
-            finite = np.isfinite(block).all(axis=1)
-            if not finite.all():
-                row = start + int(np.flatnonzero(~finite)[0])
-                raise ValueError(f"row {row} of X is too large to map; bring X to the fitted scale")
-        return result
+    @abstractmethod
+    def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
+        """Return ``write(rows, features)`` and how many numbers a row takes on the way."""
 
-
-class _PivotMap(_KernelMap):
-    """Features ``L^-1 k(p, x)`` on pivots p."""
-
-    kernel_: Kernel
-    pivots_: Any
-    pivot_indices_: NDArray[np.intp]
-    factor_: Array
-    whitening_: Array
-
-    def _start(self, matrix: Array, rows: Any, tol: float, limit: int | None) -> Array:
-        """Take the pivots of the kernel matrix of `rows`; returns the features of all of them."""
-        self.trace_ = float(np.trace(matrix))
-        features, pivots, factor, self.floor_ = feature_factor(matrix, tol)
-        rank = len(pivots) if limit is None else min(limit, len(pivots))
-        self.pivot_indices_ = pivots[:rank]
-        self.pivots_ = rows[self.pivot_indices_]
-        self.factor_ = np.ascontiguousarray(factor[:rank, :rank])
-        return features[:, :rank]
-
-    def _finish(self, turn: Array | None = None) -> None:
-        whitening = linalg.triangular_inverse(self.factor_).T
-        self.whitening_ = whitening if turn is None else whitening @ turn
-        self.n_components_ = self.whitening_.shape[1]
-
-    def _against_pivots(self, X: Any) -> Array:
-        if self.kernel_.metric == "precomputed":
-            return np.asarray(X[:, self.pivot_indices_], dtype=np.float64)
-        return self.kernel_(X, self.pivots_)
-
-    def transform(self, X: Any) -> NDArray[np.floating]:
-        """Map rows to features whose inner products are (or approximate) the kernel.
+    def transform(self, X: Any) -> Floats:
+        """Map rows to features whose inner products are, or approximate, the kernel.
 
         Parameters
         ----------
@@ -140,17 +106,98 @@ class _PivotMap(_KernelMap):
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
+        result = np.empty((len(X), self.n_components_), dtype=X.dtype)
+        width, write = self._writer(X.dtype)
+        step = max(64, BLOCK_BYTES // (8 * max(width, 1)))
+        for start in progress(range(0, len(X), step), "features", enabled=self.verbose):
+            block = result[start : start + step]
+            with np.errstate(over="ignore", invalid="ignore"):
+                write(X[start : start + step], block)
+            finite = np.isfinite(block).all(axis=1)
+            if not finite.all():
+                row = start + int(np.flatnonzero(~finite)[0])
+                raise ValueError(f"row {row} of X is too large to map; bring X to the fitted scale")
+        return result
+
+
+class _OnPivots:
+    """Features ``L^-1 k(p, x)`` on pivots p.
+
+    Those of the linear kernel are the rows in an orthonormal basis of the pivots. They are taken
+    from the rows, because inner products would keep only half of their digits.
+    """
+
+    kernel_: Kernel
+    pivots_: Floats
+    basis_: Array
+    pivot_indices_: Ints
+    factor_: Array
+    whitening_: Array
+
+    def _matrix(self, rows: Floats, verbose: bool) -> Array | None:
+        """Kernel values of rows with each other, where features come from these."""
+        if self.kernel_.metric == "linear":
+            if not np.isfinite(_sum_squares(rows)):
+                raise not_finite()
+            return None
+        check_memory(len(rows), 3)
+        return training_matrix(self.kernel_, rows, verbose)
+
+    def _start(
+        self, matrix: Array | None, rows: Floats, tol: float | None, limit: int | None
+    ) -> Array:
+        """Take the pivots of `rows`; returns the features of all of them."""
+        if matrix is None:
+            self.trace_ = _sum_squares(rows)
+            self.floor_ = row_floor(rows, tol or 0.0)
+            basis, pivots, factor = row_basis(rows, self.floor_)
+            if len(pivots) == 0:
+                raise no_spread()
+            self.basis_ = basis[:, :limit]
+            features: Array = rows @ basis
+        else:
+            self.trace_ = float(np.trace(matrix))
+            features, pivots, factor, self.floor_ = feature_factor(matrix, _tolerance(tol))
+        self.pivot_indices_ = pivots[:limit]
+        self.pivots_ = rows[self.pivot_indices_]
+        self.factor_ = np.ascontiguousarray(factor[:limit, :limit])
+        return features[:, :limit]
+
+    def _finish(self, turn: Array | None = None) -> None:
+        whitening = self._whitening()
+        self.whitening_ = whitening if turn is None else whitening @ turn
+        self.n_components_ = self.whitening_.shape[1]
+
+    def _whitening(self) -> Array:
+        """Matrix that takes the values of rows to their features, before any turn."""
+        if self._of_rows:
+            return self.basis_
+        return linalg.triangular_inverse(self.factor_).T
+
+    @property
+    def _of_rows(self) -> bool:
+        return hasattr(self, "basis_")  # files of version 0.1.0 have none
+
+    def _values(self, X: Floats) -> Array:
+        """What the features of rows are made of: kernel values with the pivots, or the rows."""
+        if self._of_rows:
+            return np.asarray(X, dtype=np.float64)
+        if self.kernel_.metric == "precomputed":
+            return np.asarray(X[:, self.pivot_indices_], dtype=np.float64)
+        return self.kernel_(X, self.pivots_)
+
+    def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
         panels = _panels(self.whitening_)
 
-        def write(rows: Any, features: Any) -> None:
-            values = self._against_pivots(rows)
+        def write(rows: Floats, features: Floats) -> None:
+            values = self._values(rows)
             for columns, panel in panels:
                 np.matmul(values[:, : len(panel)], panel, out=features[:, columns])
 
-        return self._in_blocks(X, len(self.factor_), write)
+        return len(self.whitening_), write
 
 
-class ExactKernelMap(_PivotMap):
+class ExactKernelMap(_OnPivots, _KernelMap):
     """Exact map of the training rows to the kernel's feature space (NPT).
 
     Parameters
@@ -165,9 +212,10 @@ class ExactKernelMap(_PivotMap):
         published; the same map up to a rotation, and the first is many times cheaper.
     n_components : int or None, default=None
         Largest number of features; None keeps all that `tol` lets through.
-    tol : float, default=1e-14
+    tol : float or None, default=None
         Pivots, or eigenvalues, of at most this share of the largest diagonal entry, or eigenvalue,
-        are left out.
+        are left out. None is 1e-14, the rounding of kernel values; features of the linear kernel
+        come from the rows themselves, and None keeps what is above the rounding of these.
     degree, coef0, kernel_params
         Parameters of the kernel, as in scikit-learn.
     pos_label, random_state, verbose
@@ -182,6 +230,23 @@ class ExactKernelMap(_PivotMap):
         Trace of the kernel matrix that the features leave out.
     eigenvalues_ : array of shape (n_components,)
         Eigenvalues of the kernel matrix, with ``method="eigen"``.
+
+    Notes
+    -----
+    Kernel values are known to about 16 digits, and features, which are like their square roots, to
+    8. Directions below that are not in the map. At a relative ridge below 1e-7, PCSDA on the
+    features and :class:`KernelPCSDA` may therefore differ for rows unlike the training rows; there
+    the latter is right. The linear kernel has no such limit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda import ExactKernelMap
+    >>> X = np.random.default_rng(0).standard_normal((50, 3))
+    >>> features = ExactKernelMap("rbf", gamma=0.5).fit_transform(X)
+    >>> squares = ((X[:, None] - X) ** 2).sum(axis=-1)
+    >>> bool(np.allclose(features @ features.T, np.exp(-0.5 * squares)))
+    True
     """
 
     def __init__(
@@ -190,7 +255,7 @@ class ExactKernelMap(_PivotMap):
         gamma: Any = "all",
         method: str = "cholesky",
         n_components: int | None = None,
-        tol: float = 1e-14,
+        tol: float | None = None,
         *,
         degree: float = 3,
         coef0: float = 1,
@@ -219,15 +284,22 @@ class ExactKernelMap(_PivotMap):
         X : array-like of shape (n_samples, n_features) or kernel matrix
         y : array-like of shape (n_samples,), optional
             Binary labels, for ``gamma="positive"`` only.
+
+        Returns
+        -------
+        self : ExactKernelMap
         """
         validation.check_option("method", self.method, ("cholesky", "eigen"))
         validation.check_count("n_components", self.n_components, None)
-        validation.check_number("tol", self.tol)
+        if self.tol is not None:
+            validation.check_number("tol", self.tol)
         X = self._check(X, reset=True)
         self.kernel_ = self._settled(X, y, (*validation.KERNELS, "precomputed"))
-        check_memory(len(X), 3)
-        matrix = training_matrix(self.kernel_, X, self.verbose)
-        require_fine(matrix, X.dtype)
+        matrix = self._matrix(X, self.verbose)
+        if matrix is None:
+            require_fine_rows(X)
+        else:
+            require_fine(matrix, X.dtype)
         features = self._start(matrix, X, self.tol, self._limit)
         self.gram_ = features.T @ features
         return self._finished()
@@ -241,9 +313,12 @@ class ExactKernelMap(_PivotMap):
         kept = float(np.trace(self.gram_))
         if self.method == "eigen":
             values, vectors = linalg.eigh_descending(self.gram_)
-            count = int(np.sum(values > self.tol * values[0]))
+            # Features of rows were counted in full precision; their squares keep half of it.
+            count = int(np.sum(values > _tolerance(self.tol) * values[0]))
+            if self._of_rows and self.tol is None:
+                count = len(values)
             count = min(count, self.n_components or count)
-            self.eigenvalues_, turn = values[:count], vectors[:, :count]
+            self.eigenvalues_, turn = np.maximum(values[:count], 0.0), vectors[:, :count]
             kept = float(self.eigenvalues_.sum())
         self._finish(turn)
         self.missing_trace_ = max(self.trace_ - kept, 0.0)
@@ -258,6 +333,10 @@ class ExactKernelMap(_PivotMap):
         ----------
         X : array-like of shape (n_samples, n_features)
         y : ignored after the first call
+
+        Returns
+        -------
+        self : ExactKernelMap
         """
         if not hasattr(self, "factor_"):
             return self.fit(X, y)
@@ -266,19 +345,8 @@ class ExactKernelMap(_PivotMap):
                 "partial_fit cannot add rows to a precomputed kernel; pass the rows and a kernel"
             )
         X = self._check(X, reset=False)
-        check_memory(len(X), 3)
-        old = self._against_pivots(X) @ linalg.triangular_inverse(self.factor_).T
-        matrix = training_matrix(self.kernel_, X, self.verbose)
-        self.trace_ += float(np.trace(matrix))
-        largest = float(matrix.diagonal().max())
-        self.floor_ = max(self.floor_, linalg.pivot_floor(self.tol, len(matrix), largest))
-        matrix -= old @ old.T
-        factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
-        if self._limit is not None:
-            pivots = pivots[: max(self._limit - len(self.factor_), 0)]
-        new = np.zeros((len(X), len(pivots)))
-        new[order] = factor[:, : len(pivots)]
-        added = factor[: len(pivots), : len(pivots)]
+        old = self._values(X) @ self._whitening()
+        new, pivots, added = self._beyond(X, old)
         corner = np.zeros((len(self.factor_), len(pivots)))
         self.factor_ = np.block([[self.factor_, corner], [old[pivots], added]])
         self.pivots_ = np.concatenate([self.pivots_, X[pivots]])
@@ -286,8 +354,32 @@ class ExactKernelMap(_PivotMap):
         self.gram_ = np.pad(self.gram_, (0, len(pivots))) + features.T @ features
         return self._finished()
 
+    def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
+        """Features of rows beyond the `old` ones; their pivots and the features of these."""
+        matrix = self._matrix(X, self.verbose)
+        room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
+        if matrix is None:
+            self.trace_ += _sum_squares(X)
+            self.floor_ = max(self.floor_, row_floor(X, self.tol or 0.0))
+            rest = X - old @ self.basis_.T
+            rest -= (rest @ self.basis_) @ self.basis_.T  # once more, for what rounding left
+            basis, pivots, added = row_basis(rest, self.floor_)
+            basis, pivots, added = basis[:, :room], pivots[:room], added[:room, :room]
+            self.basis_ = np.hstack([self.basis_, basis])
+            return rest @ basis, pivots, added
+        self.trace_ += float(np.trace(matrix))
+        largest = float(matrix.diagonal().max())
+        tol = _tolerance(self.tol)
+        self.floor_ = max(self.floor_, linalg.pivot_floor(tol, len(matrix), largest))
+        matrix -= old @ old.T
+        factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
+        pivots = pivots[:room]
+        new = np.zeros((len(X), len(pivots)))
+        new[order] = factor[:, : len(pivots)]
+        return new, pivots, factor[: len(pivots), : len(pivots)]
 
-class NystroemMap(_PivotMap):
+
+class NystroemMap(_OnPivots, _KernelMap):
     """Approximate map of a kernel's feature space on landmarks (ANPT).
 
     Parameters
@@ -312,6 +404,16 @@ class NystroemMap(_PivotMap):
     -----
     The features are those of the kernel matrix of the landmarks, in pivoted Cholesky form, which is
     scikit-learn's `Nystroem` up to a rotation. No N x N matrix is formed.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from pcsda import NystroemMap, PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = make_pipeline(NystroemMap(50, random_state=0), PCSDA(random_state=0))
+    >>> model.fit(data.data, data.target)[:-1].transform(data.data).shape
+    (500, 50)
     """
 
     def __init__(
@@ -324,7 +426,7 @@ class NystroemMap(_PivotMap):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
-        tol: float = 1e-14,
+        tol: float | None = None,
         pos_label: Any = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -349,22 +451,25 @@ class NystroemMap(_PivotMap):
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
             Binary labels, for ``gamma="positive"`` only.
+
+        Returns
+        -------
+        self : NystroemMap
         """
         validation.check_count("n_components", self.n_components, None)
-        validation.check_number("tol", self.tol)
+        if self.tol is not None:
+            validation.check_number("tol", self.tol)
         X = self._check(X, reset=True)
         self.kernel_ = self._settled(X, y, validation.KERNELS)
         rows = self._landmarks(X)
-        check_memory(len(rows), 3)
-        matrix = training_matrix(self.kernel_, rows, self.verbose)
-        self._start(matrix, rows, self.tol, self.n_components)
+        self._start(self._matrix(rows, self.verbose), rows, self.tol, self.n_components)
         self._finish()
         return self
 
-    def _landmarks(self, X: Any) -> Any:
+    def _landmarks(self, X: Floats) -> Floats:
         """Rows among which the pivots are taken."""
         if not isinstance(self.landmarks, str):
-            rows = check_array(self.landmarks, dtype=X.dtype, input_name="landmarks")
+            rows: Floats = check_array(self.landmarks, dtype=X.dtype, input_name="landmarks")
             if rows.shape[1] != X.shape[1]:
                 raise ValueError(
                     f"landmarks have {rows.shape[1]} features but X has {X.shape[1]}; they must be "
@@ -376,16 +481,16 @@ class NystroemMap(_PivotMap):
         count = self.n_components or len(X)
         if len(X) <= count:
             return X
-        if self.landmarks == "random":
-            return X[rng.choice(len(X), count, replace=False)]
-        wanted = count * (PIVOT_CANDIDATES if self.landmarks == "pivoted" else KMEANS_CANDIDATES)
-        sample = X[rng.choice(len(X), min(len(X), wanted), replace=False)]
-        if self.landmarks == "pivoted":
+        candidates = {"random": 1, "pivoted": PIVOT_CANDIDATES, "kmeans": KMEANS_CANDIDATES}
+        wanted = min(len(X), count * candidates[self.landmarks])
+        sample: Floats = X[rng.choice(len(X), wanted, replace=False)]
+        if self.landmarks != "kmeans":
             return sample
-        # Landmarks need to be spread, not optimal: a few Lloyd steps do.
+        # Landmarks only need to be spread out: a few Lloyd steps suffice.
         count = count_distinct(sample, count)
         means = fit_kmeans(KMeans(count, n_init=1, max_iter=20, random_state=rng), sample)
-        return means.cluster_centers_.astype(X.dtype, copy=False)
+        centres: Floats = means.cluster_centers_.astype(X.dtype, copy=False)
+        return centres
 
 
 class FourierMap(_KernelMap):
@@ -414,6 +519,14 @@ class FourierMap(_KernelMap):
     ----------
     A. Rahimi and B. Recht, Random features for large-scale kernel machines, 2007. F. X. Yu and
     others, Orthogonal random features, 2016.
+
+    Examples
+    --------
+    >>> from pcsda import FourierMap
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> FourierMap(100, random_state=0).fit_transform(data.data).shape
+    (500, 100)
     """
 
     def __init__(
@@ -443,6 +556,10 @@ class FourierMap(_KernelMap):
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
             Binary labels, for ``gamma="positive"`` only.
+
+        Returns
+        -------
+        self : FourierMap
         """
         if self.n_components is None:
             raise ValueError("n_components=None must be a whole number of at least 1")
@@ -465,31 +582,29 @@ class FourierMap(_KernelMap):
         else:
             frequencies = np.sqrt(2 * gamma) * rng.standard_normal((X.shape[1], count))
         self.frequencies_ = frequencies.astype(X.dtype, copy=False)
-        # A cosine of differences is what the features add up to, so any origin may be taken.
+        # Inner products of the features are cosines of differences, so any origin will do.
         self.origin_ = X.mean(axis=0)
         return self
 
-    def transform(self, X: Any) -> NDArray[np.floating]:
-        """Map rows to cosines and sines of their random frequencies.
+    def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
+        origin, frequencies = self.origin_.astype(dtype), self.frequencies_.astype(dtype)
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples, n_components)
-        """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-
-        def write(rows: Any, features: Any) -> None:
-            angle = (rows - self.origin_.astype(X.dtype)) @ self.frequencies_.astype(X.dtype)
+        def write(rows: Floats, features: Floats) -> None:
+            angle = (rows - origin) @ frequencies
             both = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-            both *= np.sqrt(1 / angle.shape[1]).astype(X.dtype)
+            both *= np.sqrt(1 / angle.shape[1]).astype(dtype)
             features[:] = both[:, : self.n_components_]
 
-        return self._in_blocks(X, 2 * self.n_components_, write)
+        return 2 * self.n_components_, write
+
+
+def _tolerance(tol: float | None) -> float:
+    return KERNEL_TOLERANCE if tol is None else tol
+
+
+def _sum_squares(X: Floats) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.einsum("ij,ij->", X, X, dtype=np.float64))
 
 
 def _panels(matrix: Array) -> list[tuple[slice, Array]]:
@@ -510,3 +625,9 @@ def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
     directions = np.hstack(blocks)[:, :count]
     lengths = np.sqrt(rng.chisquare(width, size=count))
     return directions * lengths
+
+
+# Files name these classes by the package, as those of the estimators.
+for _public in (ExactKernelMap, FourierMap, NystroemMap):
+    _public.__module__ = "pcsda"
+del _public

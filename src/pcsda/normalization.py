@@ -1,8 +1,9 @@
 """Cohort normalisation of a bank's scores, so that one threshold serves all labels and samples.
 
-Every model has a level and a spread of its own for strangers, and so has every sample. Z-norm
-measures those of a model on a cohort of rows, T-norm those of a sample on a cohort of models;
-S-norm is the mean of both, and adaptive S-norm looks at the part of each cohort that comes nearest.
+Every model scores strangers at a level and with a spread of its own, and every sample is scored so
+by the models of others. Z-norm estimates both for a model on a cohort of rows, T-norm for a sample
+on a cohort of models. S-norm is the mean of the two, and adaptive S-norm uses only the part of each
+cohort with the highest scores.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
+from .core.linalg import Array
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
-Array = NDArray[np.float64]
 # Scores of one sample agree to this share of their size, however the rows were batched.
 SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 # Below this share of the largest score a spread is rounding.
@@ -30,7 +31,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """What the four share: a cohort of rows at fit, and a refusal to score its rows."""
 
     n_features_in_: int
-    # Which statistics are taken: of cohort rows for each model, of cohort models for each row.
+    # Which statistics a child takes: of cohort rows for each model, of cohort models for each row.
     _of_models = True
     _of_rows = True
 
@@ -50,7 +51,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Scores of the cohort's rows, ``bank.log_likelihood_ratio(X_cohort)``. These rows must
             have no part in what is scored later, and should have had none in fitting the bank.
         y : array-like of shape (n_cohort,), default=None
-            Labels of the cohort's rows, known to the bank or not. A model's own rows are no
+            Labels of the cohort's rows, known to the bank or not. A model's own rows are not
             strangers to it and are left out of its statistics. None means that all rows are
             strangers to all models.
         labels : array-like of shape (n_labels,), default=None
@@ -63,32 +64,45 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         self
         """
-        self._check_parameters()
+        validation.check_count("n_top", self._most, None)
+        if self._most is not None and self._most < 2:
+            raise ValueError(f"n_top={self._most} must be at least 2: one score has no spread")
         given = validate_data(self, X, dtype=[np.float64, np.float32])
         scores: Array = given.astype(np.float64, copy=False)
         self.labels_ = _labels(labels, scores.shape[1])
         self.cohort_ = self._cohort_columns()
         stranger = np.ones(scores.shape, dtype=bool)
         if y is not None:
-            own = column_or_1d(y)
-            _check_rows("y", own, len(scores))
-            stranger = own[:, None] != self.labels_
+            stranger = _column("y", y, len(scores))[:, None] != self.labels_
         if self._of_models:
             self.mean_, self.scale_ = self._model_statistics(scores, stranger)
         self._keep_rows(scores, ids, SAME[given.dtype])
         return self
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that mean nothing; most have none."""
-
-    def _cohort_columns(self) -> NDArray[np.intp]:
-        """Columns of the cohort's models."""
-        return np.arange(len(self.labels_))
-
     @property
     def _most(self) -> int | None:
         """How many of a cohort count, from the highest score on; None for all."""
-        return None
+        most: int | None = getattr(self, "n_top", None)
+        return most
+
+    def _cohort_columns(self) -> NDArray[np.intp]:
+        """Columns of the cohort's models."""
+        cohort, known = getattr(self, "cohort", "others"), self.labels_.tolist()
+        columns = np.arange(len(known))
+        if not (isinstance(cohort, str) and cohort == "others"):
+            wanted = np.asarray(cohort)
+            if wanted.ndim != 1 or not all(label in known for label in wanted.tolist()):
+                raise ValueError(
+                    f"cohort={cohort!r} must be 'others' or a list of labels among those of the "
+                    f"columns, {validation.shorten(known)}"
+                )
+            columns = np.flatnonzero(np.isin(self.labels_, wanted))
+        if self._of_rows and len(columns) < 3:
+            raise ValueError(
+                f"the cohort has {len(columns)} models, at least 3 are needed, as one may be the "
+                "model in question; enroll more labels, or use ZNorm"
+            )
+        return columns
 
     def _model_statistics(self, scores: Array, stranger: NDArray[np.bool_]) -> tuple[Array, Array]:
         means, scales = np.empty(scores.shape[1]), np.empty(scores.shape[1])
@@ -99,8 +113,9 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                     f"the cohort has {len(found)} rows that are strangers to label {name!r}, at "
                     "least 2 are needed; give a larger cohort"
                 )
-            if self._most is not None and self._most < len(found):
-                found = np.partition(found, len(found) - self._most)[-self._most :]
+            most = self._most or len(found)
+            if most < len(found):
+                found = np.partition(found, -most)[-most:]
             with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
                 means[column], scales[column] = found.mean(), found.std()
             if not FLAT * np.abs(found).max() < scales[column] < np.inf:
@@ -116,30 +131,29 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         cohort = scores[:, self.cohort_]
         order = np.argsort(-cohort, axis=1, kind="stable")
         place = np.argsort(order, axis=1)
-        size = cohort.shape[1]
-        most = size if self._most is None else min(self._most, size)
+        most = min(self._most or cohort.shape[1], cohort.shape[1])
         ranked = np.take_along_axis(cohort, order, axis=1)[:, : most + 1]
+        top = ranked[:, :most]
         with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
-            means, spread = _without_each(ranked)
-            top = ranked[:, :most]
-            usual = top.mean(axis=1), top.std(axis=1)
+            usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
-        for value, left_out in zip(usual, (means, spread), strict=True):
-            # Models outside of the highest see these; one of them sees the next in its own place.
+        for value, left_out in zip(usual, without, strict=True):
+            # Models outside the top see these; a model in it sees the next one in its place.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
             result.append(seen)
+        means, spread = result
         limit = FLAT * np.abs(ranked).max(axis=1, keepdims=True)
-        bad = ~((limit < result[1]) & (result[1] < np.inf))
+        bad = ~((limit < spread) & (spread < np.inf))
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise ValueError(
                 f"the scores of row {row} for the cohort's models have a spread of "
-                f"{result[1][row, column]:g}, of which no scale can be made; leave the row out or "
+                f"{spread[row, column]:g}, of which no scale can be made; leave the row out or "
                 "give a cohort with more models"
             )
-        return result[0], result[1]
+        return means, spread
 
     def transform(
         self, X: ArrayLike, *, ids: ArrayLike | None = None, y: ArrayLike | None = None
@@ -159,8 +173,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples, n_labels)
-            In standard deviations above the cohort. No log-likelihood ratios any more: a threshold
-            or a calibration has to be found anew, on rows of neither side.
+            In standard deviations above the cohort. These are no longer log-likelihood ratios:
+            choose a threshold or calibrate anew, on rows that are on neither side.
         """
         check_is_fitted(self)
         given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -185,9 +199,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.ids_: NDArray[Any] | None = None
         self._rows, self._precision = scores[:0], precision
         if ids is not None:
-            names = column_or_1d(ids)
-            _check_rows("ids", names, len(scores))
-            self.ids_ = names
+            self.ids_ = _column("ids", ids, len(scores))
         elif scores.shape[1] > 1:
             self._rows = scores[np.argsort(_keys(scores), kind="stable")]
         else:
@@ -204,11 +216,10 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"the cohort was given {had}, the rows to normalise have {has}; give ids of both "
                 "or of neither"
             )
-        if self.ids_ is not None:
-            names = column_or_1d(ids)
-            _check_rows("ids", names, len(scores))
+        if self.ids_ is not None and ids is not None:
             known = set(self.ids_.tolist())
-            shared = [name for name in dict.fromkeys(names.tolist()) if name in known]
+            names = dict.fromkeys(_column("ids", ids, len(scores)).tolist())
+            shared = [name for name in names if name in known]
             if shared:
                 raise ValueError(
                     f"{len(shared)} ids are in the cohort too, such as {shared[0]!r}; statistics "
@@ -226,8 +237,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _refuse_labels(self, y: ArrayLike | None, n_rows: int) -> None:
         if y is None or len(self.cohort_) == len(self.labels_):
             return
-        own = column_or_1d(y)
-        _check_rows("y", own, n_rows)
+        own = _column("y", y, n_rows)
         shared = np.isin(own, self.labels_[self.cohort_])
         if shared.any():
             raise ValueError(
@@ -276,8 +286,8 @@ class TNorm(_CohortNorm):
     """T-norm: each sample's scores relative to those it has for the models of a cohort.
 
     ``(s - mean) / std`` with the mean and standard deviation of the same sample's scores for the
-    cohort's models but the one in question [1]_. It brings samples, say of different quality, to
-    one scale. `fit` only learns the columns and the rows that must not be scored.
+    cohort's models, without the model in question [1]_. It brings samples, say of different
+    quality, to one scale. `fit` only learns the columns and the rows that must not be scored.
 
     Parameters
     ----------
@@ -295,6 +305,17 @@ class TNorm(_CohortNorm):
     ----------
     .. [1] R. Auckenthaler, M. Carey and H. Lloyd-Thomas, "Score normalization for text-independent
        speaker verification systems", Digital Signal Processing 10 (2000) 42-54.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import VerifierBank
+    >>> from pcsda.normalization import TNorm
+    >>> X, y = load_digits(return_X_y=True)
+    >>> bank = VerifierBank().fit(X[:900], y[:900])
+    >>> norm = TNorm().fit(bank.log_likelihood_ratio(X[900:1300]), y[900:1300])
+    >>> norm.transform(bank.log_likelihood_ratio(X[1300:])).shape
+    (497, 10)
     """
 
     _of_models = False
@@ -302,26 +323,8 @@ class TNorm(_CohortNorm):
     def __init__(self, cohort: Any = "others") -> None:
         self.cohort = cohort
 
-    def _cohort_columns(self) -> NDArray[np.intp]:
-        columns = super()._cohort_columns()
-        if not (isinstance(self.cohort, str) and self.cohort == "others"):
-            wanted = np.asarray(self.cohort)
-            known = self.labels_.tolist()
-            if wanted.ndim != 1 or not all(label in known for label in wanted.tolist()):
-                raise ValueError(
-                    f"cohort={self.cohort!r} must be 'others' or a list of labels among those of "
-                    f"the columns, {_listed(known)}"
-                )
-            columns = np.flatnonzero(np.isin(self.labels_, wanted))
-        if len(columns) < 3:
-            raise ValueError(
-                f"the cohort has {len(columns)} models, at least 3 are needed, as one may be the "
-                "model in question; enroll more labels, or use ZNorm"
-            )
-        return columns
 
-
-class SNorm(TNorm):
+class SNorm(_CohortNorm):
     """S-norm: the mean of Z-norm and T-norm [1]_.
 
     Parameters
@@ -339,13 +342,25 @@ class SNorm(TNorm):
     References
     ----------
     .. [1] P. Kenny, "Bayesian speaker verification with heavy-tailed priors", Odyssey 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import VerifierBank
+    >>> from pcsda.normalization import SNorm
+    >>> X, y = load_digits(return_X_y=True)
+    >>> bank = VerifierBank().fit(X[:900], y[:900])
+    >>> norm = SNorm().fit(bank.log_likelihood_ratio(X[900:1300]), y[900:1300])
+    >>> norm.transform(bank.log_likelihood_ratio(X[1300:])).shape
+    (497, 10)
     """
 
-    _of_models = True
+    def __init__(self, cohort: Any = "others") -> None:
+        self.cohort = cohort
 
 
-class AdaptiveSNorm(SNorm):
-    """Adaptive S-norm: S-norm on the part of each cohort that comes nearest.
+class AdaptiveSNorm(_CohortNorm):
+    """Adaptive S-norm: S-norm on the part of each cohort with the highest scores.
 
     Each model is compared with the cohort rows that have the highest scores for it, each sample
     with the cohort models for which it has the highest scores: the strangers that are hard to tell
@@ -369,20 +384,22 @@ class AdaptiveSNorm(SNorm):
     ----------
     .. [1] P. Matejka, O. Novotny, O. Plchot, L. Burget, M. Diez Sanchez and J. Cernocky, "Analysis
        of score normalization in multilingual speaker recognition", Interspeech 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import VerifierBank
+    >>> from pcsda.normalization import AdaptiveSNorm
+    >>> X, y = load_digits(return_X_y=True)
+    >>> bank = VerifierBank().fit(X[:900], y[:900])
+    >>> norm = AdaptiveSNorm(n_top=5).fit(bank.log_likelihood_ratio(X[900:1300]), y[900:1300])
+    >>> norm.transform(bank.log_likelihood_ratio(X[1300:])).shape
+    (497, 10)
     """
 
     def __init__(self, n_top: int = 100, cohort: Any = "others") -> None:
-        super().__init__(cohort)
         self.n_top = n_top
-
-    def _check_parameters(self) -> None:
-        validation.check_count("n_top", self.n_top, None)
-        if self.n_top < 2:
-            raise ValueError(f"n_top={self.n_top} must be at least 2: one score has no spread")
-
-    @property
-    def _most(self) -> int | None:
-        return self.n_top
+        self.cohort = cohort
 
 
 def _labels(labels: ArrayLike | None, n_columns: int) -> NDArray[Any]:
@@ -391,18 +408,17 @@ def _labels(labels: ArrayLike | None, n_columns: int) -> NDArray[Any]:
     names: NDArray[Any] = column_or_1d(labels)
     if len(names) != n_columns or len(np.unique(names)) != n_columns:
         raise ValueError(
-            f"labels must name each of the {n_columns} columns once, got {_listed(names.tolist())}"
+            f"labels must name each of the {n_columns} columns once, got "
+            f"{validation.shorten(names.tolist())}"
         )
     return names
 
 
-def _listed(names: list[Any]) -> str:
-    return str(names) if len(names) <= 8 else f"{str(names[:8])[:-1]}, ...] ({len(names)} in all)"
-
-
-def _check_rows(name: str, values: NDArray[Any], n_rows: int) -> None:
-    if len(values) != n_rows:
-        raise ValueError(f"{name} has {len(values)} entries but there are {n_rows} rows of scores")
+def _column(name: str, values: ArrayLike, n_rows: int) -> NDArray[Any]:
+    column: NDArray[Any] = column_or_1d(values)
+    if len(column) != n_rows:
+        raise ValueError(f"{name} has {len(column)} entries but there are {n_rows} rows of scores")
+    return column
 
 
 def _without_each(ranked: Array) -> tuple[Array, Array]:
@@ -411,15 +427,14 @@ def _without_each(ranked: Array) -> tuple[Array, Array]:
     What comes before the place and what comes behind it are merged, so that an entry far from all
     others is never added and taken off again.
     """
-    before, behind = _running(ranked), _running(ranked[:, ::-1])
-    n_places = ranked.shape[1]
-    count = np.arange(n_places)
-    n_before, n_behind, left = count, n_places - 1 - count, n_places - 1
-    mean_before, mean_behind = before[0], behind[0][:, ::-1]
+    last = ranked.shape[1] - 1
+    n_before = np.arange(last + 1)
+    mean_before, squares_before = _running(ranked)
+    mean_behind, squares_behind = (part[:, ::-1] for part in _running(ranked[:, ::-1]))
     apart = mean_behind - mean_before
-    means = mean_before + apart * n_behind / left
-    squares = before[1] + behind[1][:, ::-1] + apart**2 * n_before * n_behind / left
-    return means, np.sqrt(squares / left)
+    means = mean_before + apart * (last - n_before) / last
+    squares = squares_before + squares_behind + apart**2 * n_before * (last - n_before) / last
+    return means, np.sqrt(squares / last)
 
 
 def _running(values: Array) -> tuple[Array, Array]:

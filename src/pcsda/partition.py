@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,34 +14,39 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
-from .core.linalg import BLOCK_BYTES, Array, over_rows
+from .core.linalg import Array, cache_rows, over_rows
 from .core.scatter import group_means
-from .validation import distinct
+from .validation import Seed, check_length, distinct
 
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
-NEGATIVES_PER_SUBCLASS = 50
+NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
-# Restarts of k-means; the best of them is kept. They run on a sample of this many rows for each
-# cluster, and no fewer than SAMPLE: more rows cost time and hardly change the outcome.
-RESTARTS = 3
+# K-means runs on a sample of this many rows for each cluster, and no fewer than SAMPLE: more rows
+# cost time and change the outcome of a fit by less than another seed does. Of many rows it starts
+# on one in START, and takes only STEPS steps on all of the sample.
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
+START, STEPS = 3, 3
+# Starts of kernel k-means that has no input space to begin in.
+KERNEL_RESTARTS = 3
 # Up to this many multiplications a step, threads wait for each other longer than they work.
 LIGHT = 5e7
 # A step of kernel k-means goes on from the sums of the last one where at most this share of the
 # rows changed cluster; the copy of their kernel values stays small.
 MOST_MOVED = 1 / 8
 
+Rows: TypeAlias = NDArray[np.floating] | sparse.csr_array
+
 
 def make_groups(
-    X: Any,
+    X: Rows,
     positive: NDArray[np.bool_],
     *,
     n_subclasses: int | str = "auto",
     subclasses: Any = "kmeans",
     subclass_labels: ArrayLike | None = None,
-    weights: NDArray[np.float64] | None = None,
-    random_state: Any = None,
+    weights: Array | None = None,
+    random_state: Seed = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Number the groups of the rows: 0 for positives, 1..K for subclasses of the negatives.
 
@@ -52,7 +55,7 @@ def make_groups(
     X : array or sparse matrix of shape (N, D)
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
-        K for k-means. "auto" is about one for 50 negatives, between 1 and 20, and never more than
+        K for k-means. "auto" is about one for 15 negatives, between 1 and 20, and never more than
         there are different negatives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
         The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, makes a
@@ -73,11 +76,13 @@ def make_groups(
     rows = np.flatnonzero(~positive)
     if subclass_labels is not None:
         labels = given_labels(subclass_labels, positive)
-    elif isinstance(subclasses, str) and subclasses == "samples":
+    elif not isinstance(subclasses, str):
+        labels = np.asarray(clone(subclasses).fit_predict(X[rows]))
+    elif subclasses == "samples":
         labels = np.arange(len(rows))
     else:
         weight = None if weights is None else weights[rows]
-        labels = _cluster(X[rows], n_subclasses, subclasses, weight, random_state)
+        labels = _cluster(X, rows, n_subclasses, weight, random_state)
     names, codes = different_subclasses(labels)
     groups[rows] = codes + 1
     return groups, names
@@ -85,24 +90,18 @@ def make_groups(
 
 def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Names of the subclasses in order, and the place of each entry's name among them."""
-    try:
-        return distinct(labels)
-    except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise ValueError(
-            f"subclass_labels mixes {' and '.join(kinds)}, which have no common order; make all of "
-            "them text or all of them numbers"
-        ) from error
+    return distinct(
+        labels,
+        "subclass_labels mixes {joined}, which have no common order; make all of them text or all "
+        "of them numbers",
+    )
 
 
 def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDArray[Any]:
     """Check subclass labels given by the caller and return those of the negatives."""
     labels = np.asarray(subclass_labels)
-    if labels.shape != positive.shape:
-        raise ValueError(
-            f"subclass_labels has shape {labels.shape} but must have one entry for each of the "
-            f"{len(positive)} rows of X; entries of positive rows are ignored"
-        )
+    ignored = "; entries of positive rows are ignored"
+    check_length("subclass_labels", labels, len(positive), note=ignored)
     labels = labels[~positive]
     if labels.dtype.kind in "fO":  # no other type can hold a missing value
         missing = sum(map(_is_missing, labels.tolist()))
@@ -121,33 +120,48 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-def settle_count(negatives: Any, n_subclasses: int | str, total: int | None = None) -> int:
-    """Turn `n_subclasses` into a number that the negatives, a sample of `total`, can fill."""
+def settle_count(
+    negatives: Rows,
+    n_subclasses: int | str,
+    total: int | None = None,
+    *,
+    sampled: bool = False,
+    among: NDArray[np.intp] | None = None,
+) -> int:
+    """Turn `n_subclasses` into a number that the negatives, all rows or those `among`, can fill.
+
+    `total` is the number of all negatives; where it is larger, those given are `sampled`.
+    """
     if n_subclasses == "auto":
-        total = negatives.shape[0] if total is None else total
+        total = (negatives.shape[0] if among is None else len(among)) if total is None else total
         wanted = min(max(round(total / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
-        return count_distinct(negatives, wanted)
+        return count_distinct(negatives, wanted, among)
     wanted = int(n_subclasses)
-    distinct = count_distinct(negatives, wanted)
+    distinct = count_distinct(negatives, wanted, among)
     if wanted > distinct:
+        where, remedy = "negative samples", "use n_subclasses='auto'"
+        if sampled:
+            where, remedy = "negatives in the sample", "raise sample_rows"
         raise ValueError(
-            f"n_subclasses={wanted} must be at most {distinct} (= number of different negative "
-            "samples); lower it or use n_subclasses='auto'"
+            f"n_subclasses={wanted} must be at most {distinct} (= number of different {where}); "
+            f"lower it or {remedy}"
         )
     return wanted
 
 
 def _cluster(
-    negatives: Any, n_subclasses: int | str, subclasses: Any, weights: Any, random_state: Any
-) -> NDArray[Any]:
-    if not isinstance(subclasses, str):
-        labels: NDArray[Any] = clone(subclasses).fit_predict(negatives)
-        return labels
-    wanted = settle_count(negatives, n_subclasses)
+    X: Rows,
+    negatives: NDArray[np.intp],
+    n_subclasses: int | str,
+    weights: Array | None,
+    random_state: Seed,
+) -> NDArray[np.intp]:
+    """Divide negatives by k-means."""
+    wanted = settle_count(X, n_subclasses, among=negatives)
     if wanted == 1:
-        return np.zeros(negatives.shape[0], dtype=np.intp)
-    labels = run_kmeans(negatives, wanted, weights, random_state, overwrite=True)
-    found = len(np.unique(labels))
+        return np.zeros(len(negatives), dtype=np.intp)
+    labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
+    found = int(np.count_nonzero(np.bincount(labels)))
     if found < wanted:
         warnings.warn(
             f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped",
@@ -157,80 +171,95 @@ def _cluster(
 
 
 def run_kmeans(
-    rows: Any, count: int, weights: Any, random_state: Any, *, overwrite: bool = False
+    rows: Rows,
+    count: int,
+    weights: Array | None,
+    random_state: Seed,
+    *,
+    among: NDArray[np.intp] | None = None,
+    starts: int = 1,
 ) -> NDArray[np.intp]:
-    """Cluster rows by scikit-learn's k-means, the best of several starts.
+    """Cluster rows, all or those `among`, by scikit-learn's k-means; weights are theirs.
 
     Where there are many rows, a seeded sample of them gives the centroids, and each row goes to the
-    nearest: more steps on all rows would change the inertia by less than another seed does. With
-    `overwrite` the rows may be written to, which saves a copy.
+    nearest: more steps on all rows would change the inertia by less than another seed does. The
+    best of several `starts` is kept.
     """
-    size = _safe_size(rows)
-    rows = rows if size == 1 else rows / rows.dtype.type(size)
-    means = _fit_on_sample(rows, count, weights, random_state, overwrite)
-    if len(means.labels_) == rows.shape[0]:
-        labels: NDArray[np.intp] = means.labels_
-        return labels
+    means, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
+    if len(means.labels_) == (rows.shape[0] if among is None else len(among)):
+        return np.asarray(means.labels_, dtype=np.intp)
+    if size != 1.0:
+        rows = rows / rows.dtype.type(size)
     if sparse.issparse(rows):
-        return np.asarray(means.predict(rows), dtype=np.intp)
-    return nearest(rows, means.cluster_centers_.astype(np.float64))
+        labels = means.predict(rows if among is None else rows[among])
+        return np.asarray(labels, dtype=np.intp)
+    return nearest(rows, means.cluster_centers_.astype(np.float64), among)
 
 
 def find_centroids(
-    rows: NDArray[np.floating], count: int, weights: Any, random_state: Any
+    rows: NDArray[np.floating], count: int, weights: Array | None, random_state: Seed
 ) -> Array:
     """Centroids of the clusters of :func:`run_kmeans`, for rows that are not in memory."""
-    size = _safe_size(rows)
-    rows = rows if size == 1 else rows / rows.dtype.type(size)
-    means = _fit_on_sample(rows, count, weights, random_state, overwrite=False)
+    means, size = _fit_on_sample(rows, count, weights, random_state)
     centroids: Array = size * means.cluster_centers_.astype(np.float64)
     return centroids
 
 
 def _fit_on_sample(
-    rows: Any, count: int, weights: Any, random_state: Any, overwrite: bool
-) -> KMeans:
-    """K-means on all rows where they are few, else on a sample of them."""
+    rows: Rows,
+    count: int,
+    weights: Array | None,
+    random_state: Seed,
+    among: NDArray[np.intp] | None = None,
+    starts: int = 1,
+) -> tuple[KMeans, float]:
+    """K-means on all rows where they are few, else on a sample; and what they were divided by."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
-    if rows.shape[0] > enough:
-        random_state = check_random_state(random_state)
-        chosen = np.sort(random_state.choice(rows.shape[0], enough, replace=False))
-        rows, overwrite = rows[chosen], True
+    total = rows.shape[0] if among is None else len(among)
+    rng = check_random_state(random_state)
+    if total > enough:
+        chosen = np.sort(rng.choice(total, enough, replace=False))
         weights = None if weights is None else weights[chosen]
-    means = KMeans(count, n_init=RESTARTS, random_state=random_state, copy_x=not overwrite)
-    return fit_kmeans(means, rows, weights)
+        among = chosen if among is None else among[chosen]
+    few, size = _safe(rows if among is None else rows[among])
+    own = among is not None or size != 1.0  # a copy may be written to
+    means = KMeans(count, n_init=starts, random_state=rng, copy_x=not own)
+    if few.shape[0] <= enough // START:
+        return fit_kmeans(means, few, weights), size
+    chosen = np.sort(rng.choice(few.shape[0], enough // START, replace=False))
+    weight = None if weights is None else weights[chosen]
+    begun = fit_kmeans(means, few[chosen], weight).cluster_centers_
+    means = KMeans(count, init=begun, n_init=1, max_iter=STEPS, copy_x=not own)
+    return fit_kmeans(means, few, weights), size
 
 
-def refine_kmeans(rows: Any, start: NDArray[np.intp]) -> NDArray[np.intp]:
+def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
     """Cluster rows by k-means that starts from the means of given clusters."""
-    size = _safe_size(rows)
-    rows = rows if size == 1 else rows / rows.dtype.type(size)
+    rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
     centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
-    labels: NDArray[np.intp] = fit_kmeans(
-        KMeans(len(sizes), init=centroids, n_init=1), rows
-    ).labels_
-    return labels
+    means = fit_kmeans(KMeans(len(sizes), init=centroids, n_init=1), rows)
+    return np.asarray(means.labels_, dtype=np.intp)
 
 
-def fit_kmeans(means: KMeans, rows: Any, weights: Any = None) -> KMeans:
+def fit_kmeans(means: KMeans, rows: Rows, weights: Array | None = None) -> KMeans:
     """Fit k-means, with a single thread where a step is little work."""
     n_rows, width = rows.shape
     light = n_rows * width * means.n_clusters <= LIGHT
-    with _openmp().limit(limits=1 if light else None):
+    with _pools().limit(limits=1 if light else None):
         return means.fit(rows, sample_weight=weights)
 
 
 @cache
-def _openmp() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="openmp")
+def _pools() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def kernel_kmeans(
-    matrix: NDArray[np.float64],
+    matrix: Array,
     rows: NDArray[np.intp],
     start: NDArray[np.intp],
-    weights: NDArray[np.float64] | None = None,
+    weights: Array | None = None,
     max_iter: int = 300,
 ) -> tuple[NDArray[np.intp], float]:
     """Run k-means in the feature space of a kernel, by Lloyd steps from given labels.
@@ -285,10 +314,7 @@ def kernel_kmeans(
 
 
 def kernel_start(
-    matrix: NDArray[np.float64],
-    rows: NDArray[np.intp],
-    n_clusters: int,
-    rng: np.random.RandomState,
+    matrix: Array, rows: NDArray[np.intp], n_clusters: int, rng: np.random.RandomState
 ) -> NDArray[np.intp]:
     """Draw labels for :func:`kernel_kmeans` by k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
@@ -307,29 +333,30 @@ def kernel_start(
         seeds.append(int(rng.choice(len(rows), p=distance / distance.sum())))
 
 
-def _safe_size(rows: Any) -> float:
-    """Divisor of rows, mostly 1: their squares must neither overflow nor vanish in their type."""
+def _safe(rows: Rows) -> tuple[Rows, float]:
+    """Rows over a divisor, mostly 1: their squares must neither overflow nor vanish."""
     size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
-    return 1.0 if 1 / safe <= size <= safe else size
+    if 1 / safe <= size <= safe:
+        return rows, 1.0
+    return rows / rows.dtype.type(size), size
 
 
-def merge_equal(
-    rows: NDArray[np.floating], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
-    """Different rows in the order they come, each with the weight of all that equal it."""
+def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
+    """Places of different rows in the order they come, and the weight of all that equal each."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    total: NDArray[np.float64] = np.bincount(codes.ravel(), weights).astype(np.float64)
-    return rows[first[order]], total[order]
+    total: Array = np.bincount(codes.ravel(), weights).astype(np.float64)
+    return first[order], total[order]
 
 
-def count_distinct(rows: Any, enough: int, among: NDArray[np.intp] | None = None) -> int:
+def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = None) -> int:
     """Count different rows, of all or `among` some, stopping as soon as there are `enough`."""
     seen: set[bytes] = set()
-    for start in range(0, rows.shape[0] if among is None else len(among), 256):
-        part = slice(start, start + 256)
-        block = rows[part if among is None else among[part]]
+    step = min(max(2 * enough, 16), 256)
+    for start in range(0, rows.shape[0] if among is None else len(among), step):
+        part = slice(start, start + step)
+        block: Any = rows[part if among is None else among[part]]
         dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
         # Adding zero turns -0.0 into 0.0, which has other bytes but is the same number.
         seen.update(row.tobytes() for row in np.ascontiguousarray(dense + 0.0))
@@ -338,48 +365,24 @@ def count_distinct(rows: Any, enough: int, among: NDArray[np.intp] | None = None
     return len(seen)
 
 
-@dataclass(frozen=True)
-class Ruler:
-    """Squared distances to centres, by one product.
+def nearest(
+    X: NDArray[np.floating], centres: Array, among: NDArray[np.intp] | None = None
+) -> NDArray[np.intp]:
+    """Nearest centre of every row, or of those `among` them, by one product.
 
-    They are differences of squares, which far from zero need an origin nearby.
+    Squared distances are differences of squares, which far from zero need an origin nearby.
     """
-
-    origin: Array
-    shifted: Array
-    half: Array
-
-    @classmethod
-    def of(cls, centres: Array) -> Ruler:
-        """Prepare for the rows of `centres`."""
-        origin = centres.mean(axis=0)
-        shifted = centres - origin
-        return cls(origin, shifted, 0.5 * np.einsum("ij,ij->i", shifted, shifted))
-
-    def parts(self, start: int, stop: int) -> Iterator[slice]:
-        """Ranges of rows that stay in cache."""
-        step = max(BLOCK_BYTES // (8 * len(self.origin)), 64)
-        for first in range(start, stop, step):
-            yield slice(first, min(first + step, stop))
-
-    def assign(self, X: NDArray[np.floating]) -> tuple[Array, NDArray[np.intp], Array]:
-        """Rows about the origin, the nearest centre of each, and the squared distance to it."""
-        rows: Array = X - self.origin
-        closeness = rows @ self.shifted.T
-        closeness -= self.half
-        labels = closeness.argmax(axis=1)
-        best = closeness[np.arange(len(rows)), labels]
-        return rows, labels, np.maximum(np.einsum("ij,ij->i", rows, rows) - 2 * best, 0.0)
-
-
-def nearest(X: NDArray[np.floating], centres: Array) -> NDArray[np.intp]:
-    """Nearest centre of every row."""
-    ruler = Ruler.of(centres)
-    labels = np.empty(len(X), dtype=np.intp)
+    origin = centres.mean(axis=0)
+    shifted = centres - origin
+    half = 0.5 * np.einsum("ij,ij->i", shifted, shifted)
+    labels = np.empty(len(X) if among is None else len(among), dtype=np.intp)
 
     def assign(start: int, stop: int) -> None:
-        for part in ruler.parts(start, stop):
-            labels[part] = ruler.assign(X[part])[1]
+        for first in range(start, stop, cache_rows(len(origin))):
+            part = slice(first, min(first + cache_rows(len(origin)), stop))
+            closeness = (X[part if among is None else among[part]] - origin) @ shifted.T
+            closeness -= half
+            labels[part] = closeness.argmax(axis=1)
 
-    over_rows(assign, len(X), X.shape[1])
+    over_rows(assign, len(labels), X.shape[1])
     return labels

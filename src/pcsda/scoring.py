@@ -1,4 +1,4 @@
-"""A verifier, a search, a pipeline or a bank, asked for scores in one way."""
+"""One interface to the scores of verifiers, searches, pipelines and banks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .estimators import VerifierBank
+from .core.linalg import Array
+from .core.threshold import Threshold
+from .estimators import Verifier, VerifierBank
+from .estimators.ratios import ranking_of
 from .unwrap import Unwrapped, unwrap
-
-FloatArray = NDArray[np.float64]
 
 
 class Scorer:
-    """One face for every fitted model: what it verifies, and how it scores rows.
+    """One interface to every fitted model: what it verifies, and how it scores rows.
 
     Parameters
     ----------
@@ -26,6 +27,18 @@ class Scorer:
     is_bank : bool
     labels : list
         The labels that can be verified: all of a bank, the class of interest of a single model.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.scoring import Scorer
+    >>> data = make_class_specific(500, random_state=0)
+    >>> scorer = Scorer(PCSDA(random_state=0).fit(data.data, data.target))
+    >>> scorer.labels
+    [1]
+    >>> scorer.log_likelihood_ratios(data.data).shape
+    (500, 1)
     """
 
     def __init__(self, model: Any) -> None:
@@ -52,6 +65,11 @@ class Scorer:
         """Number of columns the model was fitted on."""
         return int(self._inside.first.n_features_in_)
 
+    @property
+    def threshold(self) -> Threshold | None:
+        """Threshold that was chosen for a single model, None where there is none."""
+        return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
+
     def verifier(self, label: Any = None) -> Any:
         """Fitted model of one label, without what comes before it in a pipeline or a search."""
         return self._one(label).model
@@ -60,10 +78,15 @@ class Scorer:
         """Fitted prior probability of the class of interest."""
         return self._one(label).prior
 
+    def ranking(self, label: Any = None) -> str:
+        """How the model of one label ranks unless told otherwise: by "likelihood" or "distance"."""
+        model = self.verifier(label)
+        return ranking_of(model) if isinstance(model, Verifier) else "likelihood"
+
     def _one(self, label: Any) -> Unwrapped:
         return unwrap(self.final.models_[label]) if self.is_bank else self._inside
 
-    def log_likelihood_ratios(self, X: Any, trials: ArrayLike | None = None) -> FloatArray:
+    def log_likelihood_ratios(self, X: Any, trials: ArrayLike | None = None) -> Array:
         """Log-likelihood ratio of every row, or trial, for every label: shape (n, n_labels).
 
         Trials come in the order of ``np.unique(trials)``.
@@ -71,15 +94,15 @@ class Scorer:
         scores = self.final.log_likelihood_ratio(self._inside.rows(X), trials)
         return np.asarray(scores if self.is_bank else scores[:, None], dtype=np.float64)
 
-    def coordinates(self, X: Any, label: Any = None) -> FloatArray:
+    def coordinates(self, X: Any, label: Any = None) -> Array:
         """Position of every row in the subspace of one label, shape (n, n_components)."""
         return self._asked("transform", X, label)
 
-    def closeness(self, X: Any, label: Any = None) -> FloatArray:
+    def closeness(self, X: Any, label: Any = None) -> Array:
         """Minus the distance to the positive mean in the subspace of one label."""
         return self._asked("score_samples", X, label)
 
-    def _asked(self, method: str, X: Any, label: Any) -> FloatArray:
+    def _asked(self, method: str, X: Any, label: Any) -> Array:
         """What the model of one label says of rows."""
         one = self._one(label)
         # The models of a bank were fitted on plain arrays.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,22 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+# What scikit-learn takes as random_state.
+Seed: TypeAlias = int | np.random.RandomState | None
+
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
+MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 BANDWIDTHS = ("positive", "all", "scale")
+
+
+def import_extra(module: str, who_needs: str, extra: str) -> Any:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f'{who_needs} {module.partition(".")[0]}; install it with pip install "pcsda[{extra}]"'
+        ) from error
 
 
 def check_option(name: str, value: Any, options: tuple[str, ...]) -> None:
@@ -31,7 +46,7 @@ def check_count(name: str, value: Any, instead: str | None) -> None:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse anything but a truth value, so that a word like "no" does not count as yes."""
+    """Refuse anything but True and False: a string such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
 
@@ -45,33 +60,43 @@ def check_number(name: str, value: Any, instead: str | None = None) -> None:
         raise ValueError(f"{name}={value!r} must be a number of at least 0{other}")
 
 
-def distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def distinct(
+    labels: NDArray[Any], mixed: str = "the data " + MIXED
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Different labels in order, and the number of each entry's label among them.
 
     As ``np.unique``, but small whole numbers, the usual labels, are counted instead of sorted.
+    `mixed` is the message for labels without an order.
     """
     if labels.size and labels.dtype.kind in "biu" and 0 <= labels.min() <= labels.max() < 2**15:
         places = labels.astype(np.intp)
         there = np.bincount(places) > 0
         return np.flatnonzero(there).astype(labels.dtype), (np.cumsum(there) - 1)[places]
-    names, codes = np.unique(labels, return_inverse=True)
+    try:
+        names, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels.ravel().tolist()})
+        text = mixed.format(kinds=kinds, joined=" and ".join(kinds))
+        raise ValueError(text) from error
     return names, codes.ravel()
 
 
 def different_labels(y: NDArray[Any]) -> NDArray[Any]:
-    """Different labels of y in order, or a message where they have none."""
-    try:
-        return distinct(y)[0]
-    except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise ValueError(
-            f"y mixes labels of the types {kinds}, which have no order; use labels of one type and "
-            "leave out rows without a label"
-        ) from error
+    """Different labels of y in order."""
+    return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
+
+
+def shorten(labels: list[Any], limit: int = 10) -> str:
+    """Labels as text; of many, the first."""
+    shown = ", ".join(repr(label) for label in labels[:limit])
+    return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
 
 
 def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[Any], int, Any]:
-    """Encode binary labels.
+    """Encode labels as those of the class of interest and of the rest.
+
+    There are two labels, or more with `pos_label`: then all others are the rest, and `classes` are
+    the name of the rest and `pos_label`. What this function once gave as `classes` it takes again.
 
     Returns
     -------
@@ -82,14 +107,19 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     """
     y = column_or_1d(y, warn=True)
     found = different_labels(y)
-    # Labels tell as much about their kind as all of y; of many, scikit-learn wants to see all.
+    # The different labels show what kind y is. If there are many, scikit-learn needs all of y.
     check_classification_targets(found if len(found) <= 20 else y)
+    if names_rest(classes, pos_label):
+        return np.asarray(classes), 1, y == np.asarray(classes)[1]
     known = found if classes is None else np.unique(np.asarray(classes))
+    if len(known) > 2 and pos_label is not None:
+        label = known.tolist()[positive_index(known, pos_label)]
+        return with_rest(known, label), 1, y == label
     if len(known) > 2:
         raise ValueError(
             "Only binary classification is supported. The type of the target is "
             f"{type_of_target(known)}: y has {len(known)} labels; fit on y == label for one "
-            "class, or VerifierBank for all of them"
+            "class or name it with pos_label, or use VerifierBank for all of them"
         )
     if len(known) < 2:
         raise ValueError(
@@ -106,6 +136,28 @@ def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[A
     return known, index, y == known[index]
 
 
+def with_rest(labels: NDArray[Any], label: Any) -> NDArray[Any]:
+    """Name the rest, "not" and the label or a number below all labels, and the label itself."""
+    if isinstance(label, str):
+        rest: Any = f"not {label}"
+        while rest in labels:
+            rest = f"not {rest}"
+        return np.array([rest, label], dtype=object if labels.dtype == object else None)
+    return np.array([min(-1, int(np.floor(labels.min())) - 1), label])
+
+
+def names_rest(classes: Any, pos_label: Any) -> bool:
+    """Whether the first of two classes is a name of the rest, as :func:`with_rest` makes it."""
+    if pos_label is None or classes is None or len(classes) != 2:
+        return False
+    rest, label = np.asarray(classes).tolist()
+    if np.ndim(pos_label) or label != pos_label:
+        return False
+    if isinstance(rest, str):
+        return rest.startswith("not ") and rest.endswith(f"not {label}")
+    return bool(rest <= -1)
+
+
 def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     """Index of the class of interest: the one `pos_label` names, or the last."""
     if pos_label is None:
@@ -114,10 +166,21 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
     matches = [index for index, label in enumerate(labels) if label == pos_label]
     if not matches:
         raise ValueError(
-            f"pos_label={pos_label!r} is not a label of y, which has {classes.tolist()}; name one "
-            "of those"
+            f"pos_label={pos_label!r} is not a label of y, which has "
+            f"{shorten(classes.tolist())}; name one of those"
         )
     return matches[0]
+
+
+def check_length(
+    name: str, values: NDArray[Any], n_rows: int, entry: str = "entry", note: str = ""
+) -> None:
+    """Refuse values that are not one for each row."""
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"{name} has shape {values.shape} but must have one {entry} for each of the {n_rows} "
+            f"rows of X{note}"
+        )
 
 
 def weight_values(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
@@ -128,11 +191,7 @@ def weight_values(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
         weights = check_array(
             sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
         )
-    if weights.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight has shape {weights.shape} but must have one weight for each of the "
-            f"{n_rows} rows of X"
-        )
+    check_length("sample_weight", weights, n_rows, "weight")
     if np.any(weights < 0):
         raise ValueError(
             f"sample_weight has {np.sum(weights < 0)} negative entries (smallest "
@@ -159,18 +218,76 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp] | None:
     if groups is None:
         return None
     ids = np.asarray(groups)
-    if ids.shape != (n_rows,):
+    check_length("groups", ids, n_rows)
+    return distinct(ids, "groups " + MIXED.replace("labels", "names"))[1]
+
+
+def is_contaminated(model: Any) -> bool:
+    """Whether an estimator looks for positives hidden among the negatives."""
+    return bool(getattr(model, "contamination", 0.0) != 0)
+
+
+def check_unchecked(unchecked: Any, positive: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """Check the mask of the negatives whose labels nobody has verified."""
+    if unchecked is None:
+        return None
+    mask = np.asarray(unchecked)
+    check_length("unchecked", mask, len(positive))
+    if mask.dtype != bool:
+        if mask.dtype.kind not in "iuf" or not np.isin(mask, (0, 1)).all():
+            raise ValueError(
+                f"unchecked has entries of type {mask.dtype} other than True and False; give a "
+                "boolean mask of the negatives that nobody looked at"
+            )
+        mask = mask.astype(bool)
+    if np.any(mask & positive):
         raise ValueError(
-            f"groups has shape {ids.shape} but must have one entry for each of the {n_rows} rows "
-            "of X"
+            f"unchecked marks {np.sum(mask & positive)} positive rows; only negatives may be "
+            "unchecked, so set those entries to False"
         )
-    try:
-        return distinct(ids)[1]
-    except TypeError as error:
-        kinds = sorted({type(name).__name__ for name in ids.tolist()})
+    if not mask.any():
         raise ValueError(
-            f"groups mixes names of the types {kinds}, which have no order; use names of one type"
-        ) from error
+            "unchecked marks no row, so no positive can be hidden; leave it out to mean all "
+            "negatives, or set contamination=0"
+        )
+    return mask
+
+
+def refuse_contamination(model: Any, who: str, remedy: str) -> None:
+    """Refuse `contamination` where labels have to be trusted."""
+    if is_contaminated(model):
+        raise ValueError(
+            f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
+        )
+
+
+def _check_contamination(model: Any) -> None:
+    share = model.contamination
+    known = isinstance(share, str) and share == "auto"
+    number = isinstance(share, Real) and not isinstance(share, bool)
+    if not known and not (number and 0 <= float(share) < 0.5):
+        raise ValueError(
+            f"contamination={share!r} must be at least 0 and below 0.5, or 'auto'; where half of "
+            "the negatives or more are positives, the labels say nothing"
+        )
+    if not is_contaminated(model):
+        return
+    for name, wanted in (
+        ("covariance", "leave-one-out"),
+        ("calibrate", True),
+        ("balance", "pooled"),
+    ):
+        if getattr(model, name) != wanted:
+            raise ValueError(
+                f"contamination={share!r} is estimated on left-out scores, which "
+                f"{name}={getattr(model, name)!r} has none of; set {name}={wanted!r} or "
+                "contamination=0"
+            )
+    if model.solver == "lsqr":
+        raise ValueError(
+            f"contamination={share!r} needs a factorisation, which solver='lsqr' does without; "
+            "set solver='auto' or contamination=0"
+        )
 
 
 def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,21 +317,21 @@ def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
         )
 
 
+def is_dask(value: Any) -> bool:
+    """Tell whether a value is a Dask collection, without importing Dask."""
+    return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
 def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
-    """Refuse a Dask collection, which would be gathered in memory without a word."""
-    for array in arrays:
-        kind = type(array)
-        if kind.__module__.partition(".")[0] in ("dask", "dask_expr"):
-            how = (
-                "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
-                if predicts
-                else "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for data larger "
-                "than memory"
-            )
-            raise TypeError(
-                f"a Dask {kind.__name__} would be gathered in memory here; use {how}. If it fits, "
-                "pass its .compute()"
-            )
+    """Refuse a Dask collection, all of which would silently be loaded into memory."""
+    how = "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for data larger than memory"
+    if predicts:
+        how = "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
+    for array in filter(is_dask, arrays):
+        raise TypeError(
+            f"a Dask {type(array).__name__} would be gathered in memory here; use {how}. If it "
+            "fits, pass its .compute()"
+        )
 
 
 def check_kernel(kernel: Any, gamma: Any, kernels: tuple[str, ...] = KERNELS) -> None:
@@ -233,22 +350,83 @@ def check_verifier(model: Any) -> None:
     kernel = hasattr(model, "kernel")
     if kernel:
         check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"))
-    check_count("n_components", model.n_components, None)
-    check_number("regularization", model.regularization)
+    if hasattr(model, "shape"):
+        _check_modes(model)
+    else:
+        check_count("n_components", model.n_components, None)
+    rule = "auto" if hasattr(model, "n_subclasses") else None
+    check_number("regularization", model.regularization, rule)
     check_number("shrinkage", model.shrinkage, "auto")
     check_flag("calibrate", model.calibrate)
     if hasattr(model, "calibration_rows"):
         check_count("calibration_rows", model.calibration_rows, None)
     check_priors(model.priors, np.array([0.5, 0.5]))
-    if kernel and not model.regularization > 0:
+    if kernel and not isinstance(model.regularization, str) and not model.regularization > 0:
         raise ValueError(
             "regularization=0 leaves the scatter in feature space singular; it must be above 0"
         )
     if hasattr(model, "n_subclasses"):
         _check_pcsda(model, ("kmeans", "input", "samples") if kernel else ("kmeans", "samples"))
-    else:
-        solvers = ("auto", "eigen", "labels", "lowrank", "trace_ratio")
-        check_option("solver", model.solver, solvers)
+    elif hasattr(model, "solver"):
+        _check_csda(model)
+
+
+def _check_modes(model: Any) -> None:
+    """Check the parameters of an estimator for tensors."""
+    for name in ("n_components", "shape"):
+        value = getattr(model, name)
+        entries = value if isinstance(value, (tuple, list, np.ndarray)) else [value]
+        if value is not None and not all(_is_count(entry) for entry in entries):
+            raise ValueError(
+                f"{name}={value!r} must be a whole number of at least 1 for each mode, such as "
+                "(5, 5), or None"
+            )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def mode_sizes(shape: Any, n_columns: int) -> tuple[int, ...]:
+    """Sizes of the modes of rows with so many entries; None means one mode."""
+    if shape is None:
+        return (n_columns,)
+    sizes = tuple(int(size) for size in np.atleast_1d(shape))
+    if np.prod(sizes) != n_columns:
+        raise ValueError(
+            f"shape={sizes} multiplies to {np.prod(sizes)}, but the rows of X have {n_columns} "
+            "entries; give the sizes of the modes, in C order"
+        )
+    return sizes
+
+
+def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """How many directions each mode has, as asked for."""
+    dims = tuple(int(d) for d in np.atleast_1d(n_components))
+    if len(dims) != len(sizes):
+        raise ValueError(
+            f"n_components={n_components!r} must have one entry for each of the {len(sizes)} modes "
+            f"of shape {sizes}"
+        )
+    for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):
+        if d > size:
+            raise ValueError(
+                f"n_components[{mode}]={d} must be at most {size}, the size of mode {mode} in "
+                f"shape {sizes}; lower it"
+            )
+    return dims
+
+
+def _check_csda(model: Any) -> None:
+    """Check the parameters that CSDA has in input space and in feature space."""
+    solvers = ("auto", "eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
+    check_option("solver", model.solver, solvers)
+    check_option("reference", model.reference, ("mean", "optimal"))
+    if model.reference == "optimal" and model.solver not in ("auto", "trace_ratio"):
+        raise ValueError(
+            f"reference='optimal' maximises a trace ratio, which solver={model.solver!r} does not; "
+            "use solver='auto' or 'trace_ratio', or reference='mean'"
+        )
 
 
 def _check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
@@ -260,6 +438,7 @@ def _check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
     check_option("negatives", estimator.negatives, ("blend", "mixture", "marginal"))
     check_option("tails", estimator.tails, ("fitted", "gaussian"))
     check_option("covariance", estimator.covariance, ("leave-one-out", "resubstitution"))
+    _check_contamination(estimator)
     if estimator.solver == "lsqr" and estimator.balance == "resampled":
         raise ValueError(
             "solver='lsqr' does not take the dense draws of balance='resampled'; use "

@@ -1,9 +1,33 @@
 """The estimators: each checks its input, wires the core and keeps the result."""
 
 from .bank import VerifierBank
+from .csda import CSDA
 from .kernel import KernelCSDA, KernelPCSDA
-from .linear import CSDA, PCSDA
+from .linear import PCSDA
+from .mixture import MixtureVerifier
+from .multilinear import MultilinearCSDA
+from .pipeline import VerifierPipeline, make_pipeline
 from .search import PCSDACV
 from .verifier import Verifier
 
-__all__ = ["CSDA", "PCSDA", "PCSDACV", "KernelCSDA", "KernelPCSDA", "Verifier", "VerifierBank"]
+__all__ = [
+    "CSDA",
+    "PCSDA",
+    "PCSDACV",
+    "KernelCSDA",
+    "KernelPCSDA",
+    "MixtureVerifier",
+    "MultilinearCSDA",
+    "Verifier",
+    "VerifierBank",
+    "VerifierPipeline",
+    "make_pipeline",
+]
+
+# Files and pickles name public classes by the package, so that the rooms they live in may move.
+for _public in (
+    *(CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA),
+    *(MixtureVerifier, MultilinearCSDA, VerifierBank, VerifierPipeline),
+):
+    _public.__module__ = "pcsda"
+del _public

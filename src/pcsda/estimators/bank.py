@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
-from ..core.cells import Cells
 from ..core.explanation import Explanation
-from ..core.factor import SharedFactor, factor_shared
-from ..core.gram import of_kernel
-from ..core.linalg import Array, SingularMatrixError
-from ..core.loo import Leave
+from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from ..core.many import BACKGROUND
 from ..core.scatter import group_means
-from ..core.spread import no_spread
-from ..kernels import SCALED_KERNELS, check_memory, settled_kernel, training_matrix
-from ..partition import (
-    count_distinct,
-    kernel_kmeans,
-    make_groups,
-    nearest,
-    refine_kmeans,
-    run_kmeans,
-    settle_count,
-)
-from ..progress import progress
-from ..unwrap import unwrap
-from .kernel import (
-    KernelPCSDA,
-    is_precomputed,
-)
+from ..core.spread import auto_regularization
+from ..core.threshold import Threshold
+from ..partition import nearest
+from .changes import BankRows, check_background, check_kind, check_template, known_row, listed
+from .closed_set import chances, identities, second_of_two
 from .linear import PCSDA
-from .search import PCSDACV, bandwidths, check_search, template_of
-from .shared import SharedSearch, completed, project_all
-from .verifier import leave_sample, narrowed, scores_of, sets_of
+from .pooled_labels import PooledLabels, Settings, can_pool
+from .ratios import narrowed, sets_of
+from .separate import SeparateLabels
+from .shared import cluster_rows, given_clusters
+from .steps import draw_seed, is_curved
+from .threads import reads, updates
+
+# Share of strangers that the threshold of a fit would let in.
+USUAL_RATE = 0.01
 
 
 class VerifierBank(ClassifierMixin, BaseEstimator):
@@ -51,7 +40,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
-        What each label's model is; None stands for ``PCSDA()``. PCSDA with its default solver, and
+        What each label's model is; None means ``PCSDA()``. PCSDA with its default solver, and
         KernelPCSDA with a bandwidth common to all classes (`gamma` "all", "scale" or a number),
         share one factorisation, and so does PCSDACV of these, with bandwidths that are not
         "positive"; everything else is fitted for each label on its own, in parallel.
@@ -60,33 +49,42 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         of its own for each label, started from the shared one.
         PCSDACV, which chooses K for each label, has a shared clustering for each K, and where it
         needs folds, or cannot share, clusters of its own.
+    calibration : {"pooled", "per-label"}, default="pooled"
+        One shrinkage, one pair of tails and one calibration for all labels, from the left-out
+        scores of all of them, or those of each label from its own. Labels with many rows move
+        away from the common calibration as far as their rows carry them. What rows cannot be
+        left out of in closed form is calibrated label by label: estimators other than PCSDA and
+        KernelPCSDA, ``subclasses="per-class"``, settings of the published rule, and a bank of two
+        labels without background.
     n_jobs : int or None, default=None
-        Parallel jobs, as in joblib. The result does not depend on it.
+        Parallel jobs, as in joblib, where models are fitted one by one. The result does not
+        depend on it.
     verbose : bool, default=False
         Draw a progress bar on a terminal.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-    models_ : dict
-        The fitted estimator of each label; its positive class is True.
+    models_ : mapping
+        The fitted estimator of each label; its positive class is True. Read-only; with one
+        calibration for all labels, an estimator is built when it is asked for.
+    threshold_ : Threshold
+        The threshold of `identify`: that of `choose_threshold`, or one for 1 % of strangers. Only
+        where the labels share one calibration or strangers were given.
     clusters_ : array of shape (n_samples,)
-        Shared cluster of each training row.
+        Shared cluster of each training row, those of the background at the end.
     centroids_ : array of shape (n_clusters, n_features)
         Their means, which enrolled rows are assigned by.
     ridge_ : float
-        The absolute ridge, kept when labels are enrolled or removed.
+        The absolute ridge, kept when rows come and go.
 
     Notes
     -----
-    `enroll`, `remove` and `refresh` need no data from the caller: the bank keeps its training rows
-    and its factorisation, which are updated. That is N x D numbers twice, or N x D and N x N for a
-    kernel bank and for D > N. Enrolling n rows costs ``4 N D n`` (kernel: n N kernel values and
-    ``2 N^2 n``) instead of ``N D^2`` (``N^3/3``), and one model. Removing costs the same; of a
-    kernel factor all that follows the first removed row is made anew. Where an update would lose
-    digits, with k-means for each label in a kernel bank, with a kernel whose values have a large
-    part in common, with PCSDACV, and after unpickling (the factorisation is left out of pickles),
-    everything is factorised anew.
+    `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
+    keeps its training rows. A label that is touched is brought up to date at once, the others and
+    the common calibration by `refresh`. Linear banks update their factorisation, which costs
+    ``D^2`` for each row; kernel banks, and linear ones with more features than rows, factorise
+    anew, as all do after unpickling, because pickles leave the factorisation out.
 
     Examples
     --------
@@ -99,63 +97,97 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     """
 
     ridge_: float
+    threshold_: Threshold
 
     def __init__(
         self,
         estimator: Any = None,
         *,
         subclasses: str = "shared",
+        calibration: str = "pooled",
         n_jobs: int | None = None,
         verbose: bool = False,
     ) -> None:
         self.estimator = estimator
         self.subclasses = subclasses
+        self.calibration = calibration
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
         # Not every label survives as the key of a dictionary in a model file: False would be True.
-        # The factorisation is large, and made anew when it is needed.
+        # The factorisation is large, and can be made again.
         state = dict(super().__getstate__())
-        if "models_" in state:
-            state["models_"] = list(state["models_"].values())
-            state["_factor"] = state["_matrix"] = None
+        if "_labels_" in state:
+            rows = state.pop("_rows")
+            state |= {"_X": rows.X, "_labels": rows.labels, "_keys": rows.keys}
+            state["_together"] = rows.together
+            fitted = state.pop("_labels_")
+            if isinstance(fitted, PooledLabels):
+                state["_pooled"] = fitted.state()
+            else:
+                state["models_"] = list(fitted.models)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        if "models_" in state:
-            state.pop("_source", None)  # what files of version 0.1.0 have in the place of _factor
-            state["_factor"] = state["_matrix"] = None
-            state.setdefault("_together", None)
-            names = state["classes_"].tolist()
-            state["models_"] = dict(zip(names, state["models_"], strict=True))
+        state.setdefault("calibration", "per-label")  # what version 0.1.0 had
+        pooled, models = state.pop("_pooled", None), state.pop("models_", None)
+        fitted = pooled is not None or models is not None
+        if fitted:
+            for name in ("_source", "_factor", "_matrix"):  # of earlier versions
+                state.pop(name, None)
+            X, labels = state.pop("_X"), state.pop("_labels")
+            together = state.pop("_together", None)
+            keys = state.pop("_keys", None)
+            keys = np.random.default_rng(state["_seed"]).random(len(X)) if keys is None else keys
+            state["_rows"] = BankRows(X, labels, state["clusters_"], keys, together)
         super().__setstate__(state)
+        if not fitted:
+            return
+        kernel = getattr(self, "kernel_", None)
+        if pooled is not None:
+            of_state = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
+            self._labels_: PooledLabels | SeparateLabels = of_state
+        else:
+            ridge = getattr(self, "ridge_", None)
+            self._labels_ = SeparateLabels(self._settings, self._rows, ridge, kernel, models)
 
     def fit(
         self,
         X: Any,
         y: ArrayLike,
         *,
+        background: Any = None,
         subclass_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit a model for every label in y.
+        """Fit a model for every label in y, and choose a threshold for 1 % of strangers.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             At least two labels.
+        background : array-like of shape (n_background, n_features), optional
+            Rows that belong to no label: negatives of all.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared clusters of all rows; without it they are found by k-means.
+            Shared clusters of all rows; without it they are found by k-means. Background rows
+            join the nearest.
         groups : array-like of shape (n_samples,), optional
             Rows of one group, such as the frames of one recording, are left out together. Rows
-            that are enrolled later are a group of their own.
+            that come later are a group of their own; each background row is.
+
+        Returns
+        -------
+        self : VerifierBank
         """
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
+        validation.check_option("calibration", self.calibration, ("pooled", "per-label"))
         validation.refuse_dask(X, y)
-        # Enrolling and kernel models go on using the rows, so they must not be the caller's.
+        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate"):
+            self.__dict__.pop(name, None)
+        # Enrolling and kernel models use the rows later, so the bank needs its own copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -164,206 +196,118 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
             )
         template = self._template
-        if isinstance(template, PCSDACV):
-            check_search(template)
-        elif isinstance(template, (PCSDA, KernelPCSDA)):
-            validation.check_verifier(template)
-        if getattr(template, "pos_label", None) is not None:
-            raise ValueError(
-                f"pos_label={template.pos_label!r} is not for a bank, where every label in turn is "
-                "the class of interest; leave it None"
-            )
-        self._seed = check_random_state(getattr(template, "random_state", None)).randint(2**31 - 1)
-        self._X, self._labels = X, labels
-        self._together = validation.check_groups(groups, len(X))
-        if groups is not None and not has_fit_parameter(template, "groups"):
-            raise ValueError(
-                f"groups are left out in closed form, which {type(template).__name__} cannot; use "
-                "PCSDA, KernelPCSDA or PCSDACV, or leave groups out"
-            )
+        check_template(template, groups)
+        self._seed = draw_seed(getattr(template, "random_state", None))
         self._given = subclass_labels is not None
-        self.clusters_ = self._clusters(X, subclass_labels)
+        self._rows = self._collected(X, labels, background, subclass_labels, groups)
+        self.clusters_ = self._rows.clusters
         sizes = np.bincount(self.clusters_).astype(np.float64)
-        self.centroids_ = group_means(X, self.clusters_, sizes, None)
-        for name in ("ridge_", "kernel_"):
-            self.__dict__.pop(name, None)
-        self._factor: SharedFactor | None = None
-        self._matrix: Array | None = None  # kernel values, for k-means in feature space
-        self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
+        self.centroids_ = group_means(self._rows.X, self.clusters_, sizes, None)
+        if isinstance(getattr(template, "regularization", None), str):
+            # One ridge for all labels, so that one factorisation serves them.
+            median = float(np.median(np.bincount(labels)))
+            self.regularization_ = auto_regularization(median, kernel=is_curved(template))
+        self._fit_labels()
         return self
+
+    def _collected(
+        self, X: Floats, labels: Ints, background: Any, subclass_labels: Any, groups: Any
+    ) -> BankRows:
+        """Rows of all labels and of the background, with their clusters."""
+        together = validation.check_groups(groups, len(X))
+        rows, clusters = X, None
+        if subclass_labels is not None:
+            clusters = given_clusters(subclass_labels, len(X))
+        if background is not None:
+            others = validate_data(self, background, reset=False, dtype=X.dtype)
+            check_background(X, others)
+            rows = np.concatenate([X, others])
+            labels = np.append(labels, np.full(len(others), BACKGROUND))
+            if clusters is not None:
+                sizes = np.bincount(clusters).astype(np.float64)
+                near = nearest(others, group_means(X, clusters, sizes, None))
+                clusters = np.append(clusters, near)
+            if together is not None:
+                together = np.append(together, together.max() + 1 + np.arange(len(others)))
+        if clusters is None:
+            clusters = cluster_rows(self._template, rows, None, self._seed)
+        keys = np.random.default_rng(self._seed).random(len(rows))
+        return BankRows(rows, labels, clusters, keys, together)
 
     @property
     def _template(self) -> Any:
-        return PCSDA() if self.estimator is None else self.estimator
+        template = PCSDA() if self.estimator is None else self.estimator
+        if hasattr(self, "regularization_"):
+            return clone(template).set_params(regularization=self.regularization_)
+        return template
 
     @property
-    def _sharing(self) -> str | None:
-        """How models share a factorisation: "linear", "kernel", "search" or not at all."""
-        template = self._template
-        if isinstance(template, PCSDACV):
-            inner = template_of(template)
-            common = isinstance(inner, PCSDA) or (
-                isinstance(inner, KernelPCSDA)
-                and not is_precomputed(inner)
-                and "positive" not in bandwidths(template, inner)
-            )
-            return "search" if common and isinstance(template.cv, str) else None
-        pooled = getattr(template, "balance", None) == "pooled"
-        if not pooled or template.solver not in ("auto", "cholesky"):
-            return None
-        if isinstance(template.subclasses, str) and template.subclasses == "samples":
-            return None
-        if isinstance(template, PCSDA):
-            # Wide rows without a ridge have a null space for each label.
-            wide = self._X.shape[1] > len(self._X)
-            return None if wide and template.regularization == 0 else "linear"
-        common = template.kernel not in SCALED_KERNELS or template.gamma != "positive"
-        rows = not is_precomputed(template)
-        return "kernel" if isinstance(template, KernelPCSDA) and common and rows else None
+    def _settings(self) -> Settings:
+        own = self.subclasses == "per-class"
+        fixed = self._template, self._seed, self._given, own
+        return Settings(*fixed, self.n_jobs, bool(self.verbose))
 
-    def _clusters(self, X: Any, given: Any, count: int | None = None) -> NDArray[np.intp]:
-        """Shared clusters of all rows, `count` of them or as many as the estimator asks for."""
-        if given is not None:
-            if len(given) != len(X):
-                raise ValueError(
-                    f"subclass_labels has {len(given)} entries but X has {len(X)} rows"
-                )
-            nobody = np.zeros(len(X), dtype=bool)
-            return make_groups(X, nobody, subclass_labels=given)[0] - 1
-        template = self._template
-        if isinstance(template, PCSDACV):
-            template = template_of(template)
-        found = getattr(template, "subclasses", "kmeans")
-        if not isinstance(found, str):
-            return np.unique(clone(found).fit_predict(X), return_inverse=True)[1]
-        count = settle_count(X, count if count else getattr(template, "n_subclasses", 1))
-        if count == 1:
-            return np.zeros(len(X), dtype=np.intp)
-        return np.unique(run_kmeans(X, count, None, self._seed), return_inverse=True)[1]
+    def _fit_labels(self) -> None:
+        """Fit all labels on the rows at hand; a ridge and a kernel that are known stay."""
+        settings = self._settings
+        known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
+        found: PooledLabels | SeparateLabels | None = None
+        if self.calibration == "pooled" and can_pool(settings, self._rows):
+            try:
+                found = PooledLabels.fit(settings, self._rows, *known)
+            except SingularMatrixError:  # the shared rows do not determine a label
+                found = None
+        if found is None:
+            found = SeparateLabels(settings, self._rows, *known)
+            found.fit_all(len(self.classes_))
+        self._keep(found)
+        if isinstance(found, PooledLabels):
+            self._rate = getattr(self, "_rate", USUAL_RATE)
+            self._set_door()
 
-    def _fit_models(self, chosen: range | list[int] | None = None) -> list[Any]:
-        """Fit the models of the chosen labels, of all without a choice."""
-        chosen = range(len(self.classes_)) if chosen is None else chosen
-        shared = self._sharing is not None
-        fit: Callable[[int], Any] = self._shared_fit() if shared else self._separate
-        threads = "threads" if shared else None
-        jobs = Parallel(n_jobs=self.n_jobs, prefer=threads, return_as="generator")(
-            delayed(fit)(label) for label in chosen
-        )
-        return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
+    def _keep(self, found: PooledLabels | SeparateLabels) -> None:
+        self._labels_ = found
+        if found.ridge is not None:
+            self.ridge_ = found.ridge
+        if found.kernel is not None:
+            self.kernel_ = found.kernel
 
-    def _shared_fit(self) -> Callable[[int], Any]:
-        """How one label is fitted on the factorisation that all share."""
-        if self._sharing == "search":
-            clusters = self.clusters_ if self._given else None
-            return SharedSearch(
-                self._template,
-                self._X,
-                self._labels,
-                self._clusters_of,
-                clusters,
-                self._seed,
-                self._together,
-            ).fit
-        if self._factor is None:
-            self._factorise()
-        factor, template = self._factor, self._template
-        assert factor is not None
-        leave_out = template.covariance == "leave-one-out"
-        if leave_out:  # what all labels share is computed before threads ask for it
-            _ = getattr(factor, "diagonal", None)
-        kernel = self.kernel_ if self._sharing == "kernel" else None
-        cells, together = Cells.of(self._labels, self.clusters_), self._together
-        over = factor.over(cells) if self.subclasses == "shared" else None
-
-        def fit(label: int) -> Any:
-            model = clone(template)
-            groups = self._own_groups(label) if over is None else cells.division(label)[0]
-            leave: Leave | bool = False
-            if leave_out:
-                leave = leave_sample(model, groups, None, self._seed, together)
-            if over is not None:
-                subspace = over.solve(label, model.n_components, leave_out=leave)
-            else:
-                subspace = factor.solve(groups, model.n_components, leave_out=leave)
-            return completed(model, subspace, self._X, groups, self._seed, kernel, together)
-
-        return fit
-
-    def _factorise(self) -> None:
-        """Factorise the rows; the ridge and the kernel of the first time stay."""
-        template, X = self._template, self._X
-        known = [self.ridge_] if hasattr(self, "ridge_") else None
-        if self._sharing == "linear":
-            self._factor = next(factor_shared(X, [template.regularization], ridges=known))
-        else:
-            if count_distinct(X, 2) < 2:
-                raise no_spread()
-            check_memory(len(X), 3.5)
-            if not hasattr(self, "kernel_") or known is None:
-                self.kernel_ = settled_kernel(template, X, None, self._seed)
-            matrix = training_matrix(self.kernel_, X, self.verbose)
-            if self._in_features:
-                self._matrix = matrix.copy()
-            self._factor = next(of_kernel(matrix, [template.regularization], ridges=known))
-        self.ridge_ = self._factor.ridge
-
-    def _separate(self, label: int) -> Any:
-        """Fit one label on its own."""
-        model = clone(self._template)
-        known = {}
-        searched = isinstance(model, PCSDACV) and not self._given  # K is its own business
-        if self.subclasses == "shared" and hasattr(model, "n_subclasses") and not searched:
-            known = {"subclass_labels": self.clusters_}
-        if self._together is not None:
-            known["groups"] = self._together
-        return model.fit(self._X, self._labels == label, **known)
+    def _set_door(self) -> None:
+        """Choose the threshold for the rate asked for, as many labels as there are."""
+        fitted = self._labels_
+        if isinstance(fitted, PooledLabels) and self._rate is not None:
+            self.threshold_ = fitted.door.choose(self._rate, len(self.classes_), quiet=True)
 
     @property
-    def _in_features(self) -> bool:
-        """Whether each label has a k-means of its own in the feature space of a kernel."""
-        way = getattr(self._template, "subclasses", None)
-        own = self.subclasses == "per-class" and self._sharing == "kernel"
-        return own and isinstance(way, str) and way == "kmeans"
+    def models_(self) -> Mapping[Any, Any]:
+        """The fitted estimator of each label."""
+        if "_labels_" not in self.__dict__:
+            raise AttributeError("models_ is there after fit only")
+        names, fitted = self.classes_.tolist(), self._labels_
+        if isinstance(fitted, PooledLabels):
+            return fitted.models(names, self._rows)
+        return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
 
-    def _clusters_of(self, count: int) -> NDArray[np.intp]:
-        return self._clusters(self._X, None, count)
-
-    def _own_groups(self, label: int) -> NDArray[np.intp]:
-        """Groups of one label by a k-means of its own, started from the shared clusters."""
-        groups = np.zeros(len(self._labels), dtype=np.intp)
-        rows = np.flatnonzero(self._labels != label)
-        start = np.unique(self.clusters_[rows], return_inverse=True)[1]
-        if self._in_features:
-            assert self._matrix is not None
-            found = kernel_kmeans(self._matrix, rows, start)[0]
-        else:
-            found = refine_kmeans(self._X[rows], start)
-        groups[rows] = np.unique(found, return_inverse=True)[1] + 1
-        return groups
-
-    def _scores(self, X: Any, trials: ArrayLike | None = None) -> tuple[Array, Any]:
-        """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
+    def _checked(self, X: Any) -> Floats:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        if self._sharing is None:
+        rows: Floats = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return rows
+
+    def _scores(
+        self, X: Any, trials: ArrayLike | None = None
+    ) -> tuple[Array, np.dtype[np.floating]]:
+        """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
+        X = self._checked(X)
+        fitted = self._labels_
+        if isinstance(fitted, PooledLabels) and trials is not None:
             columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
             return np.column_stack(columns).astype(np.float64), X.dtype
-        models_ = [unwrap(model).model for model in self.models_.values()]
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
-            z = project_all(models_, X)
-        if not np.isfinite(z).all():
-            row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
-            raise ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
-        edges = np.cumsum([0] + [model.n_components_ for model in models_])
-        sets = None if trials is None else sets_of(trials, len(X))
-        columns = [
-            scores_of(model, z[:, start:stop], sets)
-            for model, start, stop in zip(models_, edges[:-1], edges[1:], strict=True)
-        ]
-        return np.column_stack(columns), X.dtype
+        if isinstance(fitted, PooledLabels):
+            return fitted.scores(X), X.dtype
+        return fitted.scores(X, trials), X.dtype
 
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> NDArray[np.floating]:
+    @reads
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
         """Log-likelihood ratio of every row, or trial, for every label.
 
         Parameters
@@ -379,44 +323,114 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         """
         return narrowed(*self._scores(X, trials))
 
-    def _odds(self, X: Any) -> tuple[Array, Any]:
+    def _odds(self, X: Any) -> tuple[Array, np.dtype[np.floating]]:
         scores, dtype = self._scores(X)
-        priors = np.array([model.class_prior_ for model in self.models_.values()])
+        priors = self._labels_.priors()
         return scores + np.log(priors[:, 1] / priors[:, 0]), dtype
 
-    def decision_function(self, X: Any) -> NDArray[np.floating]:
-        """Log posterior ratio of every label against the rest, shape (n_samples, n_classes).
+    @reads
+    def decision_function(self, X: Any) -> Floats:
+        """Log posterior ratio of every label against the rest.
 
-        With two labels it is that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            With two labels that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
         """
         odds, dtype = self._odds(X)
-        return narrowed(self._two(odds), dtype)
+        return narrowed(second_of_two(odds), dtype)
 
-    @staticmethod
-    def _two(odds: Array) -> Array:
-        """Of two labels the second against the first; other numbers of labels as they are."""
-        return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
+    @reads
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the labels in a closed set: posteriors, normalised over the labels.
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
-        """Probabilities of the labels in a closed set: posteriors, normalised over the labels."""
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+        """
         odds, dtype = self._odds(X)
-        if odds.shape[1] == 2:
-            odds = self._two(odds)[:, None] * np.array([-1.0, 1.0])
-            return np.exp(log_expit(odds)).astype(dtype, copy=False)
-        logs = log_expit(odds)
-        logs -= logs.max(axis=1, keepdims=True)
-        chances = np.exp(logs)
-        return (chances / chances.sum(axis=1, keepdims=True)).astype(dtype, copy=False)
+        return chances(odds).astype(dtype, copy=False)
 
+    @reads
     def predict(self, X: Any) -> NDArray[Any]:
-        """Label with the largest posterior ratio: identification in a closed set."""
-        odds, _ = self._odds(X)
-        return self.classes_[odds.argmax(axis=1)]
+        """Label with the largest posterior ratio: identification in a closed set.
 
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+        """
+        odds, _ = self._odds(X)
+        labels: NDArray[Any] = self.classes_[odds.argmax(axis=1)]
+        return labels
+
+    def choose_threshold(
+        self, max_false_alarms: float = USUAL_RATE, strangers: Any = None
+    ) -> Threshold:
+        """Choose the log-likelihood ratio from which on `identify` names a row, and keep it.
+
+        Parameters
+        ----------
+        max_false_alarms : float, default=0.01
+            Share of strangers that may be named.
+        strangers : array-like of shape (n_strangers, n_features), optional
+            Rows of people that are neither enrolled nor in the background. Without them each of
+            the bank's own people is taken for a stranger: its rows are left out of all labels,
+            and the best score over the other labels is what a stranger's would be.
+
+        Returns
+        -------
+        Threshold
+            `misses` is the share of left-out rows that their own label does not accept.
+
+        Notes
+        -----
+        Where clusters have fewer than 50 rows or 10 labels, people leave in folds, each with
+        clusters of its own; else one by one, in closed form. The best score over many labels is
+        higher than that over few: when labels come or go, the threshold follows their number.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
+        >>> threshold = bank.choose_threshold(max_false_alarms=0.05)
+        >>> bank.identify(X[y < 8], unknown=-1).shape == y[y < 8].shape
+        True
+        """
+        check_is_fitted(self)
+        fitted = self._labels_
+        if strangers is not None:
+            best = self._scores(strangers)[0].max(axis=1)
+            self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
+        elif isinstance(fitted, PooledLabels):
+            self.threshold_ = fitted.door.choose(max_false_alarms, len(self.classes_))
+            self._rate = max_false_alarms
+        else:
+            raise ValueError(
+                "a bank that is calibrated label by label cannot take its own people for "
+                "strangers; give rows of strangers as strangers=, or fit with calibration='pooled' "
+                "PCSDA or KernelPCSDA, shared subclasses and at least 3 labels"
+            )
+        return self.threshold_
+
+    @reads
     def identify(
         self,
         X: Any,
-        threshold: float = 0.0,
+        threshold: float | None = None,
         unknown: Any = None,
         *,
         trials: ArrayLike | None = None,
@@ -426,8 +440,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-        threshold : float, default=0.0
-            Least log-likelihood ratio of a known label; see `metrics.bayes_threshold`.
+        threshold : float, optional
+            Least log-likelihood ratio of a known label. None means that of `threshold_`, or 0
+            for a bank that has none; see :meth:`choose_threshold`.
         unknown : object, default=None
             What to return for rows of no known label.
         trials : array-like of shape (n_samples,), default=None
@@ -439,30 +454,30 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             Of the type of the labels if `unknown` fits that, else of objects.
         """
         scores, _ = self._scores(X, trials)
+        if threshold is None:
+            threshold = self.threshold_.value if hasattr(self, "threshold_") else 0.0
         best = scores.argmax(axis=1)
         known = scores[np.arange(len(best)), best] >= threshold
-        found = self.classes_[best]
-        kind = np.result_type(np.asarray(unknown), found) if unknown is not None else object
-        same = np.asarray(unknown).dtype.kind == found.dtype.kind
-        found = found.astype(kind if same else object)
-        found[~known] = unknown
-        return found
+        return identities(self.classes_[best], known, unknown)
 
-    def verify(
-        self, X: Any, claimed: ArrayLike, *, trials: ArrayLike | None = None
-    ) -> NDArray[np.floating]:
+    @reads
+    def verify(self, X: Any, claimed: ArrayLike, *, trials: ArrayLike | None = None) -> Floats:
         """Log-likelihood ratio of each row, or trial, for the label it claims.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         claimed : label or array-like of shape (n_samples,)
+            Rows must not be training rows: a label knows its own, and no claim of theirs fails.
         trials : array-like of shape (n_samples,), default=None
             Trial of each row, all of whose rows claim one label; the result then has one value for
             each of ``np.unique(trials)``.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = self._checked(X)
         claims = np.asarray(claimed)
         if claims.shape not in ((), (len(X),)):
             raise ValueError(
@@ -487,27 +502,59 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             result[np.unique(sets[rows])] = ratios
         return result
 
+    @reads
     def explain(self, X: Any, label: Any) -> Explanation:
-        """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        Explanation
+        """
+        X = self._checked(X)
         explanation: Explanation = self._model(label).explain(X)
         return explanation
 
-    def rank(self, X: Any, label: Any, by: str = "distance") -> NDArray[np.intp]:
-        """Order rows by how well they fit `label`, best first; `by` as in :meth:`PCSDA.rank`."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        return self._model(label).rank(X, by=by)
+    @reads
+    def rank(self, X: Any, label: Any, by: str | None = None) -> Ints:
+        """Order rows by how well they fit `label`; see :meth:`PCSDA.rank`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            One of `classes_`.
+        by : {"likelihood", "distance"} or None, default=None
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Row numbers, best first.
+        """
+        X = self._checked(X)
+        order: Ints = self._model(label).rank(X, by=by)
+        return order
 
     def _model(self, label: Any) -> Any:
+        return self.models_[self._known(label)]
+
+    def _known(self, label: Any, remedy: str = "enroll it first") -> Any:
         if label not in self.models_:
             raise ValueError(
-                f"label {label!r} is not in the bank; enroll it first, or use one of "
-                f"{_listed(self.classes_)}"
+                f"label {label!r} is not in the bank; {remedy}, or use one of "
+                f"{listed(self.classes_)}"
             )
-        return self.models_[label]
+        return label
 
+    def _place(self, label: Any) -> int:
+        return int(np.flatnonzero(self.classes_ == label)[0])
+
+    @updates
     def enroll(self, X: Any, label: Any) -> Self:
         """Add a label from new rows; the other models stay as they are until `refresh`.
 
@@ -519,94 +566,189 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
         label : object
             A label that the bank does not have.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Warns
+        -----
+        UserWarning
+            For a single row, with what to expect of the label.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
+        >>> bank.enroll(X[y == 8], 8).predict(X[y == 8][:3])
+        array([8, 8, 8])
         """
         check_is_fitted(self)
         if label in self.models_:
             raise ValueError(
-                f"label {label!r} is in the bank already; remove it first to enroll it anew"
+                f"label {label!r} is in the bank already; remove it first to enroll it anew, or "
+                "add rows to it with update"
             )
-        X = validate_data(self, X, reset=False, dtype=self._X.dtype)
-        order = np.append(self.classes_, label)
-        try:
-            same = order.dtype.kind == self.classes_.dtype.kind and len(np.unique(order)) > 0
-            same = same and (order.dtype.kind != "U" or isinstance(label, str))
-        except TypeError:  # objects that have no common order
-            same = False
-        if not same:
-            raise ValueError(
-                f"label {label!r} is of another kind than the labels of the bank, "
-                f"{_listed(self.classes_)}; use a label of the same type"
-            )
-        clusters = nearest(X, self.centroids_)
-        before = dict(self.__dict__)
-        try:
-            self._X = np.concatenate([self._X, X])
-            self.clusters_ = np.concatenate([self.clusters_, clusters])
-            if self._together is not None:
-                own = np.full(len(X), self._together.max() + 1)
-                self._together = np.concatenate([self._together, own])
-            names = np.concatenate([self.classes_[self._labels], np.full(len(X), label)])
-            self._rename(names)
-            place = int(np.flatnonzero(self.classes_ == label)[0])
-            self._update(fresh=len(X))
-            (model,) = self._fit_models([place])
-        except Exception:  # the bank stays as it was
-            self.__dict__.update(before)
-            raise
-        fitted = self.models_ | {self.classes_.tolist()[place]: model}
-        self.models_ = {name: fitted[name] for name in self.classes_.tolist()}
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        order = check_kind(self.classes_, label)
+        self._refuse_known(X)
+        classes = np.unique(order)
+        numbers = np.searchsorted(classes, self.classes_)
+        place = int(np.flatnonzero(classes == label)[0])
+        places: list[int | None] = [None] * len(classes)
+        for old, new in enumerate(numbers.tolist()):
+            places[new] = old
+        before = self._rows.numbered(numbers)
+        self._add(X, before, classes, places, place, place, label)
         return self
 
-    def remove(self, label: Any) -> Self:
-        """Take a label and its rows away; the other models stay as they are until `refresh`."""
+    @updates
+    def update(self, X: Any, label: Any) -> Self:
+        """Add rows to a label, and bring it up to date; the others stay until `refresh`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[:900], y[:900])
+        >>> bank.update(X[900:][y[900:] == 3], 3).score(X, y) > 0.9
+        True
+        """
         check_is_fitted(self)
-        self._model(label)
+        self._known(label)
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        self._refuse_known(X)
+        same: list[int | None] = list(range(len(self.classes_)))
+        place = self._place(label)
+        self._add(X, self._rows, self.classes_, same, place, place, label)
+        return self
+
+    @updates
+    def reject(self, X: Any, label: Any) -> Self:
+        """Say that rows are not of a label; they join the background.
+
+        The label is brought up to date at once, the others with `refresh`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of nobody whom the bank knows.
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
+        >>> before = bank.verify(X[y == 9], 3).mean()
+        >>> bool(bank.reject(X[y == 9][:20], 3).verify(X[y == 9], 3).mean() < before)
+        True
+        """
+        check_is_fitted(self)
+        self._known(label)
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        self._refuse_known(X)
+        same: list[int | None] = list(range(len(self.classes_)))
+        self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
+        return self
+
+    def _refuse_known(self, X: Floats) -> None:
+        """Refuse rows that the bank has already."""
+        found = known_row(self._rows, X)
+        if found is not None:
+            owner = self._rows.labels[found[1]]
+            whose = "the background"
+            if owner >= 0:
+                whose = f"label {self.classes_.tolist()[owner]!r}"
+            raise ValueError(
+                f"row {found[0]} of X is in the bank already, as a row of {whose}; a row belongs "
+                "to one label or to the background, so leave it out, or remove that label first"
+            )
+
+    def _add(
+        self,
+        X: Floats,
+        before: BankRows,
+        classes: NDArray[Any],
+        places: list[int | None],
+        owner: int,
+        touched: int,
+        name: Any,
+    ) -> None:
+        """Add rows and bring one label up to date; nothing changes where that fails."""
+        clusters = nearest(X, self.centroids_)
+        rows = before.appended(X, owner, clusters, self._seed)
+        threshold = self.threshold_.value if hasattr(self, "threshold_") else None
+        with_name = {"name": name, "threshold": threshold}
+        found = self._labels_.changed(before, rows, places, touched=touched, **with_name)
+        self._commit(found, rows, classes)
+
+    @updates
+    def remove(self, label: Any) -> Self:
+        """Take a label and its rows away; the other models stay as they are until `refresh`.
+
+        Parameters
+        ----------
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+        """
+        check_is_fitted(self)
+        self._known(label)
         if len(self.classes_) == 2:
             raise ValueError("a bank needs at least two labels; this would leave one")
-        kept = self.classes_[self._labels] != label
-        names = self.classes_[self._labels][kept]
-        self._X, self.clusters_ = self._X[kept], self.clusters_[kept]
-        if self._together is not None:
-            self._together = self._together[kept]
-        self._rename(names)
-        self._update(kept)
-        del self.models_[label]
+        place = self._place(label)
+        kept: Mask = self._rows.labels != place
+        numbers = np.arange(len(self.classes_))
+        numbers[place + 1 :] -= 1
+        numbers[place] = len(self.classes_)  # none has this number
+        before = self._rows.numbered(numbers)
+        places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
+        rows = before.kept(kept)
+        found = self._labels_.changed(before, rows, places, kept=kept)
+        self._commit(found, rows, np.delete(self.classes_, place))
         return self
 
-    def _update(self, kept: NDArray[np.bool_] | None = None, fresh: int = 0) -> None:
-        """Bring the factorisation in line with the rows, or forget it where that loses digits.
+    def _commit(
+        self, found: PooledLabels | SeparateLabels, rows: BankRows, classes: NDArray[Any]
+    ) -> None:
+        self._labels_, self._rows, self.classes_ = found, rows, classes
+        self.clusters_ = rows.clusters
+        self._set_door()
 
-        Rows that are not `kept` are gone, or `fresh` ones are at the end.
-        """
-        factor, self._factor, self._matrix = self._factor, None, None
-        # The matrix itself, or the origin of feature space, would have to be made anew.
-        if factor is None or self._in_features or getattr(factor, "moved", None) is not None:
-            return
-        try:
-            if kept is not None:
-                self._factor = factor.without(kept, self._X)
-                return
-            values = None
-            if self._sharing == "kernel":
-                values = self.kernel_(self._X[-fresh:], self._X)
-            self._factor = factor.appended(self._X, values)
-        except SingularMatrixError:
-            self._factor = None
-
+    @updates
     def refresh(self) -> Self:
-        """Fit all models anew on the rows of all labels that are enrolled now.
+        """Fit all models, and their common calibration, anew on the rows that are there now.
 
-        They are factorised from scratch, which also takes off what rounding many updates left.
+        The rows are factorised from scratch, which also removes the rounding of many updates. A
+        threshold that was chosen on the bank's own people is chosen anew for the same rate.
+
+        Returns
+        -------
+        self : VerifierBank
         """
         check_is_fitted(self)
-        self._factor = self._matrix = None
-        self.models_ = dict(zip(self.classes_.tolist(), self._fit_models(), strict=True))
+        self._fit_labels()
         return self
-
-    def _rename(self, names: NDArray[Any]) -> None:
-        self.classes_, self._labels = np.unique(names, return_inverse=True)
-
-
-def _listed(classes: NDArray[Any]) -> str:
-    shown = classes[:8].tolist()
-    return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

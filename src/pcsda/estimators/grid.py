@@ -1,30 +1,31 @@
-"""Left-out scores of every setting of a grid, from as few factorisations as it takes."""
+"""Left-out scores of every setting of a grid, from as few factorisations as possible."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from .. import validation
-from ..core.density import Rule
 from ..core.factor import factor_shared
-from ..core.fit import complete
+from ..core.fit import Rule, complete
 from ..core.gram import of_kernel
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints, Mask
 from ..core.loo import Leave
 from ..core.subspace import Factor
 from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
-from .kernel import KernelPCSDA, divide_features
-from .linear import divide
-from .verifier import rule_of
+from .dual import divide_features, divide_inputs
+from .kernel import KernelPCSDA
+from .linear import PCSDA
+from .rows import rows_of
+from .steps import rule_of
+from .training import divide
 
 
 @dataclass(frozen=True)
@@ -36,27 +37,41 @@ class Cell:
     regularization: float
     gamma: Any = None
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """K and d."""
+        return self.n_subclasses, self.n_components
+
+    @property
+    def strength(self) -> tuple[float, Any]:
+        """Ridge and bandwidth, which a factorisation belongs to."""
+        return self.regularization, self.gamma
+
 
 @dataclass(frozen=True)
 class Data:
-    """Training rows with all that goes along with them."""
+    """Training rows with their labels, weights and groups.
+
+    `inputs` holds their divisions in input space by K, which all bandwidths of a kernel share.
+    """
 
     X: Any
     y: Any
-    positive: NDArray[np.bool_]
+    positive: Mask
     weights: Array | None
     subclass_labels: Any
     index: int
     pairwise: bool = False
-    together: NDArray[np.intp] | None = None
+    together: Ints | None = None
+    inputs: dict[int, Ints] = field(default_factory=dict)
 
     def counted(self) -> Data:
-        """Without the rows of weight zero, which take no part."""
+        """The rows of weight above zero; the others take no part."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
 
-    def take(self, rows: NDArray[np.intp]) -> Data:
+    def take(self, rows: Ints) -> Data:
         """Only these rows."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
         weights = None if self.weights is None else self.weights[rows]
@@ -112,14 +127,14 @@ class GridRows:
 
     rule: Rule
     log_odds: float
-    groups: Callable[[int], NDArray[np.intp]]
+    groups: Callable[[int], Ints]
     factors: Callable[[list[float]], Iterator[Factor]]
     others: Any
     n_scored: int
     leave: Leave
     kernel: Kernel | None = None
 
-    def path(self, factor: Factor, groups: NDArray[np.intp], dims: list[int]) -> dict[int, Array]:
+    def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
         """Decision values at every d of one division: of left-out rows, or of the other rows."""
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
@@ -139,38 +154,37 @@ class GridRows:
 MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
-def grid_rows(model: Any, data: Data, others: Any, seed: int) -> GridRows:
+def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) -> GridRows:
     """Rows of a fold for a linear or a kernel estimator; `others` are the rows to score."""
-    labels, weights = data.subclass_labels, data.weights
+    X, weights = data.X, data.weights
+    whole = rows_of(X, data.positive, weights, seed)
+    kernel, values = None, others
+    n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
         return clone(model).set_params(n_subclasses=count, verbose=False)
 
-    rest = (rule_of(model), data.log_odds(model.priors))
-    n_scored = len(data.X) if others is None else len(others)
-    if not isinstance(model, KernelPCSDA):
-        return GridRows(
-            *rest,
-            lambda count: divide(at(count), data.X, data.positive, labels, weights, seed)[0],
-            lambda ridges: factor_shared(data.X, ridges, weights),
-            others,
-            n_scored,
-            Leave(together=data.together),
-        )
-    kernel = settled_kernel(model, data.X, data.positive, seed)
-    check_memory(len(data.X), 4)
-    matrix = training_matrix(kernel, data.X)
-    return GridRows(
-        *rest,
-        lambda count: divide_features(
-            at(count), data.X, matrix, data.positive, labels, weights, seed
-        ),
-        lambda ridges: of_kernel(matrix, ridges, weights),  # the matrix is spent
-        None if others is None else kernel(others, data.X),
-        n_scored,
-        Leave(together=data.together),
-        kernel,
-    )
+    if isinstance(model, KernelPCSDA):
+        kernel = settled_kernel(model, X, data.positive, seed)
+        check_memory(len(X), 4)
+        matrix = training_matrix(kernel, X)
+        values = None if others is None else kernel(others, X)
+
+    def groups(count: int) -> Ints:
+        if kernel is None:
+            return divide(at(count), whole, data.subclass_labels)[0]
+        if count not in data.inputs:
+            data.inputs[count] = divide_inputs(at(count), whole, data.subclass_labels)
+        known = data.subclass_labels, data.inputs[count]
+        return divide_features(at(count), whole, matrix, *known)
+
+    def factors(ridges: list[float]) -> Iterator[Factor]:
+        if kernel is None:
+            return factor_shared(X, ridges, weights)
+        return of_kernel(matrix, ridges, weights)  # overwrites the matrix
+
+    leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
+    return GridRows(rule_of(model), log_odds, groups, factors, values, n_scored, leave, kernel)
 
 
 def left_out_scores(

@@ -2,64 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ..core.fit import complete
-from ..core.linalg import Array
-from ..core.subspace import Subspace, is_far, project_rows
-from ..kernels import Kernel, check_memory
-from .grid import Data, GridRows, grid_rows, with_setting
-from .kernel import (
-    KernelPCSDA,
-    keep_kernel,
-    kernel_coordinates,
-    kernel_factory,
-    kernel_held_out,
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.subspace import Factor, Subspace, is_far, project_rows
+from ..kernels import SCALED_KERNELS, Kernel, check_memory
+from ..partition import different_subclasses, given_labels, run_kmeans, settle_count
+from .candidates import (
+    bandwidths,
+    grid_of,
+    is_standard,
+    standard_counts,
+    standard_ridges,
+    template_of,
 )
-from .linear import PCSDA, held_out_scores, pcsda_factory
-from .search import PCSDACV, choose_setting, grid_of, template_of
-from .stream import keep_linear
-from .verifier import leave_sample, rule_of, variances_of
+from .dual import keep_kernel, kernel_coordinates, kernel_factory
+from .grid import Data, GridRows, grid_rows, with_setting
+from .kernel import KernelPCSDA
+from .linear import PCSDA
+from .ratios import variances_of
+from .rows import TrainingRows
+from .search import PCSDACV, keep_choice
+from .selection import choose_setting
+from .steps import is_precomputed, keep_training, leave_sample, rule_of, settle_ridge
+from .training import held_out_scores, keep_linear, pcsda_factory
+
+Sharing = Literal["linear", "kernel", "search"]
 
 
 def completed(
-    model: Any,
+    model: PCSDA | KernelPCSDA,
     subspace: Subspace,
-    X: Any,
-    groups: NDArray[np.intp],
+    X: Floats,
+    groups: Ints,
     seed: int,
     kernel: Kernel | None,
-    together: NDArray[np.intp] | None = None,
-) -> Any:
+    together: Ints | None = None,
+) -> PCSDA | KernelPCSDA:
     """Complete a solved label to a fitted estimator; its rows X are shared, not copied."""
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
-    rule = rule_of(model)
-    if kernel is None:
-        held_out = held_out_scores(
-            model, pcsda_factory(model, seed), X, groups, None, seed, together
-        )
-        fitted = complete(subspace, rule, held_out=held_out)
+    settle_ridge(model, float(np.sum(groups == 0)))
+    if isinstance(model, PCSDA):
+        factorise = pcsda_factory(model, seed)
+    else:
+        factorise = kernel_factory(model, seed)
+    data = TrainingRows(X, groups, None, seed, together, kernel)
+    held_out = held_out_scores(model, factorise, data)
+    fitted = complete(subspace, rule_of(model), held_out=held_out)
+    if isinstance(model, PCSDA):
         keep_linear(model, fitted, X.dtype)
     else:
+        assert kernel is not None
         model.kernel_ = kernel
-        held_out = kernel_held_out(
-            model, kernel_factory(model, seed), X, groups, None, seed, together
-        )
-        fitted = complete(subspace, rule, held_out=held_out)
         model.support_ = np.arange(len(X))
         keep_kernel(model, fitted, X, model.support_)
-    model.groups_ = groups
-    left_out = fitted.left_out_of(len(X))
-    if left_out is not None:
-        model.loo_scores_ = left_out
+    keep_training(model, fitted, groups, slice(None), len(X), lambda rest: X[rest])
     return model
+
+
+def sharing_of(template: Any, shape: tuple[int, ...]) -> Sharing | None:
+    """How the models of all labels share a factorisation of rows; None where they cannot."""
+    if isinstance(template, PCSDACV):
+        inner = template_of(template)
+        common = isinstance(inner, PCSDA) or (
+            isinstance(inner, KernelPCSDA)
+            and not is_precomputed(inner)
+            and "positive" not in bandwidths(template, inner)
+        )
+        return "search" if common and isinstance(template.cv, str) else None
+    pooled = getattr(template, "balance", None) == "pooled"
+    if not pooled or template.solver not in ("auto", "cholesky"):
+        return None
+    if isinstance(template.subclasses, str) and template.subclasses == "samples":
+        return None
+    if isinstance(template, PCSDA):
+        # Wide rows without a ridge have a null space for each label.
+        return None if shape[1] > shape[0] and template.regularization == 0 else "linear"
+    common = template.kernel not in SCALED_KERNELS or template.gamma != "positive"
+    rows = isinstance(template, KernelPCSDA) and not is_precomputed(template)
+    return "kernel" if common and rows else None
+
+
+def given_clusters(labels: Any, n_rows: int) -> Ints:
+    """Number the clusters of all rows that a user gives."""
+    if len(labels) != n_rows:
+        raise ValueError(f"subclass_labels has {len(labels)} entries but X has {n_rows} rows")
+    return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
+
+
+def cluster_rows(template: Any, X: Floats, count: int | None, seed: int) -> Ints:
+    """Cluster all rows, into `count` clusters or as many as the estimator asks for."""
+    if isinstance(template, PCSDACV):
+        template = template_of(template)
+    way = getattr(template, "subclasses", "kmeans")
+    if not isinstance(way, str):
+        return np.unique(clone(way).fit_predict(X), return_inverse=True)[1]
+    count = settle_count(X, count if count else getattr(template, "n_subclasses", 1))
+    if count == 1:
+        return np.zeros(len(X), dtype=np.intp)
+    return np.unique(run_kmeans(X, count, None, seed), return_inverse=True)[1]
 
 
 class SharedSearch:
@@ -73,62 +121,84 @@ class SharedSearch:
         self,
         search: PCSDACV,
         X: Any,
-        labels: NDArray[np.intp],
-        cluster: Callable[[int], NDArray[np.intp]],
-        given: NDArray[np.intp] | None,
+        labels: Ints,
+        cluster: Callable[[int], Ints],
+        given: Ints | None,
         seed: int,
-        together: NDArray[np.intp] | None,
+        together: Ints | None,
     ) -> None:
         self.search, self.X, self.labels, self.given, self.seed = search, X, labels, given, seed
         self.together = together
-        template = template_of(search)
-        data = self._data(labels == labels[0])  # the factorisation knows no label
+        self.standard = is_standard(search)
+        template = clone(template_of(search))
+        median = int(np.median(np.bincount(labels[labels >= 0])))
+        if search.n_subclasses is None and given is None:  # all labels share the clusters
+            counts = standard_counts(template, settle_count(X, "auto", len(X) - median))
+            search = clone(search).set_params(n_subclasses=counts)
+        if search.regularization is None:  # all labels share the factorisations
+            search = clone(search).set_params(regularization=standard_ridges(template, median))
+            if isinstance(template.regularization, str):
+                settle_ridge(template, median)
+                template.set_params(regularization=template.regularization_)
+        self.search = search = clone(search).set_params(estimator=template)
+        data = self._data(labels == labels.max())  # the factorisation knows no label
         grid = grid_of(search, data)
         self.ridges = list(dict.fromkeys(cell.regularization for cell in grid))
         first = {cell.gamma: cell for cell in reversed(grid)}
         if isinstance(template, KernelPCSDA):
             check_memory(len(X), 3 + len(first) * (1 + len(self.ridges)))
         self.rows: dict[Any, GridRows] = {}
+        self.factors: dict[Any, list[Factor]] = {}  # of each bandwidth, in the order of the ridges
         for gamma, cell in first.items():
             rows = grid_rows(with_setting(template, cell), data, None, seed)
-            factors = list(rows.factors(self.ridges))
-            self.rows[gamma] = replace(rows, factors=_always(factors))
-        self.clusters = {
-            count: cluster(count) if given is None else given
-            for count in dict.fromkeys(cell.n_subclasses for cell in grid)
-        }
+            self.factors[gamma] = list(rows.factors(self.ridges))
+            self.rows[gamma] = rows
+        self.clusters: dict[Any, Ints] = {}
+        if given is None:
+            tried = dict.fromkeys(cell.n_subclasses for cell in grid)
+            self.clusters = {count: cluster(count) for count in tried}
 
-    def _data(self, positive: NDArray[np.bool_]) -> Data:
+    def _data(self, positive: Mask) -> Data:
         return Data(self.X, positive, positive, None, self.given, 1, together=self.together)
 
     def fit(self, label: int) -> PCSDACV:
         """Choose the setting of one label and complete its model."""
-        search = clone(self.search)
+        search: PCSDACV = clone(self.search)
         positive = self.labels == label
         search.classes_ = np.array([False, True])
         search.n_features_in_ = self.X.shape[1]
         data = self._data(positive)
 
-        def groups(count: int) -> NDArray[np.intp]:
-            clusters = np.where(positive, -1, self.clusters[count])
+        def groups(count: int) -> Ints:
+            # How many given subclasses are left without its rows differs from label to label.
+            clusters = self.clusters[count] if self.given is None else self.given
+            clusters = np.where(positive, -1, clusters)
             return np.unique(clusters, return_inverse=True)[1]
 
         def rows_of(model: Any, data: Data, _: Any, __: int) -> GridRows:
             gamma = getattr(model, "gamma", None)
-            shared = self.rows[gamma if gamma in self.rows else None]
-            return replace(shared, groups=groups, log_odds=data.log_odds(model.priors))
+            gamma = gamma if gamma in self.rows else None
+            made, shared = self.factors[gamma], self.rows[gamma]
+            return replace(
+                shared,
+                groups=groups,
+                factors=lambda ridges: (made[self.ridges.index(ridge)] for ridge in ridges),
+                log_odds=data.log_odds(model.priors),
+            )
 
-        cell = choose_setting(search, data, rows_of)
+        choice = choose_setting(search, data, rows_of, self.standard)
+        keep_choice(search, choice)
+        cell = choice.cell
         model = with_setting(template_of(search), cell)
-        if search.cv_method_ != "leave-one-out":
+        if choice.in_folds:
             search.best_estimator_ = model.fit(
                 self.X, positive, subclass_labels=self.given, groups=self.together
             )
             return search
         rows = self.rows[cell.gamma]
-        factor = list(rows.factors(self.ridges))[self.ridges.index(cell.regularization)]
+        factor = self.factors[cell.gamma][self.ridges.index(cell.regularization)]
         partition = groups(cell.n_subclasses)
-        leave = leave_sample(model, partition, None, self.seed, self.together)
+        leave = leave_sample(model, TrainingRows(self.X, partition, None, self.seed, self.together))
         found = factor.solve(partition, cell.n_components, leave_out=leave)
         search.best_estimator_ = completed(
             model, found, self.X, partition, self.seed, rows.kernel, self.together
@@ -136,12 +206,7 @@ class SharedSearch:
         return search
 
 
-def _always(factors: list[Any]) -> Callable[[list[float]], Iterator[Any]]:
-    """A function that yields factors made before."""
-    return lambda _: iter(factors)
-
-
-def project_all(models_: list[Any], X: Any) -> NDArray[np.floating]:
+def project_all(models_: list[Any], X: Any) -> Floats:
     """Coordinates under all models, side by side, by one matrix product."""
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])

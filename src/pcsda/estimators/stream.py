@@ -1,32 +1,51 @@
-"""Batch by batch: statistics that grow, and a model as soon as they make one."""
+"""Batch by batch: statistics and a sample of rows, and a model as soon as they make one."""
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from .. import validation
 from ..core.csda import csda_subspace
 from ..core.density import NoDensity
-from ..core.direct import scatter_subspace
-from ..core.fit import Fitted, complete
-from ..core.linalg import TooFewRowsError
+from ..core.direct import scatter_subspace, with_digits
+from ..core.fit import Fitted, HeldOut, complete
+from ..core.linalg import Array, Floats, Ints, Mask, TooFewRowsError, narrow_fit
+from ..core.loo import EVERY, Leaver
 from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
-from .verifier import check_rank, keep_decision, rule_of, sign_of
+from ..folds import fold_scores
+from .rows import TrainingRows
+from .sample import RowSample
+from .steps import check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
+from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
+from .verifier import Verifier
 
 # What partial_fit keeps from one batch to the next.
-_STREAM = ("scatter_", "_subclasses", "_labelled", "_waiting", "_lacks")
+_STREAM = (
+    *("scatter_", "sample_", "seed_", "n_samples_seen_"),
+    *("_subclasses", "_labelled", "_waiting", "_lacks"),
+)
+# Rows of each class that are kept for folds, by a model that does not say how many.
+CALIBRATION_ROWS = 5000
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def check_rows(model: Any, X: Any, y: Any, *, reset: bool = True, finite: bool = True) -> Any:
+def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+    """Hide a method where `check` raises an AttributeError: `available_if`, with types."""
+    decorator: Callable[[Method], Method] = available_if(check)
+    return decorator
+
+
+def check_rows(model: Verifier, X: Any, y: Any, *, reset: bool = True, finite: bool = True) -> Any:
     """Check rows and labels at fitting."""
     validation.refuse_dask(X, y)
     return validate_data(
@@ -40,119 +59,232 @@ def check_rows(model: Any, X: Any, y: Any, *, reset: bool = True, finite: bool =
     )
 
 
-def keep_linear(model: Any, fitted: Fitted, dtype: Any) -> None:
-    """Store the fitted attributes of a linear model: the one place that does."""
-    keep_decision(model, fitted)
-    means = fitted.subspace.means
-    assert means is not None
-    model.components_ = fitted.subspace.coefficients.T.astype(dtype)
-    # In float32 the mean of data far from zero would be off by more than it is known.
-    model.positive_mean_ = means[0].copy()
-    model.subclass_means_ = means[1:].astype(dtype)
-
-
-def fit_scatter(model: Any, scatter: GroupScatter) -> Fitted:
-    """Fit on statistics alone, with resubstituted covariances and no calibration."""
-    if not hasattr(model, "n_subclasses"):
-        subspace = csda_subspace(scatter, model.solver, model.regularization, model.n_components)
+def fit_scatter(model: Verifier, scatter: GroupScatter, held_out: HeldOut | None = None) -> Fitted:
+    """Fit on statistics, with resubstituted covariances; `held_out` scores, if any, calibrate."""
+    if hasattr(model, "n_subclasses"):
+        settings = model.regularization_, model.n_components
+        subspace = scatter_subspace(scatter, scatter_solver(model), *settings)[0]
     else:
-        subspace = scatter_subspace(
-            scatter, scatter_solver(model), model.regularization, model.n_components
-        )[0]
-    return complete(subspace, replace(rule_of(model), calibrate=False))
+        subspace = csda_subspace(scatter, criterion_of(model), model.n_components)
+    rule = replace(rule_of(model), calibrate=held_out is not None)
+    return complete(subspace, rule, held_out=held_out)
 
 
-def scatter_solver(model: Any) -> str:
-    """Solver on statistics: an iterative one has nothing to iterate over."""
+def fit_left_out(
+    model: Verifier,
+    scatter: GroupScatter,
+    data: TrainingRows,
+    stands_for: Array | None,
+    held_out: HeldOut,
+) -> Fitted:
+    """Fit on statistics and on some of their rows, which are left out.
+
+    `stands_for` says how many rows each of them represents, and `held_out` gives scores where none
+    can be left out.
+    """
+    subspace, projection, ridge = scatter_subspace(
+        scatter, scatter_solver(model), model.regularization_, model.n_components
+    )
+    check_rank(model, subspace.rank)
+    say(model, "leaving rows out")
+    rows = data.X, data.groups, data.weights
+    left = Leaver.of(scatter, projection, ridge).leave_out(*rows)
+    subspace = replace(subspace, left=replace(left, stands_for=stands_for))
+    if stands_for is None:  # all rows are at hand
+        settings = model.regularization_, ridge, model.n_components
+        subspace = with_digits(subspace, *rows, *settings, EVERY)
+    return complete(subspace, rule_of(model), held_out=held_out)
+
+
+def scatter_solver(model: Verifier) -> str:
+    """Solver for statistics without rows, over which an iterative one would have to iterate."""
     return "cholesky" if model.solver in ("auto", "lsqr") else str(model.solver)
 
 
-def forget_stream(model: Any) -> None:
+def forget_stream(model: Verifier) -> None:
     """Drop the statistics that `partial_fit` merges batches into."""
     for name in _STREAM:
         model.__dict__.pop(name, None)
 
 
-class StreamMixin:
-    """`partial_fit` of the linear estimators: what PCSDA and CSDA have in common."""
+def check_batch(
+    model: Verifier, X: Any, y: Any, classes: Any, sample_weight: Any
+) -> tuple[Floats, Mask, Array | None]:
+    """Check a batch of `partial_fit`, and settle the classes on the first call."""
+    first = not hasattr(model, "scatter_")
+    if first and hasattr(model, "density_"):
+        raise ValueError(
+            "partial_fit cannot go on from fit, which keeps no statistics that a batch could "
+            "be merged into; call partial_fit from the first batch on, on a fresh estimator "
+            "such as sklearn.base.clone(model), or call fit on all rows together"
+        )
+    validation.check_verifier(model)
+    validation.refuse_contamination(model, "batches trust all labels", "call fit on all rows")
+    X, y = check_rows(model, X, y, reset=first)
+    validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
+    require_squares(X)
+    settled = classes is None or set(classes) == set(getattr(model, "classes_", ()))
+    if not (first or settled or validation.names_rest(model.classes_, model.pos_label)):
+        raise ValueError(
+            f"classes={list(classes)} differs from the first call's {model.classes_.tolist()}"
+        )
+    known = classes if first else model.classes_
+    model.classes_, _, positive = validation.check_labels(y, model.pos_label, known)
+    weights = None
+    if sample_weight is not None:  # a class without weight may get some in another batch
+        weights = validation.weight_values(sample_weight, len(positive))
+    return X, positive, weights
 
-    scatter_: GroupScatter
-    classes_: NDArray[Any]
-    n_features_in_: int
-    pos_label: Any
 
-    def _forget_stream(self) -> None:
-        forget_stream(self)
+def begin_batch(model: Verifier, n_rows: int) -> Ints:
+    """Number the rows of a batch among all that came; the first batch draws the seed."""
+    if "seed_" not in model.__dict__:
+        model.seed_, model.n_samples_seen_ = draw_seed(model.random_state), 0
+    start, model.n_samples_seen_ = model.n_samples_seen_, model.n_samples_seen_ + n_rows
+    return np.arange(start, model.n_samples_seen_)
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the statistics as they were where a batch is refused."""
-        before = {name: self.__dict__[name] for name in _STREAM if name in self.__dict__}
-        try:
-            yield
-        except Exception:
-            self._forget_stream()
-            self.__dict__.update(before)
-            raise
 
-    def _start_stream(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any
-    ) -> tuple[Any, NDArray[np.bool_], NDArray[np.float64] | None]:
-        """Check a batch of `partial_fit` and settle the classes on the first call."""
-        first = not hasattr(self, "scatter_")
-        if first and hasattr(self, "density_"):
-            raise ValueError(
-                "partial_fit cannot go on from fit, which keeps no statistics that a batch could "
-                "be merged into; call partial_fit from the first batch on, on a fresh estimator "
-                "such as sklearn.base.clone(model), or call fit on all rows together"
+def merge_batch(
+    model: Verifier,
+    X: Floats,
+    groups: Ints,
+    weights: Array | None,
+    numbers: Ints,
+    n_groups: int,
+) -> None:
+    """Merge the statistics of a batch into those of the model, and its rows into the sample."""
+    batch = GroupScatter.from_samples(X, groups, n_groups, weights)
+    first = not hasattr(model, "scatter_")
+    model.scatter_ = batch if first else model.scatter_.merge(batch)
+    if first and not _needs_rows(model):
+        return
+    if first or hasattr(model, "sample_"):
+        rng = np.random.default_rng([model.seed_, model.n_samples_seen_, 0])
+        rows = RowSample.of_batch(X, groups, weights, numbers, n_groups, rng)
+        model.sample_ = rows if first else model.sample_.merge(rows)
+
+
+def _needs_rows(model: Verifier) -> bool:
+    """Whether rows are left out, or scored by models of other folds."""
+    rule = rule_of(model)
+    return rule.leave_one_out or rule.calibrate
+
+
+def renumber(model: Verifier, places: Ints, n_groups: int) -> None:
+    """Renumber the groups collected so far: group g becomes ``places[g]`` of `n_groups`."""
+    model.scatter_ = model.scatter_.renumbered(places, n_groups)
+    if hasattr(model, "sample_"):
+        model.sample_ = model.sample_.renumbered(places, n_groups)
+
+
+def refit(
+    model: Verifier,
+    factorise: Factorise,
+    dtype: DTypeLike,
+    most: int | None = None,
+    lacks: str | None = None,
+) -> None:
+    """Fit the model to what was collected; where there is none yet, keep what it lacks.
+
+    No batch will bring more than `most` axes, by default one for each feature. `lacks` says what
+    the batches so far lack where the statistics do not show it.
+    """
+    check_rank(model, model.n_features_in_ if most is None else most)
+    sample: RowSample | None = getattr(model, "sample_", None)
+    kept: Ints | slice = slice(None)
+    if sample is not None:
+        sample, kept = _bounded(model, sample)
+    try:
+        if lacks is not None:
+            raise TooFewRowsError(lacks)
+        _require_classes(model)
+        with narrow_fit(model.n_features_in_):
+            fitted = _fit_collected(model, factorise, sample)
+        check_rank(model, fitted.subspace.rank)
+        if isinstance(fitted.density, NoDensity):
+            raise TooFewRowsError(fitted.density.why)
+    except TooFewRowsError as error:
+        if hasattr(model, "density_"):  # more axes came, for instance, and too few positives
+            warnings.warn(
+                f"with this batch there is no model until more rows come: {error}", stacklevel=4
             )
-        validation.check_verifier(self)
-        X, y = check_rows(self, X, y, reset=first)
-        validation.refuse_sparse(X, "partial_fit", "make batches dense with toarray()")
-        require_squares(X)
-        if not first and classes is not None and set(classes) != set(self.classes_.tolist()):
-            raise ValueError(
-                f"classes={list(classes)} differs from the first call's {self.classes_.tolist()}"
+            del model.density_
+        model.__dict__["_lacks"] = str(error)
+        return
+    model.__dict__.pop("_lacks", None)
+    keep_linear(model, fitted, dtype if sample is None else sample.X.dtype)
+    if sample is None:
+        return
+    model.partition_ = model.sample_.groups
+    left_out = fitted.left_out_of(len(sample.groups))
+    if left_out is not None:
+        model.loo_scores_ = left_out[kept]
+
+
+def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
+    """Keep `calibration_rows` of each class; returns the rows to fit on, and which of them stay."""
+    most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
+    if not sample.whole:
+        model.sample_ = sample.thinned(most)
+        return model.sample_, slice(None)
+    # For the last time all rows are available; the fit leaves these out.
+    rows = sample.first_draw(most, model.seed_)
+    if rows is None:
+        return sample, slice(None)
+    model.sample_ = sample.drawn(
+        rows, np.random.default_rng([model.seed_, model.n_samples_seen_, 1])
+    )
+    return sample, rows
+
+
+def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
+    """Fit as `fit` does while all rows are there, later on statistics and the rows that are."""
+    scatter, rule = model.scatter_, rule_of(model)
+    settle_ridge(model, scatter.n_positive)
+    if sample is None:
+        if _needs_rows(model):
+            warnings.warn(
+                "the batches so far were merged without keeping rows, so covariances are "
+                "resubstituted and scores are not calibrated; begin anew on "
+                "sklearn.base.clone(model), or recalibrate on rows held back",
+                stacklevel=5,
             )
-        known = classes if first else self.classes_
-        self.classes_, _, positive = validation.check_labels(y, self.pos_label, known)
-        weights = None
-        if sample_weight is not None:  # a class without weight may get some in another batch
-            weights = validation.weight_values(sample_weight, len(positive))
-        return X, positive, weights
+        return fit_scatter(model, scatter)
+    data = TrainingRows(sample.X, sample.groups, sample.given_weights, model.seed_)
+    if sample.whole:
+        return learn_rows(model, factorise, data)
+    stands_for = sample.stands_for(scatter.counts)
+    rows = sample.X.astype(np.float64, copy=False)
+    mass = sample.weights * stands_for
+    if rule.leave_one_out:
+        held_out = held_out_scores(model, factorise, replace(data, X=rows, weights=mass))
+        return fit_left_out(model, scatter, replace(data, X=rows), stands_for, held_out)
 
-    def _merge(self, X: Any, groups: Any, weights: Any, n_groups: int) -> None:
-        batch = GroupScatter.from_samples(X, groups, n_groups, weights)
-        merged = self.scatter_.merge(batch) if hasattr(self, "scatter_") else batch
-        self.scatter_ = merged
+    def score_folds() -> tuple[Array, Mask, Array | None]:
+        return _scores_without(model, sample, rows), data.positive, mass
 
-    def _refit(self, dtype: Any) -> None:
-        """Learn from the merged statistics; where there is no model yet, keep what it lacks."""
-        check_rank(self, self._most_axes())  # no batch will raise this bound
-        try:
-            self._require_classes()
-            fitted = fit_scatter(self, self.scatter_)
-            check_rank(self, fitted.subspace.rank)
-            if isinstance(fitted.density, NoDensity):
-                raise TooFewRowsError(fitted.density.why)
-        except TooFewRowsError as error:
-            if hasattr(self, "density_"):  # more axes came, for instance, and too few positives
-                warnings.warn(
-                    f"with this batch there is no model until more rows come: {error}", stacklevel=3
-                )
-                del self.density_
-            self._lacks = str(error)
-            return
-        keep_linear(self, fitted, dtype)
-        self.__dict__.pop("_lacks", None)
+    return fit_scatter(model, scatter, score_folds if rule.calibrate else None)
 
-    def _most_axes(self) -> int:
-        """Upper bound of the number of axes, whatever comes."""
-        return self.n_features_in_
 
-    def _require_classes(self) -> None:
-        """Refuse to learn before both classes have come."""
-        seen = (self.scatter_.n_negative > 0, self.scatter_.n_positive > 0)[:: sign_of(self)]
-        for label, there in zip(self.classes_.tolist(), seen, strict=True):
-            if not there:
-                raise TooFewRowsError(f"no row of class {label!r} came, or none of any weight")
+def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
+    """Scores of the rows that are kept, by the statistics of all rows but those of a fold."""
+    weights, groups = sample.weights, sample.groups
+
+    def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+        fold = np.setdiff1d(np.arange(len(rows)), train)
+        own = GroupScatter.from_samples(
+            rows[fold], groups[fold], len(model.scatter_.counts), weights[fold]
+        )
+        part = fit_scatter(model, model.scatter_.without(own))
+        return lambda test: part.score(rows[test])
+
+    say(model, "calibrating on folds")
+    return fold_scores(learn, groups, model.seed_)
+
+
+def _require_classes(model: Verifier) -> None:
+    """Refuse to learn before both classes have come."""
+    seen = (model.scatter_.n_negative > 0, model.scatter_.n_positive > 0)[:: sign_of(model)]
+    for label, there in zip(model.classes_.tolist(), seen, strict=True):
+        if not there:
+            raise TooFewRowsError(f"no row of class {label!r} came, or none of any weight")

@@ -6,6 +6,7 @@ What scikit-learn has is not repeated here: see :func:`sklearn.metrics.det_curve
 
 from ..core.decision import bayes_threshold
 from .bootstrap import Interval, bootstrap_interval
+from .counting import PriorEstimate, estimate_prior
 from .detection import (
     detection_cost,
     equal_error_rate,
@@ -19,6 +20,7 @@ from .scorers import make_detection_scorer
 
 __all__ = [
     "Interval",
+    "PriorEstimate",
     "bayes_error_curve",
     "bayes_threshold",
     "bootstrap_interval",
@@ -26,6 +28,7 @@ __all__ = [
     "cmc_curve",
     "detection_cost",
     "equal_error_rate",
+    "estimate_prior",
     "fnmr_at_fmr",
     "make_detection_scorer",
     "min_cllr",

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
+from ..core.linalg import Array
 from ..progress import progress
 from . import detection, ratios
-from .trials import FloatArray, Order, check_trials
+from .trials import Order, check_trials
 
 OF_TRIALS = detection.OF_TRIALS | ratios.OF_TRIALS
 
@@ -34,18 +35,32 @@ class Interval:
         Its confidence level.
     resamples : array of shape (n_resamples,)
         The figures of the resamples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.metrics import Interval
+    >>> print(Interval(0.05, 0.03, 0.08, level=0.95, resamples=np.array([0.03, 0.08])))
+    0.05 (95 % interval 0.03 to 0.08)
     """
 
     value: float
     low: float
     high: float
     level: float
-    resamples: FloatArray
+    resamples: Array
 
     def __str__(self) -> str:
         return (
             f"{self.value:.4g} ({100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g})"
         )
+
+    def __repr__(self) -> str:
+        return f"<Interval: {self}>"
+
+    def _repr_html_(self) -> str:
+        """The figure with its interval, for notebooks."""
+        return f"<b>{self.value:.4g}</b> {str(self).partition(' ')[2]}"
 
 
 def bootstrap_interval(
@@ -60,18 +75,19 @@ def bootstrap_interval(
     random_state: Any = None,
     verbose: bool = False,
 ) -> Interval:
-    """Percentile bootstrap interval of a metric, with whole identities drawn.
+    """Percentile bootstrap interval of a metric that resamples whole identities.
 
-    Samples of one person, device or recording resemble each other: drawn one by one they would
-    pass for more evidence than they are, and the interval would be too narrow [1]_. Here all
+    Samples of one person, device or recording resemble each other. Drawn one by one, they would
+    count as more evidence than they are, and the interval would be too narrow [1]_. Here all
     samples of a group are drawn, or left out, together.
 
     Parameters
     ----------
     metric : callable
-        ``metric(y_true, y_score)``, a number; of a tuple, such as a rate with its threshold, the
-        first entry counts. If it takes `sample_weight`, samples drawn m times have weight m, else
-        they are repeated m times. For other arguments use :func:`functools.partial`.
+        ``metric(y_true, y_score)``, which returns a number, or a tuple whose first entry counts,
+        such as a rate with its threshold. If it takes `sample_weight`, samples drawn m times have
+        weight m, else they are repeated m times. For other arguments use
+        :func:`functools.partial`.
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples,) or (n_samples, n_columns)
@@ -114,7 +130,10 @@ def bootstrap_interval(
     >>> bool(found.low < found.value < found.high)
     True
     """
-    _check_settings(level, n_resamples)
+    if not 0 < level < 1:
+        raise ValueError(f"level={level} must lie between 0 and 1, both excluded; 0.95 is usual")
+    if isinstance(n_resamples, bool) or not isinstance(n_resamples, Integral) or n_resamples < 1:
+        raise ValueError(f"n_resamples={n_resamples!r} must be a whole number of at least 1")
     labels, scores = column_or_1d(y_true), np.asarray(y_score)
     check_consistent_length(labels, scores, groups)
     if pos_label is not None:
@@ -158,13 +177,6 @@ def _resampled(
         return metric(labels[rows], scores[rows])
 
     return repeated
-
-
-def _check_settings(level: float, n_resamples: int) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level={level} must lie between 0 and 1, both excluded; 0.95 is usual")
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, Integral) or n_resamples < 1:
-        raise ValueError(f"n_resamples={n_resamples!r} must be a whole number of at least 1")
 
 
 def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.decision import bayes_threshold, weighted_costs
-from .trials import FloatArray, Trials, check_trials, sort_trials
+from ..core.linalg import Array
+from .trials import Trials, check_trials, sort_trials
 
 
 def equal_error_rate(
@@ -73,10 +74,10 @@ def equal_error_rate(
     (0.25, 1.0)
     """
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return _equal_rate(trials, convex_hull=convex_hull)
+    return _equal_rate(trials, convex_hull)
 
 
-def _equal_rate(trials: Trials, *, convex_hull: bool = False) -> tuple[float, float]:
+def _equal_rate(trials: Trials, convex_hull: bool = False) -> tuple[float, float]:
     """Where the line through the error rates has both equal, and the threshold next to it."""
     trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
@@ -96,7 +97,7 @@ def roc_convex_hull(
     *,
     pos_label: Any = None,
     sample_weight: ArrayLike | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[Array, Array, Array]:
     """Vertices of the ROC convex hull, by pool adjacent violators.
 
     Parameters
@@ -115,9 +116,15 @@ def roc_convex_hull(
     ----------
     .. [1] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
        surviving the new DCF", arXiv:1304.2865 (2013).
+
+    Examples
+    --------
+    >>> from pcsda.metrics import roc_convex_hull
+    >>> false_match, false_non_match, thresholds = roc_convex_hull([0, 1, 0, 1], [1, 2, 3, 4])
+    >>> false_match.tolist(), false_non_match.tolist()
+    ([1.0, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 1.0])
     """
-    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    hull = trials.pooled()
+    hull = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight)).pooled()
     return *hull.rates, hull.thresholds
 
 
@@ -186,14 +193,7 @@ def detection_cost(
     # Two levels are enough: rejected and accepted.
     cut = _settled(threshold, prior, cost_miss, cost_false_alarm)
     trials = sort_trials(positive, (scores >= cut).astype(np.float64), weights)
-    return _cost_at(
-        trials,
-        prior=prior,
-        cost_miss=cost_miss,
-        cost_false_alarm=cost_false_alarm,
-        threshold=1.0,
-        normalize=normalize,
-    )
+    return _cost_at(trials, prior, cost_miss, cost_false_alarm, 1.0, normalize)
 
 
 def _settled(
@@ -208,18 +208,25 @@ def _settled(
 
 def _cost_at(
     trials: Trials,
-    *,
     prior: float = 0.5,
     cost_miss: float = 1.0,
     cost_false_alarm: float = 1.0,
     threshold: float | None = None,
     normalize: bool = True,
 ) -> float:
-    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
-    at = np.searchsorted(trials.levels, _settled(threshold, prior, cost_miss, cost_false_alarm))
+    cut = _settled(threshold, prior, cost_miss, cost_false_alarm)
+    costs, scale = _costs(trials, prior, cost_miss, cost_false_alarm)
+    cost = costs[np.searchsorted(trials.levels, cut)]
+    return float(cost / scale if normalize else cost)
+
+
+def _costs(
+    trials: Trials, prior: float, cost_miss: float, cost_false_alarm: float
+) -> tuple[Array, float]:
+    """Expected cost at every threshold, and that of the better of accepting and rejecting all."""
+    miss, false_alarm = weighted_costs(prior, cost_miss, cost_false_alarm)
     match, non_match = trials.rates
-    cost = costs[0] * non_match[at] + costs[1] * match[at]
-    return float(cost / min(costs) if normalize else cost)
+    return miss * non_match + false_alarm * match, min(miss, false_alarm)
 
 
 def min_detection_cost(
@@ -259,29 +266,20 @@ def min_detection_cost(
     """
     weighted_costs(prior, cost_miss, cost_false_alarm)  # refuses before the sort
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return _least_cost(
-        trials,
-        prior=prior,
-        cost_miss=cost_miss,
-        cost_false_alarm=cost_false_alarm,
-        normalize=normalize,
-    )
+    return _least_cost(trials, prior, cost_miss, cost_false_alarm, normalize)
 
 
 def _least_cost(
     trials: Trials,
-    *,
     prior: float = 0.5,
     cost_miss: float = 1.0,
     cost_false_alarm: float = 1.0,
     normalize: bool = True,
 ) -> tuple[float, float]:
-    costs = weighted_costs(prior, cost_miss, cost_false_alarm)
-    match, non_match = trials.rates
-    cost = costs[0] * non_match + costs[1] * match
-    best = int(cost.argmin())
-    scale = min(costs) if normalize else 1.0
-    return float(cost[best] / scale), float(trials.thresholds[best])
+    costs, scale = _costs(trials, prior, cost_miss, cost_false_alarm)
+    best = int(costs.argmin())
+    cost = costs[best] / scale if normalize else costs[best]
+    return float(cost), float(trials.thresholds[best])
 
 
 def fnmr_at_fmr(
@@ -320,8 +318,9 @@ def fnmr_at_fmr(
     >>> fnmr_at_fmr([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4], fmr=0.25)
     (0.0, 0.0)
     """
-    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return _rate_at(trials, fmr)
+    return _rate_at(
+        sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight)), fmr
+    )
 
 
 def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:

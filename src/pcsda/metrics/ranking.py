@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from .trials import FloatArray, check_scores, is_positive, shorten
+from ..core.linalg import Array
+from ..validation import shorten
+from .trials import check_scores, is_positive
 
 
 def precision_at_k(
@@ -56,10 +58,7 @@ def precision_at_k(
     labels, scores = column_or_1d(y_true), check_scores(y_score, "y_score")
     check_consistent_length(labels, scores)
     positive = is_positive(labels, pos_label)
-    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= len(scores):
-        raise ValueError(
-            f"k={k!r} must be a whole number between 1 and {len(scores)} (= n_samples)"
-        )
+    _check_rank(k, len(scores), "n_samples")
     last = np.partition(scores, len(scores) - k)[len(scores) - k]
     above, tied = scores > last, scores == last
     places = k - np.count_nonzero(above)
@@ -67,9 +66,7 @@ def precision_at_k(
     return float(hits / k)
 
 
-def cmc_curve(
-    y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None = None
-) -> FloatArray:
+def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None = None) -> Array:
     """Cumulative match characteristic: how often the right label is among the best k.
 
     Parameters
@@ -102,7 +99,7 @@ def cmc_curve(
     >>> cmc_curve(["a", "b"], [[2.0, 1.0], [3.0, 0.0]])
     array([0.5, 1. ])
     """
-    table: FloatArray = check_array(
+    table: Array = check_array(
         scores, dtype=np.float64, ensure_all_finite=False, input_name="scores"
     )
     if np.isnan(table).any():
@@ -139,16 +136,24 @@ def rank_k_rate(
     See Also
     --------
     sklearn.metrics.top_k_accuracy_score : The same with ties broken by the order of the labels.
+
+    Examples
+    --------
+    >>> from pcsda.metrics import rank_k_rate
+    >>> rank_k_rate(["a", "b", "c"], [[2.0, 1.0, 0.0], [3.0, 0.0, 1.0], [0.0, 2.0, 1.0]], k=2)
+    0.6666666666666666
     """
     curve = cmc_curve(y_true, scores, labels=labels)
-    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= len(curve):
-        raise ValueError(f"k={k!r} must be a whole number between 1 and {len(curve)} (= n_labels)")
+    _check_rank(k, len(curve), "n_labels")
     return float(curve[k - 1])
 
 
-def _columns_of(
-    y_true: NDArray[Any], table: FloatArray, labels: ArrayLike | None
-) -> NDArray[np.intp]:
+def _check_rank(k: int, most: int, name: str) -> None:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= most:
+        raise ValueError(f"k={k!r} must be a whole number between 1 and {most} (= {name})")
+
+
+def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) -> NDArray[np.intp]:
     """Column of each row's true label."""
     check_consistent_length(y_true, table)
     names = np.unique(y_true) if labels is None else column_or_1d(labels)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, rel_entr
 
-from .trials import FloatArray, Trials, check_trials, sort_trials
+from ..core.linalg import Array
+from .trials import Trials, check_trials, sort_trials
 
 
 def cllr(
@@ -70,14 +71,15 @@ def cllr(
     return float(np.mean(means) / np.log(2.0))
 
 
-def _softplus(values: FloatArray) -> FloatArray:
-    cost: FloatArray = np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0)
+def _softplus(values: Array) -> Array:
+    """``log(1 + exp(values))``, faster than ``np.logaddexp(0, values)``."""
+    cost: Array = np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0)
     return cost
 
 
 def _cllr_of(trials: Trials) -> float:
     sides = ((trials.positives, -trials.levels), (trials.negatives, trials.levels))
-    # Levels without samples cost nothing, also where one there would cost without end.
+    # A level without samples costs nothing, even where a sample would cost infinity.
     means = [count[count > 0] @ _softplus(wrong[count > 0]) / count.sum() for count, wrong in sides]
     return float(np.mean(means) / np.log(2.0))
 
@@ -123,8 +125,9 @@ def min_cllr(
     >>> min_cllr([0, 0, 1, 1], [-40, -30, -20, -10])
     0.0
     """
-    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return _min_cllr_of(trials)
+    return _min_cllr_of(
+        sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    )
 
 
 def _min_cllr_of(trials: Trials) -> float:
@@ -144,7 +147,7 @@ def bayes_error_curve(
     prior_log_odds: ArrayLike | None = None,
     pos_label: Any = None,
     sample_weight: ArrayLike | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[Array, Array, Array]:
     """Normalised Bayes error rate over the prior: actual and minimum detection cost.
 
     With unit costs every prior is one application; other costs only move the prior [1]_.
@@ -167,6 +170,14 @@ def bayes_error_curve(
     ----------
     .. [1] N. Brümmer and E. de Villiers, "The BOSARIS Toolkit: Theory, algorithms and code for
        surviving the new DCF", arXiv:1304.2865 (2013).
+
+    Examples
+    --------
+    >>> from pcsda.metrics import bayes_error_curve
+    >>> y, llr = [0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0]
+    >>> odds, actual, minimum = bayes_error_curve(y, llr, prior_log_odds=[-2.0, 0.0, 2.0])
+    >>> actual.tolist(), minimum.tolist()
+    ([0.0, 0.5, 0.5], [0.0, 0.0, 0.0])
     """
     odds = np.linspace(-7.0, 7.0, 141) if prior_log_odds is None else prior_log_odds
     odds = np.atleast_1d(np.asarray(odds, dtype=np.float64))
@@ -182,10 +193,10 @@ def bayes_error_curve(
     return odds, actual, minimum
 
 
-def _normalized(odds: FloatArray, match: FloatArray, non_match: FloatArray) -> FloatArray:
+def _normalized(odds: Array, match: Array, non_match: Array) -> Array:
     """Cost of errors over that of the better of accepting and rejecting everything."""
     of_miss, of_match = expit(odds), expit(-odds)
-    cost: FloatArray = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
+    cost: Array = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
     return cost
 
 

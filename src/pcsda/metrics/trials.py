@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import isotonic_regression
 from sklearn.utils import check_consistent_length, column_or_1d
 
-FloatArray = NDArray[np.float64]
+from ..core.linalg import Array
+from ..validation import MIXED, distinct, shorten
+
 BoolArray = NDArray[np.bool_]
 
 
@@ -26,12 +28,12 @@ class Trials:
         Number, or total weight, of the samples of each class at every level.
     """
 
-    levels: FloatArray
-    positives: FloatArray
-    negatives: FloatArray
+    levels: Array
+    positives: Array
+    negatives: Array
 
     @property
-    def rates(self) -> tuple[FloatArray, FloatArray]:
+    def rates(self) -> tuple[Array, Array]:
         """False-match and false-non-match rate, shape (n_levels + 1,).
 
         Entry i belongs to the threshold ``levels[i]``, the last to rejecting everything.
@@ -41,8 +43,8 @@ class Trials:
         return above / above[0], below / below[-1]
 
     @property
-    def thresholds(self) -> FloatArray:
-        """Thresholds of the `rates`; infinity stands for rejecting everything."""
+    def thresholds(self) -> Array:
+        """Thresholds of the `rates`; the last one, infinity, rejects everything."""
         return np.append(self.levels, np.inf)
 
     def pooled(self) -> Trials:
@@ -63,7 +65,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Order:
-    """Samples sorted by score; any weights then make trials without another sort.
+    """Samples sorted by score, so that new weights need no new sort.
 
     Attributes
     ----------
@@ -79,18 +81,18 @@ class Order:
     order: NDArray[np.intp]
     positive: BoolArray
     starts: NDArray[np.intp]
-    levels: FloatArray
+    levels: Array
 
     @classmethod
-    def of(cls, positive: BoolArray, scores: FloatArray) -> Order:
+    def of(cls, positive: BoolArray, scores: Array) -> Order:
         """Sort checked scores: the one sort of every metric."""
         order = np.argsort(scores)
         scores = scores[order]
         starts = _starts(scores)
         return cls(order, positive[order], starts, scores[starts])
 
-    def trials(self, weights: FloatArray | None = None) -> Trials:
-        """Levels of the samples, which have weight one, or `weights` in their first order."""
+    def trials(self, weights: Array | None = None) -> Trials:
+        """Count the samples at each level; `weights`, if given, are in the original order."""
         if weights is None:
             sizes = np.diff(self.starts, append=len(self.order)).astype(np.float64)
             hits = self._sums(self.positive.astype(np.float64))
@@ -103,20 +105,20 @@ class Order:
             return Trials(self.levels, hits, others)
         return Trials(self.levels[present], hits[present], others[present])
 
-    def _sums(self, values: FloatArray) -> FloatArray:
+    def _sums(self, values: Array) -> Array:
         """Sums over levels; without ties there is nothing to add."""
         if len(self.starts) == len(values):
             return values
-        sums: FloatArray = np.add.reduceat(values, self.starts)
+        sums: Array = np.add.reduceat(values, self.starts)
         return sums
 
 
-def sort_trials(positive: BoolArray, scores: FloatArray, weights: FloatArray | None) -> Trials:
+def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Trials:
     """Sort checked samples into levels."""
     return Order.of(positive, scores).trials(weights)
 
 
-def _starts(values: FloatArray) -> NDArray[np.intp]:
+def _starts(values: Array) -> NDArray[np.intp]:
     """Where runs of equal values begin; infinities equal each other."""
     changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
@@ -128,7 +130,7 @@ def check_trials(
     score_name: str,
     pos_label: Any,
     sample_weight: ArrayLike | None,
-) -> tuple[BoolArray, FloatArray, FloatArray | None]:
+) -> tuple[BoolArray, Array, Array | None]:
     """Return which samples are positive, their scores and weights, without zero weights."""
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
@@ -137,7 +139,7 @@ def check_trials(
     weights = None
     if sample_weight is not None:
         weights = _check_weights(sample_weight)
-        # A weight of zero means an absent sample, also when its cost is infinite.
+        # A sample of weight zero is absent, even if its cost is infinite.
         kept = weights > 0
         positive, scores, weights = positive[kept], scores[kept], weights[kept]
     n_positive = int(np.count_nonzero(positive))
@@ -150,9 +152,9 @@ def check_trials(
     return positive, scores, weights
 
 
-def check_scores(y_score: ArrayLike, name: str) -> FloatArray:
+def check_scores(y_score: ArrayLike, name: str) -> Array:
     """Return scores as a float array, refusing NaN; infinities are allowed."""
-    scores: FloatArray = column_or_1d(y_score, dtype=np.float64)
+    scores: Array = column_or_1d(y_score, dtype=np.float64)
     n_missing = int(np.count_nonzero(np.isnan(scores)))
     if n_missing:
         raise ValueError(
@@ -167,13 +169,7 @@ def is_positive(labels: NDArray[Any], pos_label: Any) -> BoolArray:
         raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")
     if labels.dtype.kind == "b" and pos_label is None:
         return labels
-    try:
-        present = np.unique(labels).tolist()
-    except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise ValueError(
-            f"y_true mixes labels of the types {kinds}, which have no order; use labels of one type"
-        ) from error
+    present = distinct(labels, "y_true " + MIXED)[0].tolist()
     if pos_label is None:
         if not (set(present) <= {0, 1} or set(present) <= {-1, 1}):
             raise ValueError(
@@ -189,14 +185,8 @@ def is_positive(labels: NDArray[Any], pos_label: Any) -> BoolArray:
     return np.asarray(labels == pos_label)
 
 
-def shorten(labels: list[Any], limit: int = 10) -> str:
-    """Labels as text; of many, the first."""
-    shown = ", ".join(repr(label) for label in labels[:limit])
-    return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
-
-
-def _check_weights(sample_weight: ArrayLike) -> FloatArray:
-    weights: FloatArray = column_or_1d(sample_weight, dtype=np.float64)
+def _check_weights(sample_weight: ArrayLike) -> Array:
+    weights: Array = column_or_1d(sample_weight, dtype=np.float64)
     bad = weights[~(np.isfinite(weights) & (weights >= 0))]
     if len(bad):
         raise ValueError(

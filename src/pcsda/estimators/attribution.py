@@ -1,0 +1,71 @@
+"""Explanations in the user's terms: columns of X, or rows of the training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ..core.explanation import Explanation, column_parts
+from ..core.linalg import Array, Ints
+
+# More rows at a time are explained by axes alone: columns take some hundred scores for each.
+MOST_ROWS = 200
+NEAREST = 3
+
+
+def attributed(model: Any, X: Any, z: Array, found: Explanation) -> Explanation:
+    """Add what columns add to the score, or the nearest training rows, to an explanation."""
+    if not 0 < len(z) <= MOST_ROWS:
+        return found
+    if getattr(model, "X_fit_", None) is not None and hasattr(model, "partition_"):
+        return _with_neighbours(model, z, found)
+    shape = (model.n_components_, model.n_features_in_)
+    means: Any = getattr(model, "subclass_means_", np.empty(0))
+    linear = getattr(model, "components_", np.empty(0)).shape == shape and means.ndim == 2
+    if (
+        not linear
+        or sparse.issparse(X)
+        or np.ndim(X) != 2
+        or len(means) <= found.subclass.max() - 1
+    ):
+        return found
+    return _with_columns(model, X, z, found)
+
+
+def _with_columns(model: Any, X: Any, z: Array, found: Explanation) -> Explanation:
+    rows = np.asarray(X, dtype=np.float64)
+    positive = np.asarray(model.positive_mean_, dtype=np.float64)
+    halfway = (positive + np.asarray(model.subclass_means_, np.float64)[found.subclass - 1]) / 2
+
+    def score(points: Array) -> Array:
+        values: Array = model.calibration_(model.density_.views(points))
+        return values
+
+    spread = np.sqrt(np.diag(model.density_.base.positive))
+    components = np.asarray(model.components_, dtype=np.float64)
+    parts = column_parts(rows, halfway, components, z.astype(np.float64), score, spread)
+    names = getattr(model, "feature_names_in_", None)
+    return replace(
+        found,
+        columns=parts,
+        baseline=found.score - parts.sum(axis=1),
+        names=None if names is None else tuple(map(str, names)),
+    )
+
+
+def _with_neighbours(model: Any, z: Array, found: Explanation) -> Explanation:
+    support = np.asarray(model.support_)
+    positive = np.asarray(model.partition_)[support] == 0
+    known = np.asarray(model._coordinates(model.X_fit_), dtype=np.float64)
+    near = [_nearest(z, known[kind], support[kind]) for kind in (positive, ~positive)]
+    return replace(found, nearest_positive=near[0], nearest_negative=near[1])
+
+
+def _nearest(z: Array, known: Array, numbers: Ints) -> Ints:
+    """Numbers of the known rows nearest to each of z."""
+    apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
+    found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
+    return found

@@ -1,0 +1,179 @@
+"""The settings that a search tries: few, and where they matter."""
+
+from __future__ import annotations
+
+from itertools import product
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from .. import validation
+from ..core.spread import auto_regularization
+from ..kernels import SCALED_KERNELS, bandwidth
+from ..partition import count_distinct, given_labels, settle_count
+from .grid import Cell, Data
+from .kernel import KernelPCSDA
+from .linear import PCSDA
+from .steps import is_curved
+
+if TYPE_CHECKING:
+    from .search import PCSDACV
+
+# Beside the estimator's own K, d and ridge. A finer grid does not choose better: its best setting
+# is more of a lottery.
+N_SUBCLASSES = (1, 5)
+N_COMPONENTS = (2, 5, 10)
+REGULARIZATION = (1e-2, 1e-1, 1.0)
+# Bandwidths for kernels: the paper's, and these multiples of scikit-learn's "scale".
+GAMMA = ("positive", 0.3, 1.0, 3.0)
+
+
+def template_of(search: PCSDACV) -> Any:
+    """The estimator that a search tunes, or the pipeline that ends in it."""
+    return PCSDA() if search.estimator is None else search.estimator
+
+
+def final_of(template: Any) -> Any:
+    """The estimator at the end of a pipeline."""
+    return template[-1] if isinstance(template, Pipeline) else template
+
+
+def is_standard(search: PCSDACV) -> bool:
+    """Whether the search is left to choose its settings itself."""
+    given = search.n_subclasses, search.n_components, search.regularization, search.gamma
+    return all(values is None for values in given)
+
+
+def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
+    """All settings that the data allow, those of one factorisation next to each other."""
+    template = template_of(search)
+    counts = _counts(search, final_of(template), data)
+    dims = _values("n_components", search.n_components, None, whole=True)
+    standard = standard_ridges(template, float(data.positive.sum()))
+    ridges = _values("regularization", search.regularization, standard)
+    width = data.X.shape[1] if isinstance(template, PCSDA) else max(counts)
+    own = final_of(template).n_components
+    cells = [
+        Cell(count, d, ridge, gamma)
+        for gamma, ridge, count in product(_gammas(search, template, data), ridges, counts)
+        for d in (_dims(min(count, width), own) if dims is None else dims)
+        if d <= min(count, width)
+    ]
+    if not cells:
+        raise ValueError(
+            f"no n_components in {dims or [own]} is at most {min(max(counts), width)} "
+            "(= min(n_subclasses, n_features)); lower n_components or raise n_subclasses"
+        )
+    return cells
+
+
+def _counts(search: PCSDACV, final: Any, data: Data) -> list[int]:
+    """Values of K that the negatives can fill."""
+    if data.subclass_labels is not None:
+        return [len(np.unique(given_labels(data.subclass_labels, data.positive)))]
+    way = final.subclasses
+    if not (isinstance(way, str) and way in ("kmeans", "input")):
+        raise ValueError(
+            f"subclasses={way!r} takes no number of subclasses to search; use 'kmeans', or "
+            "give subclass_labels"
+        )
+    negatives = np.flatnonzero(~data.positive)
+    standard = standard_counts(final, settle_count(data.X, "auto", among=negatives))
+    wanted = _values("n_subclasses", search.n_subclasses, standard, whole=True)
+    distinct = count_distinct(data.X, max(wanted), negatives)
+    counts = [count for count in wanted if count <= distinct]
+    if not counts:
+        raise ValueError(
+            f"n_subclasses={wanted} must have a value of at most "
+            f"{distinct} (= number of different negative samples)"
+        )
+    return counts
+
+
+def standard_counts(final: Any, auto: int) -> list[int]:
+    """Values of K that a search tries on its own, where "auto" is a known number."""
+    own = auto if final.n_subclasses == "auto" else final.n_subclasses
+    return sorted({*(count for count in N_SUBCLASSES if count < auto), auto, own})
+
+
+def _dims(most: int, own: int | None) -> list[int]:
+    """Values of d where none are given: a few, all axes, and that of the estimator."""
+    return sorted({*(d for d in N_COMPONENTS if d < most), most} | ({own} if own else set()))
+
+
+def standard_ridges(template: Any, n_positive: float) -> tuple[float, ...]:
+    """The ridges that a search tries on its own: fixed ones, and that of the estimator."""
+    own = _own_ridge(final_of(template), n_positive)
+    return tuple(sorted({*REGULARIZATION, own} - {0.0}))
+
+
+def _own_ridge(final: Any, n_positive: float) -> float:
+    if isinstance(final.regularization, str):
+        return auto_regularization(n_positive, kernel=is_curved(final))
+    return float(final.regularization)
+
+
+def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
+    """Bandwidths of a kernel estimator as they are asked for, before the data are seen."""
+    if template.kernel not in SCALED_KERNELS:
+        return (None,)
+    if search.gamma is None:
+        return GAMMA
+    return (search.gamma,) if isinstance(search.gamma, str | Real) else tuple(search.gamma)
+
+
+def _gammas(search: PCSDACV, template: Any, data: Data) -> tuple[Any, ...]:
+    is_kernel = isinstance(template, KernelPCSDA)
+    if search.gamma is not None:
+        if not is_kernel and not isinstance(template, Pipeline):
+            raise ValueError("gamma is for kernels; PCSDA has none, use KernelPCSDA")
+        given = [search.gamma] if isinstance(search.gamma, str | Real) else list(search.gamma)
+        if not given:
+            raise ValueError("gamma=[] must be a list of bandwidths to try")
+        for gamma in given:
+            validation.check_kernel("rbf", gamma)
+        return tuple(given)
+    if not is_kernel or template.kernel not in SCALED_KERNELS:
+        return (None,)
+    scale = bandwidth("scale", data.X, None)
+    standard = (g if isinstance(g, str) else g * scale for g in GAMMA)
+    return tuple(dict.fromkeys((template.gamma, *standard)))
+
+
+def own_setting(template: Any, grid: list[Cell], data: Data) -> Cell | None:
+    """The setting that the estimator has before any search, if it is in the grid.
+
+    Where K depends on the number of negatives, the largest value of the grid below it stands in.
+    """
+    steps = template if isinstance(template, Pipeline) else [template]
+    final, count = steps[-1], steps[-1].n_subclasses
+    gammas = [step.gamma for step in steps if hasattr(step, "gamma")]
+    if data.subclass_labels is not None:
+        count = grid[0].n_subclasses
+    elif count == "auto":
+        most = settle_count(data.X, count, among=np.flatnonzero(~data.positive))
+        count = max((c.n_subclasses for c in grid if c.n_subclasses <= most), default=most)
+    full = min(count, data.X.shape[1]) if isinstance(template, PCSDA) else count
+    d = full if final.n_components is None else final.n_components
+    ridge = _own_ridge(final, data.positive.sum())
+    for cell in grid:
+        same = cell.gamma is None or cell.gamma in gammas
+        if same and (*cell.size, cell.regularization) == (count, d, ridge):
+            return cell
+    return None
+
+
+def _values(name: str, given: Any, default: Any, whole: bool = False) -> Any:
+    """Values of one side of the grid, checked."""
+    if given is None:
+        return default
+    values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)
+    if isinstance(given, str) or not values:
+        raise ValueError(f"{name}={given!r} must be a list of values to try")
+    for value in values:
+        validation.check_number(name, value)
+        if whole:
+            validation.check_count(name, value, None)
+    return values

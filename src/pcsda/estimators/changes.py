@@ -1,0 +1,162 @@
+"""The rows of a bank, and what is asked of rows and labels that come later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import has_fit_parameter
+
+from .. import validation
+from ..core.density import Blend, Mixture
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.many import SolvedLabel
+from ..core.pooling import Pool
+from ..core.predictive import pseudo_positives
+from .candidates import final_of
+from .kernel import KernelPCSDA
+from .linear import PCSDA
+from .search import PCSDACV
+from .selection import check_search
+
+
+@dataclass(frozen=True)
+class BankRows:
+    """Training rows of a bank.
+
+    Attributes
+    ----------
+    X : array of shape (N, D)
+    labels : array of shape (N,)
+        Number of each row's label, `BACKGROUND` for rows of none.
+    clusters : array of shape (N,)
+    keys : array of shape (N,)
+        Random numbers that say which rows are sampled.
+    together : array of shape (N,) or None
+        Rows of one number are left out together.
+    """
+
+    X: Floats
+    labels: Ints
+    clusters: Ints
+    keys: Array
+    together: Ints | None
+
+    def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
+        """Add rows of one label, or of none; where rows leave together, they are one group."""
+        together = self.together
+        if together is not None:
+            together = np.append(together, np.full(len(X), together.max() + 1))
+        keys = np.random.default_rng([seed, len(self.X)]).random(len(X))
+        return BankRows(
+            np.concatenate([self.X, X]),
+            np.append(self.labels, np.full(len(X), label)),
+            np.append(self.clusters, clusters),
+            np.append(self.keys, keys),
+            together,
+        )
+
+    def kept(self, rows: Mask) -> BankRows:
+        """Some of the rows."""
+        together = None if self.together is None else self.together[rows]
+        return BankRows(
+            self.X[rows], self.labels[rows], self.clusters[rows], self.keys[rows], together
+        )
+
+    def numbered(self, numbers: Ints) -> BankRows:
+        """The same rows with labels numbered anew."""
+        known = self.labels >= 0
+        labels = self.labels.copy()
+        labels[known] = numbers[self.labels[known]]
+        return replace(self, labels=labels)
+
+
+def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
+    """The first row of X that is a training row already, and which; None if there is none."""
+    near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
+    if len(near) == 0:
+        return None
+    places = {row.tobytes(): int(i) for i, row in zip(near, rows.X[near] + 0.0, strict=True)}
+    for number, row in enumerate(X.astype(rows.X.dtype, copy=False) + 0.0):
+        if (found := places.get(row.tobytes())) is not None:
+            return number, found
+    return None
+
+
+def check_background(X: Floats, background: Floats) -> None:
+    """Refuse background rows that are rows of a label."""
+    n_rows = len(X)
+    none = np.zeros(n_rows, dtype=np.intp)
+    found = known_row(BankRows(X, none, none, np.zeros(n_rows), None), background)
+    if found is not None:
+        raise ValueError(
+            f"row {found[0]} of background is row {found[1]} of X, which has a label; background "
+            "rows belong to no label, so leave it out of one of the two"
+        )
+
+
+def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
+    """Return the labels with a new one at the end; refuse one of another kind."""
+    order = np.append(classes, label)
+    try:
+        same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
+        same = same and (order.dtype.kind != "U" or isinstance(label, str))
+    except TypeError:  # objects that have no common order
+        same = False
+    if not same:
+        raise ValueError(
+            f"label {label!r} is of another kind than the labels of the bank, "
+            f"{listed(classes)}; use a label of the same type"
+        )
+    return order
+
+
+def one_row(
+    label: Any, solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
+) -> str:
+    """Say what to expect of a label with one row."""
+    expected = ""
+    few = pseudo_positives(solved.subspace)
+    if few is not None and threshold is not None:
+        scores = pool.calibration(density.views(few[0]))
+        share = float(np.average(scores < threshold, weights=few[1]))
+        expected = (
+            f"; if it spreads as the others do, expect about {share:.0%} of its rows to be "
+            f"missed at the threshold of {threshold:.3g}"
+        )
+    return (
+        f"label {label!r} has one row, which shows nothing of how the label spreads: its ratios "
+        f"rest on the spread of the other labels{expected}. Add rows with update as soon as you "
+        "have them"
+    )
+
+
+def check_template(template: Any, groups: ArrayLike | None) -> None:
+    """Check the parameters of the estimator that every label's model is."""
+    if isinstance(template, PCSDACV):
+        check_search(template)
+    elif isinstance(template, (PCSDA, KernelPCSDA)):
+        validation.check_verifier(template)
+    if getattr(template, "pos_label", None) is not None:
+        raise ValueError(
+            f"pos_label={template.pos_label!r} is not for a bank, where every label in turn is "
+            "the class of interest; leave it None"
+        )
+    validation.refuse_contamination(
+        final_of(template),
+        "in a bank the rows of every other label are negatives that were labelled",
+        "fit PCSDA or KernelPCSDA on y == label with unchecked rows",
+    )
+    if groups is not None and not has_fit_parameter(template, "groups"):
+        raise ValueError(
+            f"groups are left out in closed form, which {type(template).__name__} cannot; use "
+            "PCSDA, KernelPCSDA or PCSDACV, or leave groups out"
+        )
+
+
+def listed(classes: NDArray[Any]) -> str:
+    """Labels for a message, cut short."""
+    shown = classes[:8].tolist()
+    return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

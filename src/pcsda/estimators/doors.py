@@ -1,0 +1,86 @@
+"""From which score on a bank names a row: the threshold of an open set (MATH 17, 18)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..core.linalg import Array, Ints
+from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
+
+
+@dataclass(frozen=True)
+class Door:
+    """Best scores of rows that are taken for those of strangers.
+
+    Attributes
+    ----------
+    best : array of shape (n,)
+    identity : array of shape (n,)
+        Whose rows they are.
+    own : array of shape (m,)
+        Scores of left-out rows for their own labels.
+    n_met : float
+        Number of labels that each stranger met.
+    """
+
+    best: Array
+    identity: Ints
+    own: Array
+    n_met: float
+
+    def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
+        """Choose the threshold at which a share of strangers meets a label that accepts them.
+
+        The chance that no label accepts a stranger falls with the number of labels.
+        """
+        check_criterion(rate, None, None, 1.0, 1.0)
+        people = len(np.unique(self.identity))
+        if not quiet and len(self.best) * rate < 1 - 1e-9:
+            warnings.warn(
+                f"max_false_alarms={rate:g} is finer than the bank's own {people} people with "
+                f"{len(self.best)} rows can show, which is {1 / len(self.best):.2g}; the threshold "
+                "extrapolates their tail. Ask for a higher rate, or give at least "
+                f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
+                UserWarning,
+                stacklevel=3,
+            )
+        power = self.n_met / n_labels
+        found = self._chosen(-math.expm1(power * math.log1p(-rate)))
+        expected = -math.expm1(math.log1p(-min(found.false_alarms, 1 - 1e-12)) / power)
+        return replace(
+            found,
+            false_alarms=expected,
+            false_alarms_interval=interval(expected, people),
+            rule=f"at most {100 * rate:.4g} % of strangers accepted, on {people} of the bank's own "
+            f"people taken for strangers among {n_labels} labels",
+        )
+
+    def _chosen(self, rate: float) -> Threshold:
+        return _of_scores(self.best, self.own, rate)
+
+    def of_strangers(self, best: Array, rate: float) -> Threshold:
+        """Choose the threshold on strangers that were given."""
+        check_criterion(rate, None, None, 1.0, 1.0)
+        if len(best) * rate < 1 - 1e-9:
+            warnings.warn(
+                f"max_false_alarms={rate:g} is finer than {len(best)} strangers can show, which is "
+                f"{1 / len(best):.2g}; the threshold extrapolates their tail. Ask for a higher "
+                f"rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
+                UserWarning,
+                stacklevel=3,
+            )
+        found = _of_scores(best, self.own, rate)
+        rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
+        return replace(found, rule=rule)
+
+
+def _of_scores(best: Array, own: Array, rate: float) -> Threshold:
+    scores = np.append(best, own)
+    positive = np.arange(len(scores)) >= len(best)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # has a message of its own here
+        return choose_threshold(scores, positive, max_false_alarms=rate)

@@ -1,0 +1,292 @@
+"""How kernel estimators are fitted and project: functions that they and banks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from .. import validation
+from ..core.factor import factor_once
+from ..core.fit import Fitted
+from ..core.gram import FeatureFactor, features_of, of_kernel
+from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
+from ..core.spread import no_spread
+from ..core.subspace import Factor
+from ..kernels import (
+    BLOCK_BYTES,
+    Kernel,
+    check_memory,
+    check_square,
+    settled_kernel,
+    training_matrix,
+)
+from ..partition import (
+    KERNEL_RESTARTS,
+    count_distinct,
+    given_labels,
+    kernel_kmeans,
+    kernel_start,
+    make_groups,
+    settle_count,
+)
+from ..progress import progress
+from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping
+from .rows import TrainingRows, rows_of, some
+from .steps import (
+    check_rank,
+    check_training,
+    is_precomputed,
+    keep_decision,
+    keep_training,
+    most_axes,
+    say,
+)
+from .training import Factorise, learn
+from .verifier import FeatureMap
+
+if TYPE_CHECKING:
+    from .kernel import KernelCSDA, KernelPCSDA
+
+# Divides rows, given with their kernel matrix.
+Divide = Callable[[TrainingRows, Array], Ints]
+# Kernels that fall to zero with distance, and values that count as zero beside one.
+VANISHING = ("rbf", "laplacian", "chi2")
+UNSEEN = 1e-6
+
+
+def check_kernel_rows(
+    model: KernelPCSDA | KernelCSDA,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    subclass_labels: Any = None,
+    groups: Any = None,
+    unchecked: Any = None,
+) -> tuple[TrainingRows, NDArray[Any] | None]:
+    """Check what a kernel estimator is fitted on; returns the labels of rows with weight too."""
+    validation.check_verifier(model)
+    validation.refuse_dask(X, y)
+    X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
+    if is_precomputed(model):
+        check_square(X)
+    positive, weights, together, seed = check_training(model, y, sample_weight, groups)
+    hidden = hidden_rows(model, unchecked, positive, subclass_labels)
+    kernel = Kernel(model.kernel)  # its bandwidth may depend on the rows with weight
+    data = rows_of(X, positive, weights, seed, together=together, kernel=kernel, hidden=hidden)
+    if subclass_labels is None:
+        return data, None
+    given_labels(subclass_labels, positive)  # also checks the rows of weight zero
+    return data, np.asarray(subclass_labels)[counted(data)]
+
+
+def counted(data: TrainingRows) -> Ints:
+    """Numbers of the rows of weight above zero."""
+    return np.arange(len(data.groups)) if data.weights is None else np.flatnonzero(data.weights)
+
+
+def fit_kernel(
+    model: KernelPCSDA | KernelCSDA,
+    whole: TrainingRows,
+    divide: Divide,
+    factorise: Factorise,
+    n_matrices: float,
+) -> None:
+    """Fit a kernel estimator, which says how to divide rows and how to factorise a matrix.
+
+    `n_matrices` of N x N numbers are held at once. Rows of weight zero take no part.
+    """
+    kept = counted(whole)
+    check_memory(len(kept), n_matrices)
+    data = whole.take(kept)
+    if count_distinct(data.X, 2) < 2:
+        raise no_spread()
+    with one_thread(is_light(len(kept), len(kept))):
+        kernel = model.kernel_ = settled_kernel(model, data.X, data.positive, data.seed)
+        say(model, f"kernel matrix of {len(kept)} rows")
+        matrix = training_matrix(kernel, data.X, model.verbose)
+        data = replace(data, kernel=kernel, groups=divide(data, matrix))
+        check_rank(model, most_axes(model, data.groups))
+        say(model, "factorising")
+        found, partition = None, data.groups
+        if data.hidden is None:
+            fitted = learn(model, factorise, data, matrix)
+            del matrix
+        else:
+            del matrix  # rounds may need it again, and a factor overwrites it
+            every, regroup = np.arange(len(kept)), _regrouping(model, data)
+            of_weights = lambda weights: factorise(data.matrix(every), weights)  # noqa: E731
+            found = fit_hidden(model, of_weights, data, regroup)
+            fitted, partition = found.fitted, found.groups
+    used = np.flatnonzero(np.any(fitted.subspace.coefficients, axis=1))
+    keep_kernel(model, fitted, None if is_precomputed(model) else data.X[used], used)
+    model.support_ = kept[used]
+    whole = replace(whole, kernel=kernel)
+    n_rows = len(whole.groups)
+    keep_training(model, fitted, partition, kept, n_rows, lambda rest: whole.values(rest, kept))
+    keep_shares(model, found, kept, n_rows)
+
+
+def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
+    """How a kernel model finds subclasses without rows that are likely positives."""
+
+    def again(held: Any, part: TrainingRows) -> Ints:
+        assert part.kernel is not None
+        return divide_features(held, part, training_matrix(part.kernel, part.X))
+
+    def join(others: Ints, found: Ints) -> Ints:
+        seen = np.flatnonzero(found > 0)
+        share = np.zeros((len(seen), int(found.max())))
+        share[np.arange(len(seen)), found[seen] - 1] = (
+            1.0 if data.weights is None else data.weights[seen]
+        )
+        share /= share.sum(axis=0)
+        lengths = np.einsum("ij,ij->j", share, data.matrix(seen) @ share)
+        closest: Ints = np.argmin(lengths - 2 * data.values(others, seen) @ share, axis=1)
+        return closest
+
+    return regrouping(model, data, again, join)
+
+
+def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
+    """How KernelPCSDA factorises a kernel matrix, which is overwritten."""
+
+    def on_features(features: Array, weights: Array | None) -> Factor:
+        solver = "cholesky" if model.solver == "auto" else model.solver
+        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
+        return factor_once(features, model.regularization_, weights, solver, resample)
+
+    def factorise(matrix: Array, weights: Array | None) -> Factor:
+        if is_dual(model) or validation.is_contaminated(model):  # all exact solvers agree
+            made = next(of_kernel(matrix, [model.regularization_], weights))
+            return replace(made, spend=not validation.is_contaminated(model))
+        return feature_factor(matrix, weights, model.regularization_, on_features)
+
+    return factorise
+
+
+def feature_factor(
+    matrix: Array, weights: Array | None, regularization: float, inner: Factorise
+) -> FeatureFactor:
+    """Factor on exact features of a kernel matrix, which is overwritten."""
+    features, pivots, triangle = features_of(matrix, weights, regularization)
+    return FeatureFactor(inner(features, weights), pivots, triangle)
+
+
+def keep_kernel(
+    model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
+) -> None:
+    """Store the fitted attributes of a kernel model: the one place that does.
+
+    `rows` are the training rows that prediction needs, the `used` ones; None if precomputed.
+    """
+    keep_decision(model, fitted)
+    model.X_fit_ = rows
+    model.dual_coef_ = fitted.subspace.coefficients[used]
+    model.origin_ = fitted.subspace.origin
+
+
+def kernel_coordinates(
+    model: KernelPCSDA | KernelCSDA,
+    X: Floats,
+    coefficients: Array | None = None,
+    origin: Array | None = None,
+) -> Floats:
+    """Multiply kernel values of the rows with coefficients, in blocks of bounded memory.
+
+    The coefficients, by default the model's own, may be those of many models that share kernel and
+    training rows.
+    """
+    if coefficients is None or origin is None:
+        coefficients, origin = model.dual_coef_, model.origin_
+    z = np.empty((len(X), len(origin)), dtype=X.dtype)
+    step = max(64, BLOCK_BYTES // (8 * len(model.support_)))
+    for start in progress(range(0, len(X), step), "kernel rows", enabled=model.verbose):
+        rows = X[start : start + step]
+        if is_precomputed(model):
+            values: Array = rows[:, model.support_].astype(np.float64, copy=False)
+        else:
+            assert model.X_fit_ is not None
+            values = model.kernel_(rows, model.X_fit_)
+        z[start : start + step] = values @ coefficients - origin
+    return z
+
+
+def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
+    """Kernel values of rows, with the matrix and the origin that project them."""
+    if is_precomputed(model):
+        support = model.support_
+        return lambda rows: rows[..., support], model.dual_coef_, model.origin_
+    assert model.X_fit_ is not None
+    return model.kernel_.against(model.X_fit_), model.dual_coef_, model.origin_
+
+
+def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
+    """Mark rows that the kernel finds like no training row: all its values are about zero.
+
+    Far away, kernels of a distance vanish, and all rows there have the same coordinates, which may
+    look usual.
+    """
+    if model.kernel_.metric not in VANISHING:
+        return np.zeros(len(z), dtype=bool)
+    most = UNSEEN * np.abs(model.dual_coef_).sum(axis=0)
+    blank: Mask = np.all(np.abs(z + model.origin_) <= most, axis=1)
+    return blank
+
+
+def is_dual(model: KernelPCSDA) -> bool:
+    """Whether the dual form serves, which needs no explicit features."""
+    return model.solver in ("auto", "cholesky") and model.balance == "pooled"
+
+
+def divide_inputs(model: KernelPCSDA, data: TrainingRows, labels: Any = None) -> Ints:
+    """Groups of the rows in input space, where there is one; no kernel has a part in them."""
+    known = labels is not None or _in_features(model) or model.subclasses == "samples"
+    if is_precomputed(model) and not known:
+        raise ValueError(
+            "a precomputed kernel has no input space to cluster in; use subclasses='kmeans', "
+            "'samples' or give subclass_labels"
+        )
+    groups, _ = make_groups(
+        data.X,
+        data.positive,
+        n_subclasses=1 if is_precomputed(model) and _in_features(model) else model.n_subclasses,
+        subclasses="kmeans" if model.subclasses == "input" else model.subclasses,
+        subclass_labels=labels,
+        weights=data.weights,
+        random_state=data.seed,
+    )
+    return groups
+
+
+def _in_features(model: KernelPCSDA) -> bool:
+    return isinstance(model.subclasses, str) and model.subclasses == "kmeans"
+
+
+def divide_features(
+    model: KernelPCSDA,
+    data: TrainingRows,
+    matrix: Array,
+    labels: Any = None,
+    inputs: Ints | None = None,
+) -> Ints:
+    """Groups of the rows as a kernel estimator asks for; those of its `inputs` may be known."""
+    say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
+    groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
+    if labels is None and _in_features(model):
+        rows = np.flatnonzero(groups)
+        starts = [groups[rows] - 1]
+        if is_precomputed(model):
+            count = settle_count(data.X[rows], model.n_subclasses)
+            rng = check_random_state(data.seed)
+            starts = [kernel_start(matrix, rows, count, rng) for _ in range(KERNEL_RESTARTS)]
+        weight = some(data.weights, rows)
+        found = [kernel_kmeans(matrix, rows, start, weight) for start in starts]
+        best = min(found, key=lambda pair: pair[1])[0]
+        groups[rows] = np.unique(best, return_inverse=True)[1] + 1
+    return groups

@@ -1,0 +1,114 @@
+"""How estimators fit with positives hidden among the negatives: `contamination`, `unchecked`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import validation
+from ..core.contamination import Contaminated, Problem, fit_contaminated
+from ..core.gram import GramFactor
+from ..core.linalg import Array, Ints, Mask
+from ..core.subspace import Factor
+from ..core.white import WhiteFactor
+from ..partition import count_distinct
+from .rows import Hidden, Kept, TrainingRows
+from .steps import leave_sample, rule_of, say
+from .verifier import Verifier
+
+
+def hidden_rows(
+    model: Verifier, unchecked: Any, positive: Mask, subclass_labels: Any
+) -> Hidden | None:
+    """Say where positives may hide; None where the labels are trusted."""
+    mask = validation.check_unchecked(unchecked, positive)
+    if not validation.is_contaminated(model):
+        return None
+    rule = model.__dict__["subclasses"]
+    one_each = isinstance(rule, str) and rule == "samples"
+    return Hidden(~positive if mask is None else mask, subclass_labels is None and not one_each)
+
+
+def fit_hidden(
+    model: Verifier,
+    factorise: Callable[[Array | None], Factor],
+    data: TrainingRows,
+    regroup: Callable[[Mask], Ints],
+) -> Contaminated:
+    """Fit in rounds, with positives among the negatives that nobody looked at.
+
+    `factorise` makes the factor of the rows with given weights.
+    """
+    assert data.hidden is not None
+    share, unchecked = model.__dict__["contamination"], data.hidden.unchecked
+
+    def factor(weights: Array | None) -> WhiteFactor | GramFactor:
+        found = factorise(weights)
+        if not isinstance(found, (WhiteFactor, GramFactor)):
+            raise ValueError(
+                f"contamination={share!r} needs a ridge where X has more columns than rows; set "
+                "regularization='auto' or contamination=0"
+            )
+        return found
+
+    say(model, f"looking for positives among {unchecked.sum()} unchecked negatives")
+    problem = Problem(
+        factor(data.weights),
+        rule_of(model),
+        model.n_components,
+        data.positive,
+        unchecked,
+        None if isinstance(share, str) else float(share),
+        leave=lambda division: leave_sample(model, replace(data, groups=division)),
+        score=lambda fitted, rest: fitted.score(data.values(rest)),
+        regroup=regroup,
+        refactor=factor,
+    )
+    return fit_contaminated(problem)
+
+
+def regrouping(
+    model: Verifier,
+    data: TrainingRows,
+    divide: Callable[[Any, TrainingRows], Ints],
+    nearest: Callable[[Ints, Ints], Ints],
+) -> Callable[[Mask], Ints]:
+    """Make a function that finds subclasses without some of the rows.
+
+    `divide` gives the groups of the rows that are kept, `nearest` the nearest subclass (from 0 on)
+    of other rows, given groups that are -1 for these. As many subclasses as before are asked for;
+    where the rows that are kept do not fill them, the groups stay.
+    """
+    groups, count = data.groups, int(data.groups.max())
+    held = copy(model)
+    held.__dict__.update(n_subclasses=count, verbose=False)
+
+    def regroup(apart: Mask) -> Ints:
+        kept = np.flatnonzero(~apart)
+        among = np.flatnonzero(~apart & (groups > 0))
+        if not apart.any() or count_distinct(data.X, count, among) < count:
+            return groups
+        found = np.full(len(groups), -1, dtype=np.intp)
+        found[kept] = divide(held, data.take(kept))
+        others = np.flatnonzero(apart)
+        found[others] = nearest(others, found) + 1
+        return found
+
+    assert data.hidden is not None
+    return regroup if data.hidden.clusters else lambda _: groups
+
+
+def keep_shares(model: Verifier, found: Contaminated | None, kept: Kept, n_rows: int) -> None:
+    """Store the share of hidden positives and the responsibilities, or drop earlier ones."""
+    for name in ("contamination_", "contamination_interval_", "responsibilities_"):
+        model.__dict__.pop(name, None)
+    if found is None:
+        return
+    model.contamination_ = found.shares.share
+    model.contamination_interval_ = found.shares.interval
+    model.responsibilities_ = np.zeros(n_rows)
+    model.responsibilities_[kept] = found.responsibilities

@@ -1,0 +1,139 @@
+"""The labels of a pooled bank as estimators, each built when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..core.fit import Fitted
+from ..core.linalg import Array, Floats, Ints
+from ..core.many import SharedRows, solve_labels
+from ..core.scatter import GroupScatter
+from ..core.subspace import Subspace
+from .dual import keep_kernel
+from .linear import PCSDA
+from .side import LabelModel, SideBySide
+from .spaces import Space
+from .steps import keep_decision, settle_ridge
+from .training import keep_linear
+
+
+class LabelModels(Mapping[Any, Any]):
+    """Read-only mapping from labels to fitted estimators; each is built when it is asked for.
+
+    Parameters
+    ----------
+    names : list of labels
+    build : function of the number of a label
+    """
+
+    def __init__(self, names: list[Any], build: Callable[[int], Any]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self._build = build
+
+    def __getitem__(self, label: Any) -> Any:
+        return self._build(self._places[label])
+
+    def __contains__(self, label: object) -> bool:
+        try:
+            return label in self._places
+        except TypeError:  # what has no hash is no label
+            return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an estimator of one label is built from."""
+
+    template: Any
+    side: SideBySide
+    shared: SharedRows
+    space: Space
+    n_features: int
+    dtype: np.dtype[np.floating]
+
+
+def estimator_of(source: Source, place: int) -> Any:
+    """Build the estimator of one label as a fit of its own would leave it."""
+    side, label = source.side, source.side.models[place]
+    model = clone(source.template)
+    model.classes_ = np.array([False, True])
+    model.n_features_in_ = source.n_features
+    settle_ridge(model, float(label.counts[0]))
+    fitted = Fitted(_subspace(source, label, place), label.density, label.calibration(side.pool))
+    keep_decision(model, fitted)
+    if isinstance(model, PCSDA):
+        keep_linear(model, fitted, source.dtype)
+    else:
+        assert side.rows is not None
+        # All labels share the rows, so that kernel values are computed once for many of them.
+        everything = np.arange(len(fitted.subspace.coefficients))
+        keep_kernel(model, fitted, side.rows[: len(everything)], everything)
+        model.kernel_, model.support_ = side.kernel, everything
+    model.partition_ = source.shared.groups(place, np.arange(len(source.shared.owner)), label.kept)
+    if label.fresh:
+        model.loo_scores_, mass = left_out_scores(source, label, place)
+        if mass is not None:
+            model.loo_weights_ = mass
+    return model
+
+
+def _subspace(source: Source, label: LabelModel, place: int) -> Subspace:
+    shared = source.shared
+    base = label.density.base
+    d = len(label.eigenvalues)
+    centres = np.vstack([np.zeros(d), base.centres])
+    scatter = GroupScatter(label.counts, centres, base.positive, base.negative)
+    means: Array | None = None
+    if source.side.kernel is None:
+        kept, _, found = shared.division(place, shared.own(place))
+        rows = {int(one): row for one, row in zip(kept, found[1:], strict=True)}
+        rest = [rows.get(int(one), found[0]) + shared.origin for one in label.kept]
+        means = np.vstack([label.mean, *(source.space.mean(row) for row in rest)])
+    coefficients = label.axes.T.astype(np.float64)
+    return Subspace(coefficients, label.origin, label.eigenvalues, d, scatter, np.eye(d), means)
+
+
+def left_out_scores(source: Source, label: LabelModel, place: int) -> tuple[Array, Array | None]:
+    """Left-out log-likelihood ratios of the training rows, NaN for those that were not left out.
+
+    Where the rows are a sample, also how many rows each stands for.
+    """
+    n_components = len(label.eigenvalues)
+    (solved,) = solve_labels(source.shared, np.array([place]), n_components)
+    left = solved.subspace.left
+    assert left is not None
+    # Signs of the axes do not matter to the density that the same rows give again.
+    density = source.side.pool.density(solved)
+    views = density.left_out_views(left, solved.subspace.projected.counts)
+    scores = label.calibration(source.side.pool)(views)
+    scores[(left.groups == 0) & left.alone] = np.nan
+    full = np.full(len(source.shared.owner), np.nan)
+    full[solved.rows] = scores
+    if left.stands_for is None:
+        return full, None
+    mass = np.zeros(len(full))
+    mass[solved.rows] = left.mass
+    return full, mass[~np.isnan(full)]
+
+
+def stale(models: list[LabelModel]) -> list[LabelModel]:
+    """The same labels, fitted before the rows changed."""
+    return [replace(model, fresh=False) for model in models]
+
+
+def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
+    """Spread coefficients of training rows over all rows that the bank's kernel needs."""
+    axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
+    axes[:, index] = model.axes
+    return replace(model, axes=axes)

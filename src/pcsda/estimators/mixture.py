@@ -1,0 +1,307 @@
+"""A class of interest that is several clouds: one verifier for each, joined into one ratio."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import validation
+from ..core.calibration import Calibration
+from ..core.linalg import Array, Floats, Ints
+from ..unwrap import unwrap
+from .candidates import final_of, template_of
+from .linear import PCSDA
+from .modes import Modes, Rows, asked, join
+from .ratios import narrowed, ranking_of
+from .search import PCSDACV
+from .steps import draw_seed, is_precomputed
+from .verifier import Verifier
+
+# Numbers of modes that "auto" tries, and how many positives each mode must have then.
+N_MODES = (1, 2, 3, 5)
+MODE_POSITIVES = 10
+
+
+class MixtureVerifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """A verifier for a class of interest that is several clouds.
+
+    K-means divides the positives into modes. A verifier is fitted for each mode, on its positives
+    and on all negatives, and the ratios are joined as those of a mixture: the logarithm of
+    ``sum_j share_j exp(ratio_j)``. Slope and offset of the joined ratio are fitted to left-out
+    scores. With one mode the model is the estimator itself.
+
+    Parameters
+    ----------
+    estimator : PCSDA, CSDA, their kernel forms, PCSDACV or a pipeline that ends in one, \
+default=None
+        The verifier of each mode; None means ``PCSDA()``. Its `pos_label` and `priors` are those of
+        the whole, and its `random_state` seeds k-means.
+    n_modes : int or "auto", default="auto"
+        Number of modes. "auto" tries 1, 2, 3 and 5, as far as every mode has ten positives, and
+        takes the smallest number whose left-out log-loss is within half a standard error (of the
+        paired difference) of the least.
+
+    Attributes
+    ----------
+    models_ : list of estimators
+        The fitted verifier of each mode.
+    n_modes_ : int
+    mode_counts_ : array of shape (n_modes,)
+        Number, or total weight, of the positives of each mode.
+    modes_ : array of shape (n_samples,)
+        Mode of each training row, -1 for negatives and for rows of weight zero.
+    losses_ : dict of int to float
+        Left-out log-loss in nats for each number of modes that "auto" tried.
+    calibration_ : Calibration
+        Slope and offset from the joined ratio to the log-likelihood ratio.
+    loo_scores_ : array of shape (n_samples,)
+        Left-out log-likelihood ratios of the training rows, when computed.
+    classes_ : array of shape (2,)
+    class_prior_ : array of shape (2,)
+        In the order of `classes_`.
+
+    Notes
+    -----
+    A positive is scored by the verifier of its own mode as a left-out row. The verifiers of other
+    modes have not seen it. Where the estimator leaves no rows out in closed form, five folds serve.
+    To have left-out scores of the same rows from all modes, the estimator's `calibration_rows` is
+    taken as None where there is more than one mode.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import PCSDA, MixtureVerifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = MixtureVerifier(PCSDA(random_state=0), n_modes=2).fit(X, (y == 0) | (y == 7))
+    >>> model.mode_counts_
+    array([179., 178.])
+    >>> sorted(set(y[model.rank(X)[:300]].tolist()))
+    [0, 7]
+    """
+
+    models_: list[Any]
+    n_modes_: int
+    mode_counts_: Array
+    modes_: Ints
+    losses_: dict[int, float]
+    calibration_: Calibration
+    loo_scores_: Array
+    classes_: NDArray[Any]
+    class_prior_: Array
+
+    def __init__(self, estimator: Any = None, *, n_modes: int | str = "auto") -> None:
+        self.estimator = estimator
+        self.n_modes = n_modes
+
+    @property
+    def pos_label(self) -> Any:
+        """The class of interest, as the estimator names it."""
+        return _verifier_of(_template_of(self)).pos_label
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = get_tags(_template_of(self)).input_tags.sparse
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "models_")
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        subclass_labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Find the modes and fit a verifier for each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Two labels, or more with the `pos_label` of the estimator.
+        subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
+            As in :meth:`PCSDA.fit`, if the estimator takes them. The positives of one group are of
+            one mode.
+
+        Returns
+        -------
+        self : MixtureVerifier
+        """
+        template = _template_of(self)
+        final = _check_template(template)
+        validation.check_count("n_modes", self.n_modes, "auto")
+        validation.refuse_dask(X, y)
+        sparse = "csr" if get_tags(template).input_tags.sparse else False
+        X, y = validate_data(self, X, y, accept_sparse=sparse, dtype=[np.float64, np.float32])
+        self.classes_, index, positive = validation.check_labels(y, final.pos_label)
+        weights = validation.check_weights(sample_weight, positive)
+        together = validation.check_groups(groups, len(positive))
+        weights = np.ones(len(y)) if weights is None else weights
+        given: dict[str, Any] = {"subclass_labels": subclass_labels, "groups": groups}
+        given["sample_weight"] = None if sample_weight is None else weights
+        given = {name: np.asarray(value) for name, value in given.items() if value is not None}
+        seed = draw_seed(final.random_state)
+        rows = Rows(template, X, y, positive, weights, together, given, seed)
+        counted = np.flatnonzero(weights)
+        self._keep(rows, counted, *self._chosen(rows.take(counted)))
+        share = weights[positive].sum() / weights.sum()
+        shares = np.array([1 - share, share])[:: 2 * index - 1]
+        self.class_prior_ = validation.check_priors(final.priors, shares)
+        return self
+
+    def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:
+        """The modes, their left-out scores, and the losses of all numbers that were tried."""
+        if self.n_modes != "auto":
+            modes = rows.fit(rows.divide(int(self.n_modes)))
+            return modes, rows.left_out(modes) if len(modes.models) > 1 else None, {}
+        tried = {1: rows.fit(rows.divide(1))}
+        for count in N_MODES[1:]:
+            if np.sum(rows.positive) >= count * MODE_POSITIVES:
+                sizes = np.bincount((division := rows.divide(count))[rows.positive])
+                if len(sizes) == count and sizes.min() >= MODE_POSITIVES:
+                    tried[count] = rows.fit(division)
+        if len(tried) == 1:
+            return tried[1], None, {}
+        left_out = {count: rows.left_out(modes) for count, modes in tried.items()}
+        best, losses = rows.compare(left_out)
+        return tried[best], left_out[best], losses
+
+    def _keep(
+        self,
+        rows: Rows,
+        counted: Ints,
+        chosen: Modes,
+        left_out: Array | None,
+        losses: dict[int, float],
+    ) -> None:
+        """Store the fitted attributes, and drop what an earlier fit left.
+
+        The modes were found among the `counted` rows, those of weight above zero.
+        """
+        for name in ("loo_scores_", "losses_"):
+            self.__dict__.pop(name, None)
+        self.modes_ = np.full(len(rows.y), -1)
+        self.modes_[counted] = chosen.modes
+        self.models_, self.mode_counts_ = chosen.models, chosen.counts
+        self.n_modes_, self.calibration_ = len(chosen.models), Calibration()
+        if self.n_modes_ == 1:
+            left_out = getattr(unwrap(self.models_[0]).model, "loo_scores_", None)
+        elif left_out is not None and _verifier_of(rows.template).calibrate:
+            self.calibration_ = rows.take(counted).calibration(left_out)
+        if left_out is not None and not np.isnan(left_out).all():
+            scores = np.empty(len(rows.y))
+            scores[counted] = left_out
+            if (rest := np.flatnonzero(rows.weights == 0)).size:  # new to every verifier
+                scores[rest] = join(chosen.scores(rows.X[rest]), chosen.counts)
+            self.loo_scores_ = self.calibration_(scores[None])
+        if losses:
+            self.losses_ = losses
+
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+        """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        trials : array-like of shape (n_samples,), optional
+            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. The samples of a trial come
+            from one mode.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
+        """
+        ratios = self._asked("log_likelihood_ratio", X, trials)
+        if self.n_modes_ == 1:
+            only: Floats = ratios[0]
+            return only
+        joined = self.calibration_(join(ratios, self.mode_counts_)[None])
+        return narrowed(joined, ratios.dtype)
+
+    def _asked(self, method: str, X: Any, *args: Any) -> Floats:
+        """What the verifiers of all modes say of rows, shape (n_modes, n)."""
+        check_is_fitted(self)
+        validation.refuse_dask(X, predicts=True)
+        sparse = "csr" if get_tags(self).input_tags.sparse else False
+        dtype = [np.float64, np.float32]
+        X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
+        return np.stack([asked(model, method, X, *args) for model in self.models_])
+
+    # These need a ratio and a prior only.
+    decision_function = Verifier.decision_function
+    predict = Verifier.predict
+    predict_proba = Verifier.predict_proba
+    predict_log_proba = Verifier.predict_log_proba
+    score = Verifier.score
+
+    def score_samples(self, X: Any) -> Floats:
+        """Minus the distance to the mean of the nearest mode, each in the subspace of its verifier.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+        """
+        closest: Floats = self._asked("score_samples", X).max(axis=0)
+        return closest
+
+    def rank(self, X: Any, by: str | None = None) -> Ints:
+        """Order rows by how well they fit the class of interest, best first.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        by : {"likelihood", "distance"} or None, default=None
+            As in :meth:`PCSDA.rank`; the distance is that to the nearest mode.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Row numbers.
+        """
+        check_is_fitted(self)
+        if by is None:
+            ways = {ranking_of(unwrap(model).model) for model in self.models_}
+            by = "distance" if "distance" in ways else "likelihood"
+        validation.check_option("by", by, ("distance", "likelihood"))
+        score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
+        return np.argsort(-score, kind="stable")
+
+
+def _template_of(mixture: MixtureVerifier) -> Any:
+    """The estimator of every mode, or the pipeline or search that ends in it."""
+    return PCSDA() if mixture.estimator is None else mixture.estimator
+
+
+def _verifier_of(template: Any) -> Any:
+    """The estimator inside a pipeline or a search that is not fitted yet."""
+    final = final_of(template)
+    return _verifier_of(template_of(final)) if isinstance(final, PCSDACV) else final
+
+
+def _check_template(template: Any) -> Any:
+    """Refuse an estimator that makes no verifier of rows; return the one inside."""
+    final = _verifier_of(template)
+    if not isinstance(final, Verifier):
+        raise TypeError(
+            "MixtureVerifier takes PCSDA, CSDA, their kernel forms, PCSDACV or a pipeline that "
+            f"ends in one, got {type(final).__name__}"
+        )
+    if is_precomputed(final):
+        raise ValueError(
+            "kernel='precomputed' leaves no rows in which modes could be found; use a kernel by "
+            "name"
+        )
+    return final

@@ -1,0 +1,190 @@
+"""Modes of a class of interest: divisions of the positives, their verifiers and left-out scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from ..core.calibration import Calibration, fit_calibration
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..folds import fold_scores
+from ..partition import count_distinct, run_kmeans
+from ..unwrap import unwrap
+
+# Losses that are this many standard errors of their paired difference apart count as equal.
+SLACK = 0.5
+# Starts of k-means. A missed mode costs more than a missed subclass, and positives are few.
+STARTS = 10
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A division of the positives, and a fitted verifier for each mode.
+
+    Attributes
+    ----------
+    modes : array of shape (n,)
+        Mode of each row, -1 for negatives.
+    models : list of estimators
+    counts : array of shape (n_modes,)
+        Total weight of the positives of each mode.
+    """
+
+    modes: Ints
+    models: list[Any]
+    counts: Array
+
+    def scores(self, X: Any) -> Array:
+        """Log-likelihood ratio of rows for each mode, shape (n_modes, n)."""
+        ratios = [asked(model, "log_likelihood_ratio", X) for model in self.models]
+        return np.array(ratios, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked training rows, and what comes along with them.
+
+    Methods other than `take` want rows of weight above zero.
+    """
+
+    template: Any
+    X: Any
+    y: NDArray[Any]
+    positive: Mask
+    weights: Array
+    together: Ints | None
+    given: dict[str, NDArray[Any]]
+    seed: int
+
+    def take(self, kept: Ints) -> Rows:
+        """Only these rows."""
+        if len(kept) == len(self.y):
+            return self
+        together = None if self.together is None else self.together[kept]
+        given = {name: values[kept] for name, values in self.given.items()}
+        parts = (self.X[kept], self.y[kept], self.positive[kept], self.weights[kept])
+        return Rows(self.template, *parts, together, given, self.seed)
+
+    @cached_property
+    def features(self) -> Any:
+        """Rows as they reach the model of a pipeline: the space that modes are found in."""
+        if not isinstance(self.template, Pipeline) or len(self.template) == 1:
+            return self.X
+        return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
+
+    def divide(self, count: int) -> Ints:
+        """Mode of each row, -1 for negatives; positives of one group are of one mode."""
+        modes = np.where(self.positive, 0, -1)
+        if count == 1:
+            return modes
+        inside = np.flatnonzero(self.positive)
+        there = count_distinct(self.features, count, inside)
+        if there < count:
+            raise ValueError(
+                f"n_modes={count} must be at most {there} (= number of different positive samples)"
+            )
+        rows = self.features[inside]
+        found = run_kmeans(rows, count, self.weights[inside], self.seed, starts=STARTS)
+        if self.together is not None:
+            groups = np.unique(self.together[inside], return_inverse=True)[1]
+            votes = np.zeros((groups.max() + 1, count))
+            np.add.at(votes, (groups, found), self.weights[inside])
+            found = votes.argmax(axis=1)[groups]
+        modes[inside] = np.unique(found, return_inverse=True)[1]
+        return modes
+
+    def fit(self, modes: Ints, among: Ints | None = None) -> Modes:
+        """Fit a verifier for each mode that has rows, on all rows or `among` some."""
+        chosen = np.zeros(len(modes), dtype=bool)
+        chosen[slice(None) if among is None else among] = True
+        models, counts = [], []
+        for mode in range(modes.max() + 1):
+            own = chosen & (modes == mode)
+            if not own.any():
+                continue
+            rows = np.flatnonzero(own | (chosen & ~self.positive))
+            models.append(self._fit_one(rows, several=modes.max() > 0))
+            counts.append(self.weights[own].sum())
+        return Modes(modes, models, np.array(counts))
+
+    def _fit_one(self, rows: Ints, several: bool) -> Any:
+        model = clone(self.template)
+        if several:  # all modes must leave out the same negatives
+            names = [n for n in model.get_params() if n.endswith("calibration_rows")]
+            model.set_params(**dict.fromkeys(names))
+        last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+        given = {last + name: values[rows] for name, values in self.given.items()}
+        return model.fit(self.X[rows], self.y[rows], **given)
+
+    def left_out(self, fitted: Modes) -> Array:
+        """Joined ratios of rows that are left out, in closed form or in folds; NaN for none."""
+        verifiers = [unwrap(model).model for model in fitted.models]
+        if all(hasattr(verifier, "loo_scores_") for verifier in verifiers):
+            scores = np.empty((len(verifiers), len(self.y)))
+            for mode, verifier in enumerate(verifiers):
+                rows = ~self.positive | (fitted.modes == mode)
+                scores[mode, rows] = verifier.loo_scores_
+                if not rows.all():  # positives of other modes are new to this verifier
+                    new = self.X[~rows]
+                    scores[mode, ~rows] = asked(fitted.models[mode], "log_likelihood_ratio", new)
+            return join(scores, fitted.counts)
+
+        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+            part = self.fit(fitted.modes, train)
+            return lambda test: join(part.scores(self.X[test]), part.counts)
+
+        return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
+
+    def calibration(self, scores: Array) -> Calibration:
+        """Slope and offset that turn left-out scores into log-likelihood ratios."""
+        kept = ~np.isnan(scores)
+        positive = self.positive[kept]
+        if positive.all() or not positive.any():
+            return Calibration()
+        return fit_calibration(scores[None, kept], positive, self.weights[kept])
+
+    def compare(self, left_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
+        """The smallest number of modes whose loss is hardly above the least, and all losses.
+
+        Losses are log-losses in nats at the prior of the sample, on rows that every number has
+        scores of.
+        """
+        kept = ~np.isnan(list(left_out.values())).any(axis=0)
+        positive, weights = self.positive[kept], self.weights[kept]
+        for own, all_own in ((positive, self.positive), (~positive, ~self.positive)):
+            weights[own] *= self.weights[all_own].sum() / weights[own].sum()
+        odds = np.log(weights[positive].sum() / weights[~positive].sum())
+        losses = {}
+        for count, scores in left_out.items():
+            ratios = self.calibration(scores)(scores[None, kept]) + odds
+            losses[count] = np.logaddexp(0, np.where(positive, -ratios, ratios))
+        means = {count: float(np.average(loss, weights=weights)) for count, loss in losses.items()}
+        best = min(means, key=lambda count: means[count])
+        for count in sorted(means):
+            worse = losses[count] - losses[best]
+            spread = np.average((worse - worse.mean()) ** 2, weights=weights)
+            if means[count] - means[best] <= SLACK * np.sqrt(spread / len(worse)):
+                return count, means
+        return best, means
+
+
+def asked(model: Any, method: str, X: Any, *args: Any) -> Floats:
+    """What the verifier in a fitted model says of rows."""
+    inside = unwrap(model)
+    found: Floats = getattr(inside.model, method)(inside.rows(X), *args)
+    return found
+
+
+def join(ratios: Floats, counts: Array) -> Array:
+    """Log-likelihood ratio of a mixture from those of its modes, shape (n_modes, n)."""
+    shares = np.log(counts / counts.sum())
+    joined: Array = logsumexp(ratios.astype(np.float64) + shares[:, None], axis=0)
+    return joined

@@ -1,0 +1,301 @@
+"""Where a fitted model accepts rows, and how many of a pool it expects to be positive.
+
+The functions with `self` are methods of every `Verifier`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
+
+from .. import validation
+from ..core import threshold
+from ..core.calibration import fit_calibration
+from ..core.density import NoDensity
+from ..core.linalg import Array
+from ..core.threshold import Threshold, check_criterion
+from ..metrics import PriorEstimate, estimate_prior
+from .ratios import bounded
+from .threads import updates
+
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+V = TypeVar("V", bound="Verifier")
+
+# Where the rows come from that a threshold rests on.
+LEFT_OUT, GIVEN = "left-out rows", "the rows given"
+# For models that say nothing about how far their calibration may be off.
+AS_EXACT = (
+    "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
+    "both classes to say how far they may be off."
+)
+
+
+class Scored(NamedTuple):
+    """Log-likelihood ratios of rows that the model has not seen, with labels and weights."""
+
+    scores: Array
+    positive: NDArray[np.bool_]
+    weights: Array | None
+
+    @property
+    def has_both(self) -> bool:
+        """Whether there are rows of both classes."""
+        return bool(self.positive.any() and not self.positive.all())
+
+
+def choose_threshold(
+    self: Verifier,
+    max_false_alarms: float | None = None,
+    max_misses: float | None = None,
+    prior: float | None = None,
+    cost_miss: float = 1.0,
+    cost_false_alarm: float = 1.0,
+    X: Any = None,
+    y: ArrayLike | None = None,
+) -> Threshold:
+    """Choose the log-likelihood ratio from which on rows are accepted, and keep it.
+
+    Exactly one of `max_false_alarms`, `max_misses` and `prior` is given. The model keeps the
+    result as `threshold_`, which :meth:`accepts` uses. Another fit removes it.
+
+    Parameters
+    ----------
+    max_false_alarms : float, optional
+        Share of negatives that may be accepted: the lowest threshold that keeps to it.
+    max_misses : float, optional
+        Share of positives that may be rejected: the highest threshold that keeps to it.
+    prior : float, optional
+        Probability of the class of interest where the model is used: the threshold with the
+        least expected cost.
+    cost_miss, cost_false_alarm : float, default=1
+        Costs of both errors, with `prior`.
+    X : array-like or sparse matrix of shape (n_samples, n_features), optional
+        Rows that took no part in fitting, to estimate the error rates on. Without them the
+        left-out scores of the training rows serve.
+    y : array-like of shape (n_samples,), optional
+        Labels of X, among ``classes_``.
+
+    Returns
+    -------
+    Threshold
+        With the expected rates of both errors, their 90 % intervals, and how many rows these
+        rest on.
+
+    Warns
+    -----
+    UserWarning
+        Where the rate asked for is finer than the rows can show: fewer than one over the rate.
+
+    Notes
+    -----
+    Among the highest scores of the negatives (a twentieth, at least 20 rows), excesses are
+    taken as exponential; of 300 negatives, three would decide on a rate of 1 % otherwise.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(6000, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data[:2000], data.target[:2000])
+    >>> threshold = model.choose_threshold(max_false_alarms=0.01)
+    >>> accepted, truth = model.accepts(data.data[2000:]), data.target[2000:]
+    >>> bool(0.005 < accepted[truth == 0].mean() < 0.02)
+    True
+    """
+    self._require_model()
+    check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
+    if (X is None) != (y is None):
+        raise ValueError(f"{'y' if X is None else 'X'} is given alone; give both X and y, or none")
+    rows = _rows_for(self, max_false_alarms, max_misses, X, y)
+    self.threshold_ = threshold.choose_threshold(
+        *rows,
+        max_false_alarms=max_false_alarms,
+        max_misses=max_misses,
+        prior=prior,
+        cost_miss=cost_miss,
+        cost_false_alarm=cost_false_alarm,
+        source=LEFT_OUT if X is None else GIVEN,
+    )
+    return self.threshold_
+
+
+def accepts(self: Verifier, X: Any) -> NDArray[np.bool_]:
+    """Whether the log-likelihood ratio of each row reaches `threshold_`.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+
+    Returns
+    -------
+    boolean array of shape (n_samples,)
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data, data.target)
+    >>> threshold = model.choose_threshold(prior=0.1, cost_miss=5)
+    >>> model.accepts(data.data).shape
+    (500,)
+    """
+    self._require_model()
+    if not hasattr(self, "threshold_"):
+        raise NotFittedError(
+            f"this {type(self).__name__} has no threshold; call choose_threshold, for instance "
+            "with max_false_alarms=0.01, after each fit"
+        )
+    return np.asarray(self.log_likelihood_ratio(X) >= self.threshold_.value)
+
+
+def count(self: Verifier, X: Any) -> PriorEstimate:
+    """Estimate how many rows of an unlabelled pool belong to the class of interest.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+        Rows whose negatives are like those of the fit, in any mixture with positives.
+
+    Returns
+    -------
+    PriorEstimate
+        The number and the share with 90 % intervals, and in words what the data cannot tell.
+        The intervals allow for what few positives leave open about the calibration.
+
+    See Also
+    --------
+    pcsda.metrics.estimate_prior : The same from log-likelihood ratios.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(3000, separation=6, random_state=0)
+    >>> model = PCSDA(random_state=0).fit(data.data[:1000], data.target[:1000])
+    >>> found = model.count(data.data[1000:])
+    >>> bool(found.count_low <= data.target[1000:].sum() <= found.count_high)
+    True
+    """
+    self._require_model()
+    return count_positives(self, self.log_likelihood_ratio(X))
+
+
+@updates
+def recalibrate(self: V, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> V:
+    """Fit the calibration anew on rows that took no part in fitting.
+
+    Slope and offset change, and with them the ratios; the order of rows stays.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+        Labels among ``classes_``, both present.
+    sample_weight : array-like of shape (n_samples,), optional
+
+    Returns
+    -------
+    self : estimator
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(2000, random_state=0)
+    >>> X, y = data.data, data.target
+    >>> model = PCSDA(random_state=0).fit(X[::2], y[::2])
+    >>> model.recalibrate(X[1::2], y[1::2]).calibration_.slope > 0
+    True
+    """
+    views = self.density_.views(bounded(self._project(X)))
+    _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
+    if len(positive) != views.shape[1]:
+        raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
+    if positive.all() or not positive.any():
+        raise ValueError(
+            f"recalibrate needs both classes, y has {'only' if positive.all() else 'no'} "
+            f"{self.classes_.tolist()[index]!r}; hold back rows of both"
+        )
+    weights = validation.check_weights(sample_weight, positive)
+    before, mean = self.calibration_, self.calibration_.of_unit_slope()
+    found = fit_calibration(mean(views)[None], positive, weights)
+    self.calibration_ = mean.then(found.slope, found.offset)
+    self.__dict__.pop("threshold_", None)  # it belongs to the ratios of before
+    if hasattr(self, "loo_scores_"):
+        stretch = found.slope / before.slope
+        self.loo_scores_ = stretch * (self.loo_scores_ - before.offset) + found.offset
+    return self
+
+
+def _rows_for(
+    model: Verifier,
+    max_false_alarms: float | None,
+    max_misses: float | None,
+    X: Any,
+    y: ArrayLike | None,
+) -> Scored:
+    """Scored rows to choose a threshold on: left-out rows of the fit, or the rows given."""
+    if isinstance(model.density_, NoDensity):
+        raise ValueError(f"no threshold without a log-likelihood ratio: {model.density_.why}")
+    rows = left_out(model) if X is None else _given(model, X, y)
+    if rows is None:
+        raise ValueError(
+            "this model has no left-out scores to choose a threshold on; give rows that took no "
+            "part in fitting as X and y, or fit with covariance='leave-one-out' and at least 2 "
+            "rows of each class"
+        )
+    source = LEFT_OUT if X is None else GIVEN
+    needed = {"negatives": max_false_alarms, "positives": max_misses}
+    present = {"negatives": not rows.positive.all(), "positives": bool(rows.positive.any())}
+    for kind, asked in needed.items():
+        if asked is not None and not present[kind]:
+            why = f"y has no {kind}" if X is not None else _why_none(model, kind)
+            raise ValueError(
+                f"no {kind} to count errors on among {source}. {why}; give {kind} that took no "
+                "part in fitting in X and y, or use another criterion"
+            )
+    return rows
+
+
+def left_out(model: Verifier) -> Scored | None:
+    """Left-out scores of a model, without rows that were not left out; None if it has none."""
+    if not hasattr(model, "loo_scores_"):
+        return None
+    used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
+    weights: Array | None = getattr(model, "loo_weights_", None)
+    return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights)
+
+
+def _why_none(model: Verifier, kind: str) -> str:
+    """Say why no row of a class was left out."""
+    members = model.partition_ == 0 if kind == "positives" else model.partition_ > 0
+    if np.sum(members) == 1:
+        return "The only one cannot be left out"
+    return f"Rows of a group are left out together, and without the {kind} there is no model"
+
+
+def _given(model: Verifier, X: Any, y: ArrayLike | None) -> Scored:
+    scores = np.asarray(model.log_likelihood_ratio(X), dtype=np.float64)
+    positive = validation.check_labels(y, model.pos_label, model.classes_)[2]
+    if len(positive) != len(scores):
+        raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
+    return Scored(scores, positive, None)
+
+
+def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
+    """Number of positives by the ratios of a model, whose left-out scores say how sure they are."""
+    rows = left_out(model)
+    if rows is None or not rows.has_both:
+        found = estimate_prior(llr)
+        return replace(found, note=f"{found.note} {AS_EXACT}".lstrip())
+    known = rows.positive.astype(np.intp), rows.scores
+    return estimate_prior(
+        llr, calibrated_on=known if rows.weights is None else (*known, rows.weights)
+    )

@@ -1,0 +1,277 @@
+"""Pipelines that keep what a verifier can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import pipeline
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from ..core.explanation import Explanation
+from ..core.linalg import Floats, Ints, Mask
+from ..unwrap import unwrap
+from .stream import available_where
+
+# Rows that a bank or a verifier takes by name, and that pass through the steps as X does.
+ROWS_BY_NAME = ("X", "strangers")
+
+
+def _last_has(name: str) -> Callable[[VerifierPipeline], bool]:
+    """Whether the model at the end has a method; its own AttributeError says why not."""
+    return lambda self: getattr(unwrap(self).model, name) is not None
+
+
+class VerifierPipeline(pipeline.Pipeline):
+    """A pipeline of scikit-learn with the methods of the verifier at its end.
+
+    Rows pass through all steps before the last model, in pipelines and searches within the pipeline
+    too. The pipeline has only the methods that the model has.
+    :func:`make_pipeline` names the steps by itself.
+
+    Parameters
+    ----------
+    steps : list of (name, estimator)
+        Transformers, and a verifier, a bank or a search at the end.
+    transform_input, memory, verbose
+        As in :class:`sklearn.pipeline.Pipeline`.
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from pcsda import PCSDA, VerifierPipeline
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = VerifierPipeline([("scale", StandardScaler()), ("verify", PCSDA(random_state=0))])
+    >>> model.fit(data.data, data.target).log_likelihood_ratio(data.data).shape
+    (500,)
+    """
+
+    def _ask(self, name: str, X: Any, *args: Any, **params: Any) -> Any:
+        """Call a method of the model at the end, with rows as they reach it."""
+        inside = unwrap(self)
+        return getattr(inside.model, name)(inside.rows(X), *args, **params)
+
+    @available_where(_last_has("log_likelihood_ratio"))
+    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+        """Log-likelihood ratio of the last step; see :meth:`PCSDA.log_likelihood_ratio`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        trials : array-like of shape (n_samples,), optional
+            Trial of each row.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_trials,)
+            For a bank, with a column for each label.
+        """
+        ratios: Floats = self._ask("log_likelihood_ratio", X, trials)
+        return ratios
+
+    @available_where(_last_has("rank"))
+    def rank(self, X: Any, *args: Any, **params: Any) -> Ints:
+        """Order rows by how well they fit the class of interest, best first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        *args, **params
+            Those of the last step: `by`, and for a bank the label first.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Row numbers.
+        """
+        order: Ints = self._ask("rank", X, *args, **params)
+        return order
+
+    @available_where(_last_has("explain"))
+    def explain(self, X: Any, *args: Any, **params: Any) -> Explanation:
+        """Explain the log-likelihood ratio of each row, in the subspace of the last step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        *args, **params
+            Those of the last step: for a bank, the label.
+
+        Returns
+        -------
+        Explanation
+        """
+        explanation: Explanation = self._ask("explain", X, *args, **params)
+        return replace(explanation, names=explanation.names or self._names_before(explanation))
+
+    def _names_before(self, explanation: Explanation) -> tuple[str, ...] | None:
+        """Names of the columns that reach the last step, where the steps before it tell them."""
+        if explanation.columns is None:
+            return None
+        try:
+            names = tuple(map(str, self[:-1].get_feature_names_out()))
+        except (AttributeError, TypeError, ValueError):
+            return None
+        return names if len(names) == explanation.columns.shape[1] else None
+
+    @available_where(_last_has("score_samples"))
+    def score_samples(self, X: Any) -> Floats:
+        """Minus the distance to the positive mean in the subspace of the last step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+        """
+        scores: Floats = self._ask("score_samples", X)
+        return scores
+
+    @available_where(_last_has("recalibrate"))
+    def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the calibration of the last step anew; see :meth:`PCSDA.recalibrate`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self : VerifierPipeline
+        """
+        self._ask("recalibrate", X, y, sample_weight=sample_weight)
+        return self
+
+    @available_where(_last_has("choose_threshold"))
+    def choose_threshold(self, **params: Any) -> Any:
+        """Choose the threshold of the last step.
+
+        Parameters
+        ----------
+        **params
+            Those of the last step; rows, as `X` and `strangers`, pass through the steps first.
+
+        Returns
+        -------
+        object
+            What the last step returns.
+        """
+        inside = unwrap(self)
+        for name in ROWS_BY_NAME:
+            if params.get(name) is not None:
+                params[name] = inside.rows(params[name])
+        return inside.model.choose_threshold(**params)
+
+    @available_where(_last_has("accepts"))
+    def accepts(self, X: Any) -> Mask:
+        """Whether rows reach the threshold of the last step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        boolean array of shape (n_samples,)
+        """
+        accepted: Mask = self._ask("accepts", X)
+        return accepted
+
+    @available_where(_last_has("count"))
+    def count(self, X: Any, **params: Any) -> Any:
+        """Estimate how many rows belong to the class of interest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        **params
+            Those of the last step.
+
+        Returns
+        -------
+        object
+            What the last step returns.
+        """
+        return self._ask("count", X, **params)
+
+    @available_where(_last_has("fast_scorer"))
+    def fast_scorer(self) -> Callable[[Floats], Any]:
+        """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.
+
+        The means and scales of StandardScaler and the axes of PCA are applied without checks. Other
+        steps are copied and called as they are, which takes longer.
+
+        Returns
+        -------
+        function
+            Takes a float array of one row, shape (n_features,), or of several.
+        """
+        inside = unwrap(self)
+        chain, score = [_plain(step) for step in inside.before], inside.model.fast_scorer()
+
+        def score_rows(rows: Floats) -> Any:
+            many = np.atleast_2d(rows)
+            for step in chain:
+                many = step(many)
+            return score(many if np.ndim(rows) > 1 else many[0])
+
+        return score_rows
+
+
+def make_pipeline(*steps: Any, memory: Any = None, verbose: bool = False) -> VerifierPipeline:
+    """Make a pipeline with the methods of the verifier at its end, and name its steps.
+
+    Parameters
+    ----------
+    *steps : estimators
+        Transformers such as scalers, PCA and kernel maps, and a verifier, a bank or a search.
+    memory, verbose
+        As in :func:`sklearn.pipeline.make_pipeline`.
+
+    Returns
+    -------
+    VerifierPipeline
+
+    Examples
+    --------
+    >>> from sklearn.decomposition import PCA
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from pcsda import PCSDA, make_pipeline
+    >>> from pcsda.datasets import make_class_specific
+    >>> data = make_class_specific(500, random_state=0)
+    >>> model = make_pipeline(StandardScaler(), PCA(5), PCSDA(random_state=0))
+    >>> model = model.fit(data.data, data.target)
+    >>> data.target[model.rank(data.data)[:5]]
+    array([1, 1, 1, 1, 1])
+    """
+    named = pipeline.make_pipeline(*steps)
+    return VerifierPipeline(named.steps, memory=memory, verbose=verbose)
+
+
+def _plain(step: Any) -> Callable[[Floats], Floats]:
+    """Return what a fitted step does to rows, with as few checks as possible."""
+    step = deepcopy(step)
+    if type(step) is StandardScaler:
+        mean = step.mean_ if step.with_mean else 0.0
+        scale = step.scale_ if step.with_std else 1.0
+        return lambda rows: (rows - mean) / scale
+    if type(step) is PCA:
+        axes = step.components_.T
+        if step.whiten:
+            axes = axes / np.sqrt(step.explained_variance_)
+        return lambda rows: (rows - step.mean_) @ axes
+    # Plain arrays have no names, and are what the next step wants.
+    step.__dict__.pop("feature_names_in_", None)
+    if hasattr(step, "set_output"):
+        step.set_output(transform="default")
+    return lambda rows: np.asarray(step.transform(rows))

@@ -1,0 +1,374 @@
+"""A bank with one calibration for all labels: how it is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..core.density import Blend, Mixture
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.many import BACKGROUND, SharedRows, SolvedLabel, solve_labels
+from ..core.panel import Panel
+from ..core.pooling import (
+    CHOICE_LABELS,
+    MANY_ROWS,
+    Block,
+    Own,
+    Pool,
+    Strangers,
+    calibrate,
+    choose_pool,
+    moved_labels,
+    positive_views,
+    scored_rows,
+    turns_of,
+)
+from ..progress import progress
+
+# Rows of the sample that is left out for every label: at least so many, and over all labels
+# together no more than so many, where the estimator does not ask for fewer.
+LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
+# Left-out negatives that are kept for the tails, over all labels.
+TAIL_PAIRS = 20_000
+# Below so many rows or identities a cluster, strangers are those of folds with clusters of their
+# own: an identity that shaped its cluster leaves a trace there (MATH 17).
+ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
+# Folds of identities, and the number of labels up to which the larger number of folds is taken.
+FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
+# Identities that are taken for strangers, and how many labels each meets: those with the highest
+# scores, and some that are drawn at random.
+MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows of a bank and how they are to be fitted.
+
+    Attributes
+    ----------
+    features : array of shape (N, r)
+    owner, clusters, keys, together : arrays of shape (N,)
+        See `SharedRows`.
+    regularization : float
+    ridge : float or None
+        The absolute ridge, where it is known.
+    negatives, tails : str
+    shrinkage : float or None
+    n_components : int or None
+    calibration_rows : int
+    seed : int
+    cluster : function of row numbers, or None
+        Clusters some of the rows anew; None where the clusters were given.
+    verbose : bool
+    """
+
+    features: Floats
+    owner: Ints
+    clusters: Ints
+    keys: Array
+    together: Ints | None
+    regularization: float
+    ridge: float | None
+    negatives: str
+    tails: str
+    shrinkage: float | None
+    n_components: int | None
+    calibration_rows: int
+    seed: int
+    cluster: Callable[[Ints], Ints] | None
+    verbose: bool
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return int(self.owner.max()) + 1
+
+    def shared(self) -> SharedRows:
+        """Factorise the rows."""
+        most = min(self.calibration_rows, max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels))
+        return SharedRows.of(
+            self.features,
+            self.owner,
+            self.clusters,
+            self.keys,
+            most,
+            self.regularization,
+            self.ridge,
+            self.together,
+        )
+
+    def solve(self, shared: SharedRows, labels: Ints, text: str = "") -> list[SolvedLabel]:
+        """Solve labels, keeping of the left-out rows what the tails need."""
+        most = -(-TAIL_PAIRS // self.n_labels)
+        found = solve_labels(shared, labels, self.n_components)
+        steps = progress(found, text, enabled=self.verbose and bool(text), total=len(labels))
+        return [label.thinned(most) for label in steps]
+
+
+@dataclass(frozen=True)
+class PooledFit:
+    """All labels of a bank, what they have in common, and what strangers would score.
+
+    Attributes
+    ----------
+    shared : SharedRows
+    labels : list of SolvedLabel
+    densities : list of Mixture or Blend
+    pool : Pool
+    moved : array of shape (C, 2)
+        Log slope and offset of each label about the common ones.
+    best : array of shape (n,)
+        Best score of rows that are taken for those of strangers.
+    identity : array of shape (n,)
+        Whose rows they are.
+    own : array of shape (m,)
+        Scores of left-out rows for their own labels.
+    n_met : float
+        Number of labels that a stranger met.
+    """
+
+    shared: SharedRows
+    labels: list[SolvedLabel]
+    densities: list[Mixture | Blend]
+    pool: Pool
+    moved: Array
+    best: Array
+    identity: Ints
+    own: Array
+    n_met: float
+
+
+def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
+    """Fit all labels on factorised rows.
+
+    Raises
+    ------
+    SingularMatrixError
+        When a label cannot be solved on the rows that all share.
+    """
+    numbers = np.arange(training.n_labels)
+    labels = training.solve(shared, numbers, "models")
+    rng = np.random.default_rng(training.seed)
+    chosen = np.sort(rng.permutation(numbers)[:CHOICE_LABELS])
+    identities = [shared.own(int(label)) for label in chosen]
+    identities += _background(shared, rng, CHOICE_LABELS)
+    fixed = training.negatives, training.shrinkage, training.tails
+    pool = choose_pool(shared, chosen, [labels[i] for i in chosen], identities, *fixed)
+    densities = [pool.density(label) for label in labels]
+    strangers, n_met = _strangers(training, shared, labels, densities, pool, rng)
+    n_views = pool.n_views
+    positives, mass = positive_views(labels, densities, n_views)
+    drawn = [part.views[:, : part.chosen].reshape(n_views, -1) for part in strangers]
+    calibration, _ = calibrate(positives, mass, np.concatenate(drawn, axis=1))
+    pool = replace(pool, calibration=calibration)
+    moved, spread = _moves(training, labels, densities, pool, strangers)
+    best = np.concatenate([_scores(part, calibration, moved).max(axis=0) for part in strangers])
+    own = calibration(positives[:, mass == 1]) if np.any(mass == 1) else np.zeros(0)
+    identity = np.concatenate([part.identity for part in strangers])
+    pool = replace(pool, spread=spread)
+    shared.__dict__.pop("white_rows", None)  # as large as the rows, and made again when needed
+    return PooledFit(shared, labels, densities, pool, moved, best, identity, own, n_met)
+
+
+def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
+    """Calibrated scores (L, n) of strangers."""
+    slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
+    scores: Array = slopes * calibration(part.views) + offsets
+    return scores
+
+
+def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
+    """Blocks of background rows, each of which is somebody else."""
+    rows = np.flatnonzero(shared.owner == BACKGROUND)
+    if len(rows) == 0:
+        return []
+    if shared.together is None:
+        return [rows[i : i + 1] for i in np.sort(rng.permutation(len(rows))[:most])]
+    ids = rng.permutation(np.unique(shared.together[rows]))[:most]
+    return [rows[shared.together[rows] == one] for one in np.sort(ids)]
+
+
+def _strangers(
+    training: Training,
+    shared: SharedRows,
+    labels: list[SolvedLabel],
+    densities: list[Mixture | Blend],
+    pool: Pool,
+    rng: np.random.Generator,
+) -> tuple[list[Strangers], float]:
+    """Views of rows of every identity, or of many, under labels that know nothing of it."""
+    count = training.n_labels
+    clusters = len(shared.counts)
+    small = len(shared.live) < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
+    if small and training.cluster is not None and clusters > 1:
+        n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
+        fold = rng.permutation(count) % n_folds
+        try:
+            parts = [_fold(training, pool, fold == i) for i in range(n_folds)]
+        except ValueError:  # without the fold there is no model
+            parts = []
+        if parts:
+            return parts, count * (1 - 1 / n_folds)
+    return list(_closed_form(training, shared, labels, densities, pool, rng)), count - 1.0
+
+
+def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
+    """Views of the rows of some labels by a bank of the others, with clusters of its own."""
+    owner = training.owner
+    out = np.isin(owner, np.flatnonzero(away))
+    kept, gone = np.flatnonzero((owner >= BACKGROUND) & ~out), np.flatnonzero(out)
+    assert training.cluster is not None
+    rest = np.flatnonzero(~away)
+    number = np.full(len(away), BACKGROUND)
+    number[rest] = np.arange(len(rest))
+    part = replace(
+        training,
+        features=training.features[kept],
+        owner=np.where(owner[kept] >= 0, number[owner[kept]], BACKGROUND),
+        clusters=training.cluster(kept),
+        keys=training.keys[kept],
+        together=None if training.together is None else training.together[kept],
+        verbose=False,
+    )
+    shared = part.shared()
+    solved = part.solve(shared, np.arange(len(rest)))
+    densities = [pool.density(one) for one in solved]
+    panel = Panel.of(*_aligned(solved, densities, shared), pool.n_views)
+    z = np.zeros((len(rest), len(gone), panel.precision.shape[1]))
+    rows = training.features[gone].astype(np.float64)
+    for place, label in enumerate(solved):
+        own = label.subspace.project(rows)
+        z[place, :, : own.shape[1]] = own
+    views = panel.views(z @ panel.turn.swapaxes(1, 2), pool.tails)
+    return Strangers(views, rest, owner[gone], len(rest))
+
+
+def _aligned(
+    labels: Sequence[SolvedLabel], densities: list[Mixture | Blend], shared: SharedRows
+) -> tuple[list[Mixture | Blend], list[Ints], tuple[int, int]]:
+    width = max(label.turn.shape[1] for label in labels)
+    return densities, [label.kept for label in labels], (len(shared.counts), width)
+
+
+def _closed_form(
+    training: Training,
+    shared: SharedRows,
+    labels: list[SolvedLabel],
+    densities: list[Mixture | Blend],
+    pool: Pool,
+    rng: np.random.Generator,
+) -> Iterator[Strangers]:
+    """Take one identity after the other away, in closed form."""
+    count = training.n_labels
+    shared.index()
+    chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
+    blocks = [(int(label), shared.own(int(label))) for label in chosen]
+    others = _background(shared, rng, MOST_STRANGERS // 2)
+    blocks += [(count + number, block) for number, block in enumerate(others)]
+    aligned = _aligned(labels, densities, shared)
+    panel, turns = Panel.of(*aligned, pool.n_views), turns_of(labels, *aligned[2])
+    everyone = Everyone(labels, panel, pool)
+    steps = progress(blocks, "strangers", enabled=training.verbose, total=len(blocks))
+    for identity, block in steps:
+        rows = scored_rows(block, len(blocks))
+        met, n_drawn = _met(identity, rows, shared, everyone, count, rng)
+        away = Block.of(shared, block, met, turns[met], rows)
+        views = away.views(panel.take(met), pool.tails)
+        yield Strangers(views, met, np.full(views.shape[2], identity), n_drawn)
+
+
+def _met(
+    identity: int,
+    rows: Ints,
+    shared: SharedRows,
+    everyone: Everyone,
+    count: int,
+    rng: np.random.Generator,
+) -> tuple[Ints, int]:
+    """Labels that an identity meets as a stranger, and how many of them were drawn at random."""
+    others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
+    if len(others) <= FEW_LABELS:
+        return others, len(others)
+    scores = everyone.best(shared, rows)
+    if identity < count:
+        scores[identity] = -np.inf
+    drawn = rng.choice(others, DRAWN, replace=False)
+    closest = np.argsort(-scores, kind="stable")[: CLOSEST + DRAWN]
+    closest = closest[~np.isin(closest, drawn)][:CLOSEST]
+    return np.concatenate([drawn, closest]), DRAWN
+
+
+@dataclass
+class Everyone:
+    """All labels of a bank on whitened rows, to find those that score highest."""
+
+    labels: list[SolvedLabel]
+    panel: Panel
+    pool: Pool
+    columns: Array = field(init=False)
+    origins: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        count, width = self.panel.precision.shape
+        size = len(self.labels[0].subspace.coefficients)
+        self.columns = np.zeros((size, count, width))
+        self.origins = np.zeros((count, width))
+        for place, label in enumerate(self.labels):
+            turn = self.panel.turn[place, :, : label.turn.shape[1]]
+            self.columns[:, place] = label.subspace.coefficients @ turn.T
+            self.origins[place] = turn @ label.subspace.origin
+
+    def best(self, shared: SharedRows, rows: Ints) -> Array:
+        """Highest score over some rows for every label."""
+        features = shared.about(rows) + shared.origin
+        flat = self.columns.reshape(len(self.columns), -1)
+        z = (features @ flat).reshape(len(rows), *self.origins.shape) - self.origins
+        views = self.panel.views(z.swapaxes(0, 1), self.pool.tails)
+        scores: Array = self.pool.calibration(views).max(axis=1)
+        return scores
+
+
+def _moves(
+    training: Training,
+    labels: list[SolvedLabel],
+    densities: list[Mixture | Blend],
+    pool: Pool,
+    strangers: list[Strangers],
+) -> tuple[Array, tuple[float, float]]:
+    """How far each label's own rows move its slope and offset from the common ones."""
+    moved = np.zeros((training.n_labels, 2))
+    large = [i for i, label in enumerate(labels) if label.n_own >= MANY_ROWS]
+    n_views = pool.n_views
+    found: list[Own] = []
+    places: list[int] = []
+    met: dict[int, list[Array]] = {label: [] for label in large}
+    for part in strangers:
+        scores = pool.calibration(part.views[:, : part.chosen])
+        for row, label in zip(scores, part.labels.tolist(), strict=False):
+            if label in met:
+                met[label].append(row)
+    for label in large:
+        positives, mass = positive_views([labels[label]], [densities[label]], n_views)
+        if not met[label]:
+            continue
+        own, rest = pool.calibration(positives[:, mass == 1]), np.concatenate(met[label])
+        weight = np.append(np.ones(len(own)), np.full(len(rest), len(own) / len(rest)))
+        positive = np.arange(len(weight)) < len(own)
+        found.append(Own(np.append(own, rest), positive, weight))
+        places.append(label)
+    points, spread = moved_labels(found)
+    moved[places] = points
+    return moved, spread
+
+
+def solve_one(training: Training, shared: SharedRows, label: int) -> SolvedLabel:
+    """Solve one label of rows that changed.
+
+    Raises
+    ------
+    SingularMatrixError
+        When the shared rows do not determine it.
+    """
+    return training.solve(shared, np.array([label]))[0]

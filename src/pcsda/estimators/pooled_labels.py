@@ -1,0 +1,350 @@
+"""The labels of a bank that share one calibration: fitted, scored, changed and packed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .. import validation
+from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from ..core.many import SharedRows
+from ..core.spread import no_spread
+from ..kernels import Kernel, check_memory, settled_kernel
+from ..memory import available_memory
+from ..partition import count_distinct
+from .changes import BankRows, one_row
+from .doors import Door
+from .labels import LabelModels, Source, estimator_of, on_support, stale
+from .pooled import PooledFit, Training, fit_pooled, solve_one
+from .ratios import too_large
+from .shared import cluster_rows, sharing_of
+from .side import LabelModel, SideBySide, packed, unpacked
+from .spaces import PlainSpace, Space, space_of
+from .steps import check_rank
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a bank is fitted.
+
+    Attributes
+    ----------
+    template : estimator
+        With a number for `regularization`.
+    seed : int
+    given : bool
+        Whether the clusters were given.
+    own_clusters : bool
+        Whether each label has a k-means of its own.
+    n_jobs : int or None
+    verbose : bool
+    """
+
+    template: Any
+    seed: int
+    given: bool
+    own_clusters: bool
+    n_jobs: int | None
+    verbose: bool
+
+
+def can_pool(settings: Settings, rows: BankRows) -> bool:
+    """Whether one calibration can serve all labels: rows are left out in closed form."""
+    template = settings.template
+    if sharing_of(template, rows.X.shape) not in ("linear", "kernel") or settings.own_clusters:
+        return False
+    shrunk = template.shrinkage == "auto" or float(template.shrinkage) > 0
+    known = template.covariance == "leave-one-out" and bool(template.calibrate)
+    people = len(np.unique(rows.labels))
+    blend = template.negatives in ("blend", "mixture")
+    return bool(shrunk and known and blend and people > 2 and template.regularization > 0)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows in the space in which they are factorised, and the factorisation."""
+
+    space: Space
+    shared: SharedRows
+    training: Training
+
+
+class PooledLabels:
+    """All labels of a bank, side by side.
+
+    Parameters
+    ----------
+    settings : Settings
+    side : SideBySide
+    door : Door
+    ridge : float
+        The absolute ridge.
+    index : array of shape (N,)
+        Places of the training rows among those that the kernel needs.
+    prepared : Prepared or None
+        The factorisation, where it is at hand.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        side: SideBySide,
+        door: Door,
+        ridge: float,
+        index: Ints,
+        prepared: Prepared | None = None,
+    ) -> None:
+        self.settings, self.side, self.door, self.ridge = settings, side, door, ridge
+        self.index, self._prepared = index, prepared
+
+    @classmethod
+    def fit(
+        cls,
+        settings: Settings,
+        rows: BankRows,
+        ridge: float | None = None,
+        kernel: Kernel | None = None,
+    ) -> PooledLabels:
+        """Fit all labels; the ridge and the kernel may be known.
+
+        Raises
+        ------
+        SingularMatrixError
+            When a label cannot be solved on the rows that all share.
+        """
+        _check_room(settings, rows)
+        prepared = _prepare(settings, rows, ridge, kernel)
+        found = fit_pooled(prepared.training, prepared.shared)
+        models = _models(settings, found, prepared.space, rows.X.dtype)
+        kernel = _kernel_of(prepared)
+        side = SideBySide(
+            models, found.pool, len(found.shared.counts), kernel, rows.X if kernel else None
+        )
+        door = Door(found.best, found.identity, found.own, found.n_met)
+        index = np.arange(len(rows.X))
+        return cls(settings, side, door, found.shared.ridge, index, prepared)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel, if any."""
+        return self.side.kernel
+
+    def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
+        """Estimators of the labels, built when they are asked for."""
+
+        def build(place: int) -> Any:
+            at_hand = self.prepared(rows)
+            width, dtype = rows.X.shape[1], rows.X.dtype
+            fixed = self.settings.template, self.side, at_hand.shared, at_hand.space
+            return estimator_of(Source(*fixed, width, dtype), place)
+
+        return LabelModels(names, build)
+
+    def prepared(self, rows: BankRows) -> Prepared:
+        """The factorisation of the rows, made anew where it is not at hand."""
+        if self._prepared is None:
+            self._prepared = _prepare(self.settings, rows, self.ridge, self.kernel)
+        return self._prepared
+
+    def scores(self, X: Floats) -> Array:
+        """Log-likelihood ratios of rows for all labels."""
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            found = self.side.scores(X)
+        if np.isnan(found).any():
+            with np.errstate(over="ignore", invalid="ignore"):
+                for start in range(len(X)):
+                    z = self.side.project(X[start : start + 1])
+                    if not np.isfinite(z).all():
+                        raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
+        return found
+
+    def some(self, places: Ints) -> SideBySide:
+        """Some of the labels."""
+        models = [self.side.models[place] for place in places]
+        return self.side.with_models(models, self.side.rows)
+
+    def priors(self) -> Array:
+        """Prior probabilities (C, 2) of the rest and of each label."""
+        found = []
+        for model in self.side.models:
+            shares = np.array([model.counts[1:].sum(), model.counts[0]]) / model.counts.sum()
+            found.append(validation.check_priors(self.settings.template.priors, shares))
+        return np.array(found)
+
+    def changed(
+        self,
+        before: BankRows,
+        rows: BankRows,
+        places: list[int | None],
+        *,
+        kept: Mask | None = None,
+        touched: int | None = None,
+        name: Any = None,
+        threshold: float | None = None,
+    ) -> PooledLabels:
+        """The labels after a change of rows.
+
+        Parameters
+        ----------
+        before, rows : BankRows
+            With labels numbered as they are after the change.
+        places : list
+            The number that each label had, None for a new one.
+        kept : boolean array, optional
+            Which rows stayed; else rows were added at the end.
+        touched : int, optional
+            The label to bring up to date.
+        name, threshold
+            For the warning about a label of one row.
+        """
+        prepared = self._moved(before, rows, kept)
+        index, support = self._supported(rows, kept)
+        models = stale([self.side.models[old or 0] for old in places])
+        if touched is not None:
+            solved = solve_one(prepared.training, prepared.shared, touched)
+            check_rank(self.settings.template, solved.subspace.rank)
+            density = self.side.pool.density(solved)
+            old = places[touched]
+            moved = np.zeros(2) if old is None else self.side.models[old].moved
+            model = LabelModel.of(solved, density, moved, prepared.space, rows.X.dtype)
+            if self.kernel is not None:
+                assert support is not None
+                model = on_support(model, index, len(support))
+            models[touched] = model
+            if old is None and solved.n_own == 1:
+                text = one_row(name, solved, density, self.side.pool, threshold)
+                warnings.warn(text, UserWarning, stacklevel=4)
+        side = self.side.with_models(models, support)
+        return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
+
+    def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
+        """Places of the rows among those that the kernel needs, and the latter."""
+        old = self.side.rows
+        if kept is not None:
+            return self.index[kept], old
+        fresh = len(rows.X) - len(self.index)
+        start = len(self.index) if old is None else len(old)
+        index = np.append(self.index, np.arange(start, start + fresh))
+        return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
+
+    def _moved(self, before: BankRows, rows: BankRows, kept: Mask | None) -> Prepared:
+        """Bring the factorisation in line with the rows, or make it anew."""
+        held = self._prepared
+        wide = rows.X.shape[1] > rows.X.shape[0]
+        if held is None or not isinstance(held.space, PlainSpace) or wide:
+            return _prepare(self.settings, rows, self.ridge, self.kernel)
+        shared = replace(held.shared, owner=before.labels)
+        data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
+        try:
+            if kept is None:
+                shared = shared.holding(*data).with_last(len(rows.X) - len(before.X))
+            else:
+                shared = shared.without(np.flatnonzero(~kept)).holding(*data)
+        except SingularMatrixError:
+            return _prepare(self.settings, rows, self.ridge, self.kernel)
+        training = _training(self.settings, rows, rows.X, self.ridge)
+        return Prepared(PlainSpace(rows.X), shared, training)
+
+    def state(self) -> dict[str, Any]:
+        """What files hold."""
+        door = self.door
+        same = self.side.rows is None or len(self.side.rows) == len(self.index)
+        return {
+            "side": packed(self.side),
+            "ridge": self.ridge,
+            "best": door.best,
+            "identity": door.identity,
+            "own": door.own,
+            "n_met": door.n_met,
+            "index": None if same else self.index,
+            "support": None if same else self.side.rows,
+        }
+
+    @classmethod
+    def of_state(
+        cls, state: dict[str, Any], settings: Settings, rows: BankRows, kernel: Kernel | None
+    ) -> PooledLabels:
+        """The labels from what :meth:`state` made."""
+        support = None
+        if kernel is not None:
+            support = rows.X if state["support"] is None else state["support"]
+        index = np.arange(len(rows.X)) if state["index"] is None else state["index"]
+        side = unpacked(state["side"], kernel, support)
+        door = Door(state["best"], state["identity"], state["own"], float(state["n_met"]))
+        return cls(settings, side, door, float(state["ridge"]), index)
+
+
+def _models(
+    settings: Settings, found: PooledFit, space: Space, dtype: np.dtype[np.floating]
+) -> list[LabelModel]:
+    models = []
+    for solved, density, moved in zip(found.labels, found.densities, found.moved, strict=True):
+        check_rank(settings.template, solved.subspace.rank)
+        models.append(LabelModel.of(solved, density, moved, space, dtype))
+    return models
+
+
+def _kernel_of(prepared: Prepared) -> Kernel | None:
+    return getattr(prepared.space, "kernel", None)
+
+
+def _prepare(
+    settings: Settings, rows: BankRows, ridge: float | None, kernel: Kernel | None
+) -> Prepared:
+    """Factorise the rows of a bank."""
+    template, X = settings.template, rows.X
+    if sharing_of(template, X.shape) == "kernel":
+        if count_distinct(X, 2) < 2:
+            raise no_spread()
+        check_memory(len(X), 4)
+        kernel = settled_kernel(template, X, None, settings.seed) if kernel is None else kernel
+    space = space_of(X, kernel, template.regularization, verbose=settings.verbose)
+    training = _training(settings, rows, space.features, ridge)
+    return Prepared(space, training.shared(), training)
+
+
+def _training(
+    settings: Settings, rows: BankRows, features: Floats, ridge: float | None
+) -> Training:
+    template = settings.template
+
+    def cluster(kept: Ints) -> Ints:
+        return cluster_rows(template, rows.X[kept], None, settings.seed)
+
+    return Training(
+        features,
+        rows.labels,
+        rows.clusters,
+        rows.keys,
+        rows.together,
+        float(template.regularization),
+        ridge,
+        template.negatives,
+        template.tails,
+        None if template.shrinkage == "auto" else float(template.shrinkage),
+        template.n_components,
+        template.calibration_rows or len(rows.X),
+        settings.seed,
+        None if settings.given else cluster,
+        settings.verbose,
+    )
+
+
+def _check_room(settings: Settings, rows: BankRows) -> None:
+    """Refuse more labels than memory allows, before it is taken."""
+    count, (n_rows, width) = int(rows.labels.max()) + 1, rows.X.shape
+    axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
+    needed = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize + 24 * n_rows * min(
+        width, n_rows
+    )
+    available = available_memory()
+    if needed > available:
+        raise MemoryError(
+            f"a bank of {count} labels with {axes} axes each over {width} features needs about "
+            f"{needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are available; lower "
+            "n_components or n_subclasses, give float32 rows, or divide the labels among banks"
+        )

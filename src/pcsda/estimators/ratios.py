@@ -1,0 +1,100 @@
+"""From coordinates in the subspace to log-likelihood ratios, ranks and accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import accuracy_score
+
+from ..core.density import NoDensity
+from ..core.fit import Rule
+from ..core.linalg import Array, Floats, Ints, cache_rows
+from .steps import rule_of
+
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+
+# Coordinates beyond this are scaled back, because their squares would overflow.
+FARTHEST = 1e100
+
+
+def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) -> Array:
+    """Log-likelihood ratios of rows, or of sets of rows, from their coordinates."""
+    density, calibration = model.density_, model.calibration_
+    if sets is not None:
+        return calibration(density.views_of_sets(bounded(z), *sets))
+    scores = np.empty(len(z))
+    step = cache_rows(3 * z.shape[1] + 2 * len(density.base.centres))
+    for start in range(0, len(z), step):
+        part = slice(start, start + step)
+        scores[part] = calibration(density.views(bounded(z[part])))
+    return scores
+
+
+def variances_of(model: Verifier) -> Array:
+    """Variance of the class of interest along each axis.
+
+    Where the samples determine no covariance, the ridged scatter within groups serves; it is the
+    identity on the axes.
+    """
+    if isinstance(model.density_, NoDensity):
+        total = model.positive_count_ + model.subclass_counts_.sum()
+        return np.full(model.n_components_, 1 / total)
+    variances: Array = model.density_.base.positive.diagonal()
+    return variances
+
+
+def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
+    """Number of each row's trial in the order of ``np.unique(trials)``, and how many there are."""
+    ids = np.asarray(trials)
+    if ids.shape != (n_rows,):
+        raise ValueError(
+            f"trials has shape {ids.shape} but must have one entry for each of the {n_rows} rows "
+            "of X"
+        )
+    try:
+        names, sets = np.unique(ids, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(name).__name__ for name in ids.tolist()})
+        raise ValueError(
+            f"trials mixes names of the types {kinds}, which have no order; use names of one type"
+        ) from error
+    return sets, len(names)
+
+
+def bounded(z: Floats) -> Array:
+    """Coordinates as float64, shortened where their squares would overflow."""
+    exact: Array = z.astype(np.float64, copy=False)
+    if max(exact.max(initial=0.0), -exact.min(initial=0.0)) <= FARTHEST:
+        return exact
+    far = np.abs(exact).max(axis=1, keepdims=True)
+    shortened: Array = exact * np.minimum(1.0, FARTHEST / np.maximum(far, 1.0))
+    return shortened
+
+
+def narrowed(values: Array, dtype: np.dtype[np.floating]) -> Floats:
+    """Values in the type of the rows they belong to, clipped to its range."""
+    limit = np.finfo(dtype).max
+    return np.clip(values, -limit, limit).astype(dtype, copy=False)
+
+
+def too_large(z: Floats) -> ValueError:
+    """Make the error for rows whose coordinates overflowed."""
+    row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
+    return ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
+
+
+def ranking_of(model: Verifier) -> str:
+    """How a fitted model ranks unless told otherwise: "likelihood", or the paper's "distance"."""
+    published = rule_of(model) == Rule("marginal", 0.0, "gaussian", False, False)
+    return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
+
+
+def accuracy(found: Any, y: Any, pos_label: Any, sample_weight: Any = None) -> float:
+    """Share of labels that are found; with `pos_label`, of rows found to be that class or not."""
+    if pos_label is not None:
+        found, y = np.asarray(found) == pos_label, np.asarray(y) == pos_label
+    return float(accuracy_score(y, found, sample_weight=sample_weight))

@@ -1,0 +1,96 @@
+"""Training rows with all that comes along: what every step of a fit is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.linalg import Array, Ints, Mask
+from ..kernels import Kernel, training_matrix
+
+Kept = Ints | slice
+Entry = TypeVar("Entry", bound=np.generic)
+
+
+def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
+    """Return the values of some rows; None where there are none."""
+    return None if values is None else values[rows]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Negatives that nobody looked at, and whether subclasses may be found anew without some."""
+
+    unchecked: Mask
+    clusters: bool
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows to learn from.
+
+    Attributes
+    ----------
+    X : array or sparse matrix of shape (N, D)
+        Kernel values between the rows where the kernel is precomputed.
+    groups : array of shape (N,)
+        0 for positives, the number of the subclass for negatives.
+    weights : array of shape (N,) or None
+    seed : int
+    together : array of shape (N,) or None
+        Number of the group that each row is left out with.
+    kernel : Kernel or None
+    hidden : Hidden or None
+        Where positives may be hidden among the negatives.
+    """
+
+    X: Any
+    groups: Ints
+    weights: Array | None
+    seed: int
+    together: Ints | None = None
+    kernel: Kernel | None = None
+    hidden: Hidden | None = None
+
+    @property
+    def positive(self) -> Mask:
+        """Which rows are of the class of interest."""
+        mask: Mask = self.groups == 0
+        return mask
+
+    def take(self, rows: Ints) -> TrainingRows:
+        """Some of the rows, with their groups numbered anew."""
+        hidden = self.hidden
+        return replace(
+            self,
+            X=self.rows(rows, rows),
+            groups=np.unique(self.groups[rows], return_inverse=True)[1],
+            weights=some(self.weights, rows),
+            together=some(self.together, rows),
+            hidden=hidden and replace(hidden, unchecked=hidden.unchecked[rows]),
+        )
+
+    def rows(self, chosen: Kept, among: Kept) -> Any:
+        """Rows of X; of a precomputed kernel, their values with the rows `among`."""
+        pairwise = self.kernel is not None and self.kernel.metric == "precomputed"
+        if not pairwise or isinstance(chosen, slice) or isinstance(among, slice):
+            return self.X[chosen]
+        return self.X[np.ix_(chosen, among)]
+
+    def matrix(self, rows: Ints) -> Any:
+        """What a factor is made of: some of the rows, or the kernel matrix of these."""
+        own = self.rows(rows, rows)
+        return own if self.kernel is None else training_matrix(self.kernel, own)
+
+    def values(self, chosen: Kept, among: Kept = slice(None)) -> Any:
+        """What a model of the rows `among` scores: rows, or their kernel values with those."""
+        rows = self.rows(chosen, among)
+        return rows if self.kernel is None else self.kernel(rows, self.X[among])
+
+
+def rows_of(X: Any, positive: Mask, weights: Array | None, seed: int, **along: Any) -> TrainingRows:
+    """Rows whose negatives are not divided yet: they are one group."""
+    return TrainingRows(X, (~positive).astype(np.intp), weights, seed, **along)

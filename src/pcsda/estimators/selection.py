@@ -1,0 +1,404 @@
+"""The choice of one setting of a grid by left-out scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from joblib import Parallel
+from scipy.stats import rankdata
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from .. import validation
+from ..core.linalg import Array, Ints, Mask, one_thread
+from ..maps import NystroemMap
+from ..metrics import equal_error_rate
+from ..partition import count_distinct, given_labels
+from ..progress import progress
+from .candidates import final_of, grid_of, is_standard, own_setting, template_of
+from .grid import Cell, Data, MakeRows, grid_rows, left_out_scores
+from .kernel import KernelPCSDA
+from .linear import PCSDA
+from .steps import draw_seed
+
+if TYPE_CHECKING:
+    from .search import PCSDACV
+
+FOLDS = 5
+# Leave-one-out holds the clustering. That is honest with this many negatives a subclass.
+HONEST_SUBCLASS = 50
+# With fewer positives left-out scores favour settings that are too rich; folds are more careful.
+FEW_POSITIVES = 30
+# A search that is left to itself looks at no more rows of each class than this, positives first: in
+# folds, and where rows are left out one by one. The chosen setting is fitted on all rows.
+ROWS_IN_FOLDS = 150, 450
+ROWS_LEFT_OUT = 500, 1000
+# Landmarks among fewer positives than this flatter them; the map is then refitted in folds.
+HONEST_POSITIVES = 200
+# Parts that left-out scores are divided into where a metric has no value for single rows.
+PARTS = 5
+SCORINGS = ("neg_log_loss", "average_precision", "f1", "eer")
+# Training rows and test rows; None tests the training rows themselves, each left out.
+Tasks = list[tuple[Ints, Ints | None]]
+Splits = list[tuple[Ints, Ints]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Outcome of a search.
+
+    Attributes
+    ----------
+    cell : Cell
+        The chosen setting.
+    index : int
+        Its number in the grid.
+    results : dict of arrays
+        As `cv_results_` of scikit-learn's searches.
+    scores : array of shape (n_settings, n_samples)
+        Left-out decision values; NaN for rows that the search did not look at.
+    in_folds : bool
+        Whether they come from folds, or from leave-one-out.
+    """
+
+    cell: Cell
+    index: int
+    results: dict[str, Any]
+    scores: Array
+    in_folds: bool
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Settings with their left-out scores.
+
+    Attributes
+    ----------
+    cells : list of Cell
+    scores : array of shape (n_settings, n_rows)
+        Left-out decision values.
+    units : array of shape (n_settings, n_units)
+        Scores of rows, or of parts of the rows, whose differences are compared.
+    mean : array of shape (n_settings,)
+        Score of each setting, minus infinity where it could not be fitted.
+    """
+
+    cells: list[Cell]
+    scores: Array
+    units: Array
+    mean: Array
+
+    @property
+    def usable(self) -> Mask:
+        """Settings that could be fitted."""
+        return self.mean > -np.inf
+
+    def joined(self, other: Scored) -> Scored:
+        """These settings and others on the same rows."""
+        cells = self.cells + other.cells
+        pairs = zip(self._arrays, other._arrays, strict=True)
+        return Scored(cells, *(np.concatenate(pair) for pair in pairs))
+
+    @property
+    def _arrays(self) -> tuple[Array, Array, Array]:
+        return self.scores, self.units, self.mean
+
+
+def choose_setting(
+    search: PCSDACV, data: Data, make_rows: MakeRows = grid_rows, standard: bool | None = None
+) -> Choice:
+    """Score settings and choose one; `make_rows` may bring rows factorised already.
+
+    A `standard` search, one without values of its own, looks at ridges and bandwidths first, and at
+    K and d where these are best; of many rows it takes a sample.
+    """
+    if data.subclass_labels is not None:
+        given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
+    data = data.counted()
+    standard = is_standard(search) if standard is None else standard
+    grid = grid_of(search, data)
+    own = own_setting(template_of(search), grid, data)
+    cv = _settled_cv(search, data, grid)
+    in_folds = not isinstance(cv, str)
+    n_rows, rows = len(data.X), None
+    if in_folds:
+        make_rows = grid_rows  # what was factorised with all rows is of no use to folds
+    if standard and make_rows is grid_rows:
+        rows = _some_rows(search, data, ROWS_IN_FOLDS if in_folds else ROWS_LEFT_OUT)
+        data = data.take(rows)
+    splits, parts = _splits(cv, search, data)
+    if in_folds and data.subclass_labels is None:
+        grid = _in_folds(grid, data, splits)
+    tasks: Tasks = [*splits] if in_folds else [(np.arange(len(parts)), None)]
+
+    def score(cells: list[Cell]) -> Scored:
+        scores = _left_out(search, data, cells, tasks, make_rows)
+        return _scored(search, data, cells, scores, parts, in_folds)
+
+    found = _in_two_steps(score, grid, own) if standard and own in grid else score(grid)
+    if not found.usable.any():
+        raise ValueError("no setting could be fitted; use other grids or a larger ridge")
+    index = _best(search, found, own, data.weights)
+    results = _table(found)
+    for part in range(parts.max() + 1 if in_folds else 0):
+        own_rows = parts == part
+        positive = data.positive[own_rows]
+        values = [_metric(search.scoring, positive, row[own_rows]) for row in found.scores]
+        results[f"split{part}_test_score"] = np.array(values)
+    scores = found.scores
+    if rows is not None and len(rows) < n_rows:
+        scores = np.full((len(found.cells), n_rows), np.nan)
+        scores[:, rows] = found.scores
+    return Choice(found.cells[index], index, results, scores, in_folds)
+
+
+def _in_two_steps(
+    score: Callable[[list[Cell]], Scored], grid: list[Cell], own: Cell | None
+) -> Scored:
+    """Score ridges and bandwidths at the K and d of the own setting, then K and d at the best."""
+    assert own is not None
+    first = [cell for cell in grid if cell.size == own.size]
+    rest = [cell for cell in grid if cell.size != own.size]
+    found = score(first)
+    if found.usable.any():
+        best = found.cells[int(found.mean.argmax())]
+        rest = [cell for cell in rest if cell.strength == best.strength]
+    return found.joined(score(rest)) if rest else found
+
+
+def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
+    """Rows that a search looks at: a sample of each class, unless the user asks for a way."""
+    if search.cv != "auto" or data.together is not None:
+        return np.arange(len(data.X))
+    rng = np.random.default_rng(draw_seed(final_of(template_of(search)).random_state))
+    classes = np.flatnonzero(data.positive), np.flatnonzero(~data.positive)
+    chosen = [
+        rng.choice(members, count, replace=False) if len(members) > count else members
+        for members, count in zip(classes, most, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def _scored(
+    search: PCSDACV, data: Data, cells: list[Cell], scores: Array, parts: Ints, in_folds: bool
+) -> Scored:
+    """Turn left-out decision values of settings into scores."""
+    units = _unit_scores(search.scoring, scores, data, parts)
+    if in_folds or search.scoring == "neg_log_loss":
+        mean = _average(units, data.weights)
+    else:
+        mean = np.array([_metric(search.scoring, data.positive, row) for row in scores])
+    usable = np.isfinite(scores).all(axis=1)
+    return Scored(cells, scores, units, np.where(usable, mean, -np.inf))
+
+
+def check_search(search: PCSDACV) -> Any:
+    """Check the parameters; returns the estimator proper."""
+    template = template_of(search)
+    final = final_of(template)
+    kinds = PCSDA if isinstance(template, Pipeline) else PCSDA | KernelPCSDA
+    if not isinstance(final, kinds):
+        raise ValueError(
+            f"estimator={type(final).__name__} cannot be tuned; use PCSDA, KernelPCSDA or a "
+            "Pipeline that ends in PCSDA"
+        )
+    validation.check_verifier(final)
+    validation.refuse_contamination(
+        final, "PCSDACV selects by scores of rows whose labels are right", "use GridSearchCV"
+    )
+    if final.covariance != "leave-one-out" or final.balance != "pooled":
+        raise ValueError(
+            "PCSDACV selects by left-out scores; set covariance='leave-one-out' and "
+            "balance='pooled', or use scikit-learn's GridSearchCV"
+        )
+    if isinstance(search.cv, str):
+        validation.check_option("cv", search.cv, ("auto", "leave-one-out"))
+    elif not hasattr(search.cv, "split") and not (
+        isinstance(search.cv, Integral) and int(search.cv) >= 2
+    ):
+        raise ValueError(
+            f"cv={search.cv!r} must be 'auto', 'leave-one-out', a whole number of at least 2 or "
+            "a splitter"
+        )
+    if not callable(search.scoring):
+        validation.check_option("scoring", search.scoring, SCORINGS)
+    validation.check_number("slack", search.slack)
+    validation.check_number("stay", search.stay)
+    return final
+
+
+def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell]) -> Any:
+    """Either "leave-one-out", a number of folds or a splitter."""
+    if not isinstance(search.cv, str) or search.cv == "leave-one-out":
+        return search.cv
+    n_positive, n_negative = data.positive.sum(), (~data.positive).sum()
+    template = template_of(search)
+    steps = [step for _, step in template.steps] if isinstance(template, Pipeline) else []
+    on_landmarks = any(isinstance(step, NystroemMap) for step in steps)
+    least = HONEST_POSITIVES if on_landmarks else FEW_POSITIVES
+    largest = max(cell.n_subclasses for cell in grid)
+    honest = n_negative >= HONEST_SUBCLASS * largest and n_positive >= least
+    return "leave-one-out" if honest else FOLDS
+
+
+def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
+    """Train and test rows of the folds, or of parts for leave-one-out; and the part of each row."""
+    positive, splitter = data.positive, cv
+    seed = draw_seed(final_of(template_of(search)).random_state)
+    few = int(min(positive.sum(), (~positive).sum()))
+    if few < 2:
+        raise ValueError(
+            f"the rarer class has {few} sample; selection needs at least 2 of each, use the "
+            "estimator itself"
+        )
+    if isinstance(cv, str) or not hasattr(cv, "split"):
+        kind = StratifiedKFold if data.together is None else StratifiedGroupKFold
+        count = min(PARTS if isinstance(cv, str) else int(cv), few)
+        splitter = kind(count, shuffle=True, random_state=seed)
+    splits = list(splitter.split(data.X, positive, data.together))
+    parts, seen = np.zeros((2, len(positive)), dtype=np.intp)
+    for part, (train, test) in enumerate(splits):
+        parts[test] = part
+        seen[test] += 1
+        _check_split(part, positive[train], positive[test], search.scoring)
+    if not np.all(seen == 1):
+        raise ValueError(
+            f"cv={cv!r} leaves out {np.sum(seen == 0)} rows never and {np.sum(seen > 1)} rows "
+            "more than once; each row must be left out once, as StratifiedKFold does"
+        )
+    return splits, parts
+
+
+def _check_split(part: int, train: Mask, test: Mask, scoring: Any) -> None:
+    """Refuse a fold without both classes where they are needed."""
+    if train.all() or not train.any():
+        raise ValueError(
+            f"fold {part} leaves only one class to train on; use fewer folds, or groups of "
+            "which each class has several"
+        )
+    if scoring != "neg_log_loss" and (test.all() or not test.any()):
+        raise ValueError(
+            f"fold {part} leaves out samples of one class only, and scoring="
+            f"{scoring!r} compares both in every fold; use scoring='neg_log_loss', "
+            "fewer folds, or groups of which each class has as many as there are folds"
+        )
+
+
+def _in_folds(grid: list[Cell], data: Data, splits: Splits) -> list[Cell]:
+    """Settings of no more subclasses than there are different negatives in every fold."""
+    wanted = {cell.n_subclasses for cell in grid}
+    most = min(
+        count_distinct(data.X, max(wanted), train[~data.positive[train]]) for train, _ in splits
+    )
+    kept = [cell for cell in grid if cell.n_subclasses <= most]
+    if not kept:
+        raise ValueError(
+            f"n_subclasses={sorted(wanted)} must have a value of at most {most} (= number of "
+            "different negative samples in a fold); lower it, or use fewer folds"
+        )
+    return kept
+
+
+def _left_out(
+    search: PCSDACV, data: Data, grid: list[Cell], tasks: Tasks, make_rows: MakeRows
+) -> Array:
+    """Decision values of all rows at all settings by models that did not see them."""
+    scores = np.full((len(grid), len(data.X)), np.nan)
+    few = len(data.X) <= sum(ROWS_LEFT_OUT)
+    with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
+        total = len(tasks) * len({(c.gamma, c.regularization) for c in grid})
+        work = left_out_scores(template_of(search), data, grid, tasks, parallel, make_rows)
+        for chosen, test, values in progress(work, "settings", enabled=search.verbose, total=total):
+            rows = np.arange(len(data.X)) if test is None else test
+            scores[np.ix_(np.array(chosen), rows)] = values
+    return scores
+
+
+def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | None) -> int:
+    """Number of the setting to take, of those that could be fitted."""
+    best, usable = int(found.mean.argmax()), found.usable
+    at = found.cells.index(own) if own in found.cells else None
+    if at is not None and usable[at] and search.stay > 0:
+        gain, error = _gains(found.units, at, weights)
+        sure = np.where(usable, gain - search.stay * error, -np.inf)
+        return int(sure.argmax()) if sure.max() > 0 else at
+    if search.slack > 0:
+        gain, error = _gains(found.units, best, weights)
+        close = usable & (-gain <= search.slack * error)
+        close[best] = True
+        order = sorted(
+            np.flatnonzero(close), key=lambda i: (-found.cells[i].regularization, -found.mean[i])
+        )
+        return int(order[0])
+    return best
+
+
+def _table(found: Scored) -> dict[str, Any]:
+    """Settings and their scores as in scikit-learn's searches."""
+    grid, mean = found.cells, found.mean
+    names = [f.name for f in fields(Cell) if f.name != "gamma" or grid[0].gamma is not None]
+    params = [{name: getattr(cell, name) for name in names} for cell in grid]
+    return {
+        "params": params,
+        "mean_test_score": mean,
+        "std_test_score": found.units.std(axis=1),
+        "rank_test_score": rankdata(-mean, method="min").astype(np.int32),
+        **{f"param_{name}": _column([p[name] for p in params]) for name in names},
+    }
+
+
+def _column(values: list[Any]) -> Any:
+    """Values of a parameter as a masked array, as in scikit-learn's searches."""
+    mixed = len({isinstance(value, str) for value in values}) > 1
+    return np.ma.array(values, dtype=object if mixed else None)
+
+
+def _unit_scores(scoring: Any, scores: Array, data: Data, parts: Ints) -> Array:
+    """Scores of rows (log-loss) or of parts of the rows, whose differences are compared."""
+    if scoring == "neg_log_loss":
+        return _row_scores(data.positive, scores)
+    columns = [
+        [_metric(scoring, data.positive[parts == part], row[parts == part]) for row in scores]
+        for part in range(parts.max() + 1)
+    ]
+    return np.array(columns).T
+
+
+def _metric(scoring: Any, positive: Mask, scores: Array) -> float:
+    """Score of decision values; larger is better."""
+    if not np.isfinite(scores).all():
+        return float("nan")
+    if callable(scoring):
+        return float(scoring(positive.astype(int), scores))
+    if scoring == "neg_log_loss":
+        return float(np.mean(_row_scores(positive, scores)))
+    if scoring == "average_precision":
+        return float(average_precision_score(positive, scores))
+    if scoring == "f1":
+        return float(f1_score(positive, scores >= 0, zero_division=0.0))
+    return -float(equal_error_rate(positive, scores)[0])
+
+
+def _row_scores(positive: Mask, scores: Array) -> Array:
+    """Minus the log-loss of each row."""
+    with np.errstate(invalid="ignore"):  # settings that could not be fitted are NaN
+        return -np.logaddexp(0, np.where(positive, -scores, scores))
+
+
+def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Array]:
+    """Mean gain of every setting over another one, and its standard error."""
+    gain = units - units[other]
+    return _average(gain, weights), gain.std(axis=1, ddof=1) / np.sqrt(gain.shape[1])
+
+
+def _average(units: Array, weights: Array | None) -> Array:
+    """Mean over rows, weighted, or over parts."""
+    if weights is not None and units.shape[1] == len(weights):
+        mean: Array = units @ weights / weights.sum()
+        return mean
+    return np.asarray(units.mean(axis=1))

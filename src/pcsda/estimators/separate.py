@@ -1,0 +1,252 @@
+"""Models of the labels of a bank that are calibrated label by label."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from ..core.cells import Cells
+from ..core.factor import SharedFactor, factor_shared
+from ..core.gram import of_kernel
+from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from ..core.loo import Leave
+from ..core.spread import no_spread
+from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
+from ..partition import count_distinct, kernel_kmeans, refine_kmeans
+from ..progress import progress
+from ..unwrap import unwrap
+from .changes import BankRows
+from .doors import Door
+from .pooled_labels import Settings
+from .ratios import scores_of, sets_of, too_large
+from .rows import TrainingRows
+from .search import PCSDACV
+from .shared import (
+    SharedSearch,
+    Sharing,
+    cluster_rows,
+    completed,
+    project_all,
+    sharing_of,
+)
+from .steps import leave_sample
+
+
+class SeparateLabels:
+    """Models of labels: on one factorisation where that serves, else each on its own.
+
+    Parameters
+    ----------
+    settings : Settings
+    rows : BankRows
+    ridge : float or None
+        The absolute ridge, where it is known.
+    kernel : Kernel or None
+    models : list of estimators, optional
+    factor : SharedFactor or None
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rows: BankRows,
+        ridge: float | None = None,
+        kernel: Kernel | None = None,
+        models: list[Any] | None = None,
+        factor: SharedFactor | None = None,
+    ) -> None:
+        self.template, self.seed = settings.template, settings.seed
+        self.given, self.own_clusters = settings.given, settings.own_clusters
+        self.n_jobs, self.verbose = settings.n_jobs, settings.verbose
+        self.settings, self.rows = settings, rows
+        self.X, self.labels, self.clusters = rows.X, rows.labels, rows.clusters
+        self.together = rows.together
+        self.ridge, self.kernel, self.factor = ridge, kernel, factor
+        self.models: list[Any] = [] if models is None else models
+        self.matrix: Array | None = None  # kernel values, for k-means in feature space
+
+    @property
+    def door(self) -> Door:
+        """Nobody is taken for a stranger where labels are calibrated on their own."""
+        none = np.zeros(0)
+        return Door(none, none.astype(np.intp), none, 0.0)
+
+    def fit_all(self, count: int) -> None:
+        """Fit the models of all labels."""
+        self.models = self.fit(range(count))
+
+    def scores(self, X: Floats, trials: ArrayLike | None = None) -> Array:
+        """Log-likelihood ratios of rows, or trials, for all labels."""
+        if self.sharing is None:
+            columns = [model.log_likelihood_ratio(X, trials) for model in self.models]
+            return np.column_stack(columns).astype(np.float64)
+        models = [unwrap(model).model for model in self.models]
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            z = project_all(models, X)
+        if not np.isfinite(z).all():
+            raise too_large(z)
+        edges = np.cumsum([0] + [model.n_components_ for model in models])
+        sets = None if trials is None else sets_of(trials, len(X))
+        columns = [
+            scores_of(model, z[:, start:stop], sets)
+            for model, start, stop in zip(models, edges[:-1], edges[1:], strict=True)
+        ]
+        return np.column_stack(columns)
+
+    def priors(self) -> Array:
+        """Prior probabilities (C, 2) of the rest and of each label."""
+        return np.array([model.class_prior_ for model in self.models])
+
+    def changed(
+        self,
+        before: BankRows,
+        rows: BankRows,
+        places: list[int | None],
+        *,
+        kept: Mask | None = None,
+        touched: int | None = None,
+        name: Any = None,
+        threshold: float | None = None,
+    ) -> SeparateLabels:
+        """The labels after a change of rows; see `PooledLabels.changed`."""
+        fresh = len(rows.X) - len(before.X)
+        factor = self.updated_factor(rows.X, kept, fresh)
+        models = [self.models[old or 0] for old in places]
+        found = SeparateLabels(self.settings, rows, self.ridge, self.kernel, models, factor)
+        if touched is not None:
+            (found.models[touched],) = found.fit([touched])
+            if places[touched] is None and fresh == 1:
+                warnings.warn(
+                    f"label {name!r} has one row, which shows nothing of how the label spreads: "
+                    "its ratios rest on the spread of the other labels. Add rows with update as "
+                    "soon as you have them",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        return found
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How the models share a factorisation."""
+        return sharing_of(self.template, self.X.shape)
+
+    def fit(self, chosen: range | list[int]) -> list[Any]:
+        """Fit the models of the chosen labels."""
+        shared = self.sharing is not None
+        fit: Callable[[int], Any] = self._shared_fit() if shared else self._separate
+        threads = "threads" if shared else None
+        jobs = Parallel(n_jobs=self.n_jobs, prefer=threads, return_as="generator")(
+            delayed(fit)(label) for label in chosen
+        )
+        return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
+
+    def cluster(self, count: int | None = None) -> Ints:
+        """Cluster all rows, into `count` clusters or as many as the estimator asks for."""
+        return cluster_rows(self.template, self.X, count, self.seed)
+
+    def _shared_fit(self) -> Callable[[int], Any]:
+        """How one label is fitted on the factorisation that all share."""
+        if self.sharing == "search":
+            given = self.clusters if self.given else None
+            data = self.X, self.labels, self.cluster, given, self.seed, self.together
+            return SharedSearch(self.template, *data).fit
+        if self.factor is None:
+            self._factorise()
+        factor, template = self.factor, self.template
+        assert factor is not None
+        leave_out = template.covariance == "leave-one-out"
+        if leave_out:  # computed before threads share it
+            _ = getattr(factor, "diagonal", None)
+        kernel = self.kernel if self.sharing == "kernel" else None
+        cells, together = Cells.of(self.labels, self.clusters), self.together
+        over = None if self.own_clusters else factor.over(cells)
+
+        def fit(label: int) -> Any:
+            model = clone(template)
+            groups = self.own_groups(label) if over is None else cells.division(label)[0]
+            leave: Leave | bool = False
+            if leave_out:
+                data = TrainingRows(self.X, groups, None, self.seed, together)
+                leave = leave_sample(model, data)
+            if over is not None:
+                subspace = over.solve(label, model.n_components, leave_out=leave)
+            else:
+                subspace = factor.solve(groups, model.n_components, leave_out=leave)
+            return completed(model, subspace, self.X, groups, self.seed, kernel, together)
+
+        return fit
+
+    def _factorise(self) -> None:
+        """Factorise the rows; the ridge and the kernel of the first time stay."""
+        template, X = self.template, self.X
+        known = None if self.ridge is None else [self.ridge]
+        if self.sharing == "linear":
+            self.factor = next(factor_shared(X, [template.regularization], ridges=known))
+        else:
+            if count_distinct(X, 2) < 2:
+                raise no_spread()
+            check_memory(len(X), 3.5)
+            if self.kernel is None or known is None:
+                self.kernel = settled_kernel(template, X, None, self.seed)
+            matrix = training_matrix(self.kernel, X, self.verbose)
+            if self._in_features:
+                self.matrix = matrix.copy()
+            self.factor = next(of_kernel(matrix, [template.regularization], ridges=known))
+        self.ridge = self.factor.ridge
+
+    def _separate(self, label: int) -> Any:
+        """Fit one label on its own."""
+        model = clone(self.template)
+        known = {}
+        searched = isinstance(model, PCSDACV) and not self.given  # it chooses K itself
+        if not self.own_clusters and hasattr(model, "n_subclasses") and not searched:
+            known = {"subclass_labels": self.clusters}
+        if self.together is not None:
+            known["groups"] = self.together
+        return model.fit(self.X, self.labels == label, **known)
+
+    @property
+    def _in_features(self) -> bool:
+        """Whether each label has a k-means of its own in the feature space of a kernel."""
+        way = getattr(self.template, "subclasses", None)
+        own = self.own_clusters and self.sharing == "kernel"
+        return own and isinstance(way, str) and way == "kmeans"
+
+    def own_groups(self, label: int) -> Ints:
+        """Groups of one label by a k-means of its own, started from the shared clusters."""
+        groups = np.zeros(len(self.labels), dtype=np.intp)
+        rows = np.flatnonzero(self.labels != label)
+        start = np.unique(self.clusters[rows], return_inverse=True)[1]
+        if self._in_features:
+            assert self.matrix is not None
+            found = kernel_kmeans(self.matrix, rows, start)[0]
+        else:
+            found = refine_kmeans(self.X[rows], start)
+        groups[rows] = np.unique(found, return_inverse=True)[1] + 1
+        return groups
+
+    def updated_factor(self, X: Floats, kept: Mask | None, fresh: int) -> SharedFactor | None:
+        """The factorisation of changed rows, or None where an update would lose digits.
+
+        Rows that are not `kept` are gone, or `fresh` ones are at the end of X.
+        """
+        factor = self.factor
+        # The kernel matrix, or the origin of feature space, would have to change as well.
+        if factor is None or self._in_features or getattr(factor, "moved", None) is not None:
+            return None
+        try:
+            if kept is not None:
+                return factor.without(kept, X)
+            values = None
+            if self.sharing == "kernel":
+                assert self.kernel is not None
+                values = self.kernel(X[-fresh:], X)
+            return factor.appended(X, values)
+        except SingularMatrixError:
+            return None

@@ -1,0 +1,107 @@
+"""Where the rows of a bank are factorised: as they are, on their span, or on exact features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..core import linalg
+from ..core.gram import features_of
+from ..core.linalg import Array, Floats, Ints
+from ..core.spread import centred
+from ..kernels import Kernel, training_matrix
+
+# Squared distance from the span of the rows, as a share of the largest, that is rounding.
+SPAN_TOLERANCE = 1e-24
+
+
+class Space(Protocol):
+    """Features of training rows, and how axes over them are expressed for new rows."""
+
+    @property
+    def features(self) -> Floats:
+        """Features of the training rows, shape (N, r)."""
+
+    def axes(self, coefficients: Array) -> Array:
+        """Axes (d, D) that rows are multiplied with, or (d, N) for kernel values."""
+
+    def mean(self, mean: Array) -> Array:
+        """A mean of features as a row of the input space."""
+
+
+@dataclass(frozen=True)
+class PlainSpace:
+    """Rows as they are, where D is at most N."""
+
+    features: Floats
+
+    def axes(self, coefficients: Array) -> Array:
+        """The coefficients themselves."""
+        return coefficients.T
+
+    def mean(self, mean: Array) -> Array:
+        """The mean itself."""
+        return mean
+
+
+@dataclass(frozen=True)
+class SpanSpace:
+    """Wide rows in an orthonormal basis of their span."""
+
+    features: Array
+    origin: Array
+    basis: Array
+
+    @classmethod
+    def of(cls, X: Floats) -> SpanSpace:
+        """Find the basis: ``2 N^2 D``."""
+        middle, origin, _ = centred(X, None)
+        basis, _, _ = linalg.row_basis(middle, linalg.row_floor(middle, SPAN_TOLERANCE))
+        return cls(middle @ basis, origin, basis)
+
+    def axes(self, coefficients: Array) -> Array:
+        """Directions of the input space."""
+        directions: Array = (self.basis @ coefficients).T
+        return directions
+
+    def mean(self, mean: Array) -> Array:
+        """The mean in input space."""
+        return self.origin + mean @ self.basis.T
+
+
+@dataclass(frozen=True)
+class DualSpace:
+    """Exact features of a kernel."""
+
+    kernel: Kernel
+    features: Array
+    pivots: Ints
+    triangle: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Floats, regularization: float, verbose: bool) -> DualSpace:
+        """Compute the kernel matrix and factorise it: ``N^3/3``."""
+        matrix = training_matrix(kernel, X, verbose)
+        return cls(kernel, *features_of(matrix, None, regularization))
+
+    def axes(self, coefficients: Array) -> Array:
+        """Coefficients of the kernel values with all training rows."""
+        dual = np.zeros((coefficients.shape[1], len(self.features)))
+        solved = linalg.lower_solve(self.triangle, coefficients, transposed=True)
+        dual[:, self.pivots] = solved.T
+        return dual
+
+    def mean(self, mean: Array) -> Array:
+        """There is none in input space; the features serve."""
+        return mean
+
+
+def space_of(
+    X: Floats, kernel: Kernel | None, regularization: float, *, verbose: bool = False
+) -> Space:
+    """The space in which the rows of a bank are factorised."""
+    if kernel is not None:
+        return DualSpace.of(kernel, X, regularization, verbose)
+    return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)

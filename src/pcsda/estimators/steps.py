@@ -1,0 +1,188 @@
+"""The steps that every fit shares: checks, the ridge, which rows are left out, what is stored."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .. import validation
+from ..core.fit import Fitted, Rule
+from ..core.linalg import Array, Ints, Mask, TooFewRowsError
+from ..core.loo import Leave, sample_rows
+from ..core.spread import auto_regularization
+from ..core.subspace import Subspace
+from .rows import Kept, TrainingRows
+
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+
+# The paper's rule, as parameters of PCSDA and KernelPCSDA.
+PUBLISHED: dict[str, Any] = {
+    "negatives": "marginal",
+    "tails": "gaussian",
+    "regularization": 0.01,
+    "covariance": "resubstitution",
+    "shrinkage": 0,
+    "calibrate": False,
+}
+
+
+def draw_seed(random_state: Any) -> int:
+    """Draw the seed of all that a fit leaves to chance."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def is_precomputed(model: Any) -> bool:
+    """Whether X is a kernel matrix."""
+    kernel = getattr(model, "kernel", None)
+    return isinstance(kernel, str) and kernel == "precomputed"
+
+
+def is_curved(model: Any) -> bool:
+    """Whether an estimator works in the feature space of a kernel that is not linear."""
+    kernel = getattr(model, "kernel", "linear")
+    return not (isinstance(kernel, str) and kernel == "linear")
+
+
+def rule_of(model: Verifier) -> Rule:
+    """How an estimator makes densities and calibration from statistics."""
+    return Rule(
+        getattr(model, "negatives", "marginal"),
+        None if model.shrinkage == "auto" else float(model.shrinkage),
+        getattr(model, "tails", "gaussian"),
+        getattr(model, "covariance", "resubstitution") == "leave-one-out",
+        bool(model.calibrate),
+    )
+
+
+def check_training(
+    model: Verifier, y: Any, sample_weight: Any, groups: Any = None
+) -> tuple[Mask, Array | None, Ints | None, int]:
+    """Check what comes along with the rows at fitting, and settle the classes.
+
+    Returns
+    -------
+    positive : boolean array of shape (n,)
+    weights : array of shape (n,) or None
+    together : array of shape (n,) or None
+        Number of the group that each row is left out with.
+    seed : int
+    """
+    model.classes_, _, positive = validation.check_labels(y, model.pos_label)
+    weights = validation.check_weights(sample_weight, positive)
+    together = validation.check_groups(groups, len(positive))
+    settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
+    if np.sum(positive) == 1 and model.calibrate:
+        warnings.warn(
+            "one positive is one example: no left-out positive shows how the class spreads, so the "
+            "log-likelihood ratio rests on the spread of the negatives; give more positives as "
+            "soon as you have them",
+            stacklevel=4,
+        )
+    return positive, weights, together, draw_seed(model.random_state)
+
+
+def settle_ridge(model: Verifier, n_positive: float) -> None:
+    """Keep the relative ridge of a fit, as asked for or by the rule of "auto"."""
+    ridge = model.regularization
+    if isinstance(ridge, str):
+        contaminated = validation.is_contaminated(model)
+        ridge = auto_regularization(n_positive, kernel=is_curved(model), contaminated=contaminated)
+    model.regularization_ = float(ridge)
+
+
+def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
+    """Rows that an estimator leaves out: all of them, or a sample of `calibration_rows`."""
+    most = getattr(model, "calibration_rows", None) or len(data.groups)
+    rng = np.random.default_rng(data.seed)
+    return sample_rows(data.groups, most, rng, data.weights, data.together)
+
+
+def say(model: Verifier, text: str) -> None:
+    """Print a stage of fitting where the estimator is verbose."""
+    if model.verbose:
+        print(f"[{type(model).__name__}] {text}")
+
+
+def most_axes(model: Verifier, groups: Ints) -> int:
+    """Largest number of axes that a division allows: that of its subclasses, or negatives."""
+    return int(groups.max() if hasattr(model, "n_subclasses") else np.sum(groups > 0))
+
+
+def check_rank(model: Verifier, most: int) -> None:
+    """Refuse more components than there can be."""
+    if isinstance(model.n_components, Integral) and model.n_components > most:
+        bound = "min(n_negatives, n_features, rank)); lower it"
+        if hasattr(model, "n_subclasses"):
+            bound = "min(n_subclasses, n_features, rank)); lower it or raise n_subclasses"
+        raise TooFewRowsError(
+            f"n_components={model.n_components} must be at most {most} (= {bound}"
+        )
+
+
+def sign_of(model: Verifier) -> int:
+    """1 where the class of interest of a model is ``classes_[1]``, else -1."""
+    return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
+
+
+def keep_decision(model: Verifier, fitted: Fitted) -> None:
+    """Store what decisions need in an estimator, and drop what an earlier fit left."""
+    subspace = fitted.subspace
+    check_rank(model, subspace.rank)
+    for name in ("partition_", "loo_scores_", "loo_weights_", "threshold_"):
+        model.__dict__.pop(name, None)
+    left, scores = subspace.left, fitted.left_out
+    alike = left is None or (left.weights is None and left.stands_for is None)
+    if left is not None and scores is not None and not alike:
+        model.loo_weights_ = left.mass[~np.isnan(scores)]
+    counts = subspace.projected.counts
+    shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
+    model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
+    model.eigenvalues_ = subspace.eigenvalues
+    model.n_components_ = len(subspace.eigenvalues)
+    model.positive_count_ = float(counts[0])
+    model.subclass_counts_ = counts[1:]
+    model.density_ = fitted.density
+    model.calibration_ = fitted.calibration
+    if subspace.single_negatives:
+        _keep_reference(model, subspace)
+
+
+def _keep_reference(model: Verifier, subspace: Subspace) -> None:
+    """Store what CSDA spreads the negatives about."""
+    model.reference_, model.reference_step_ = np.zeros(model.n_components_), 0.0
+    if subspace.reference is not None:
+        delta = subspace.projected.delta[0]
+        model.reference_ = subspace.reference
+        model.reference_step_ = float(-(subspace.reference @ delta) / (delta @ delta))
+
+
+def keep_training(
+    model: Verifier,
+    fitted: Fitted,
+    groups: Ints,
+    kept: Kept,
+    n_rows: int,
+    rows_of: Callable[[Ints], Any],
+) -> None:
+    """Store the groups and the left-out scores of the training rows.
+
+    `groups` are those of the `kept` rows. The others have weight zero: they belong to no group, and
+    the model, which has not seen them, scores them as `rows_of` gives them.
+    """
+    model.partition_ = np.full(n_rows, -1, dtype=np.intp)
+    model.partition_[kept] = groups
+    left_out = fitted.left_out_of(len(groups))
+    if left_out is None:
+        return
+    model.loo_scores_ = np.empty(n_rows)
+    model.loo_scores_[kept] = left_out
+    if len(groups) < n_rows:
+        rest = np.flatnonzero(model.partition_ < 0)
+        model.loo_scores_[rest] = fitted.score(rows_of(rest))

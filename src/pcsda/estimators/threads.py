@@ -1,0 +1,62 @@
+"""One model in the hands of many threads: each call sees it before an update or after, not between.
+
+An update works on a twin, and the estimator takes over all attributes of the twin at once. A call
+that reads begins by noting all attributes, and works on these. Updates of one estimator wait for
+each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from threading import Lock, RLock
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+Model = TypeVar("Model")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+# Not attributes: a lock could be neither pickled nor copied.
+_LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_GUARD = Lock()
+if hasattr(os, "register_at_fork"):  # in a child, nobody is left to open the locks
+    os.register_at_fork(after_in_child=_LOCKS.clear)
+
+
+def twin_of(model: Model) -> Model:
+    """Another object with the attributes that the model has now."""
+    twin = object.__new__(type(model))
+    twin.__dict__.update(model.__dict__)
+    return twin
+
+
+def reads(
+    method: Callable[Concatenate[Model, Given], Answer],
+) -> Callable[Concatenate[Model, Given], Answer]:
+    """Let a method see the estimator as it is when the call begins."""
+
+    @wraps(method)
+    def read(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return method(twin_of(self), *args, **kwargs)
+
+    return read
+
+
+def updates(
+    method: Callable[Concatenate[Model, Given], Any],
+) -> Callable[Concatenate[Model, Given], Model]:
+    """Let a method change the estimator in one step, or, if it fails, not at all."""
+
+    @wraps(method)
+    def update(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Model:
+        with _GUARD:
+            lock = _LOCKS.setdefault(self, RLock())
+        with lock:
+            twin = twin_of(self)
+            method(twin, *args, **kwargs)
+            self.__dict__ = twin.__dict__
+        return self
+
+    return update

@@ -1,0 +1,189 @@
+"""How linear estimators are fitted and project: functions that PCSDA, CSDA and banks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
+from sklearn.utils import assert_all_finite
+
+from ..core.csda import Criterion
+from ..core.factor import factor_once
+from ..core.fit import Fitted, HeldOut, fit
+from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
+from ..core.scatter import group_means
+from ..core.spread import OverflowingSquares, no_spread
+from ..core.subspace import Factor, is_far, project_rows
+from ..folds import count_folds, fold_scores
+from ..partition import count_distinct, make_groups, nearest
+from .hidden import fit_hidden, keep_shares, regrouping
+from .ratios import variances_of
+from .rows import Kept, TrainingRows, some
+from .steps import check_rank, keep_decision, keep_training, leave_sample, most_axes, rule_of, say
+from .verifier import FeatureMap, Verifier
+
+if TYPE_CHECKING:
+    from .linear import PCSDA
+
+# Makes a factor from rows, or from a kernel matrix, and their weights.
+Factorise = Callable[[Any, Array | None], Factor]
+
+
+def linear_coordinates(model: Verifier, X: Any) -> Floats:
+    """Project checked rows, dense or sparse, with the fitted axes, in the type of X."""
+    components, mean = model.components_, model.positive_mean_
+    if sparse.issparse(X):
+        z: Floats = X @ components.astype(X.dtype, copy=False).T
+        z -= (components @ mean).astype(X.dtype, copy=False)
+        return z
+    far = is_far(components, mean, variances_of(model), X.dtype)
+    return project_rows(X, components, np.zeros(len(components)), mean, far=far)
+
+
+def linear_map(model: Verifier) -> FeatureMap:
+    """Rows about the positive mean, with the matrix and the origin that project them."""
+    mean = model.positive_mean_.astype(np.float64)
+    matrix = np.ascontiguousarray(model.components_.T, dtype=np.float64)
+    return lambda rows: rows - mean, matrix, np.zeros(model.n_components_)
+
+
+def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
+    """Store the fitted attributes of a linear model; no other function sets them."""
+    keep_decision(model, fitted)
+    means = fitted.subspace.means
+    assert means is not None
+    model.components_ = fitted.subspace.coefficients.T.astype(dtype)
+    # Far from zero, rounding the mean to float32 would cost more than its standard error.
+    model.positive_mean_ = means[0].copy()
+    model.subclass_means_ = means[1:].astype(dtype)
+
+
+def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
+    """Fit a linear model on rows with known groups; rows of weight zero take no part.
+
+    `factorise` makes the factor that solves the groups.
+    """
+    kept: Kept = slice(None)
+    used = data
+    if data.weights is not None and not data.weights.all():
+        kept = np.flatnonzero(data.weights)
+        used = data.take(kept)
+    found = None
+    if used.hidden is None:
+        fitted, groups = learn_rows(model, factorise, used), used.groups
+    else:
+        with _checked(model, used):
+            regroup = _regrouping(model, used)
+            found = fit_hidden(model, lambda weights: factorise(used.X, weights), used, regroup)
+        fitted, groups = found.fitted, found.groups
+    keep_linear(model, fitted, data.X.dtype)
+    keep_training(model, fitted, groups, kept, len(data.groups), data.values)
+    keep_shares(model, found, kept, len(data.groups))
+
+
+def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
+    """Fit rows that all count; the estimator does not change."""
+    with _checked(model, data):
+        return learn(model, factorise, data, data.X)
+
+
+def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
+    """Fit rows, or their kernel matrix, which is overwritten, trusting all labels."""
+    held_out, leave = held_out_scores(model, factorise, data), leave_sample(model, data)
+    factor, rule = factorise(matrix, data.weights), rule_of(model)
+    return fit(factor, data.groups, rule, model.n_components, held_out, leave)
+
+
+@contextmanager
+def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
+    """Check rows before a fit, hold BLAS to one thread for light work, and name NaN."""
+    X, groups = data.X, data.groups
+    if count_distinct(X, 2) < 2:
+        raise no_spread()
+    check_rank(model, min(most_axes(model, groups), X.shape[1]))
+    say(model, f"learning from {len(groups)} rows in {groups.max() + 1} groups")
+    with narrow_fit(X.shape[1]), one_thread(is_light(*X.shape)):
+        try:
+            yield
+        except OverflowingSquares:
+            # NaN and infinity have a message of their own.
+            assert_all_finite(X, estimator_name=type(model).__name__, input_name="X")
+            raise
+
+
+def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
+    """How a linear model finds subclasses without rows that are likely positives."""
+
+    def join(others: Ints, found: Ints) -> Ints:
+        seen = np.flatnonzero(found > 0)
+        weight, labels = some(data.weights, seen), found[seen] - 1
+        sizes = np.bincount(labels, weight).astype(np.float64)
+        return nearest(data.X[others], group_means(data.X[seen], labels, sizes, weight))
+
+    return regrouping(model, data, lambda held, part: divide(held, part)[0], join)
+
+
+def held_out_scores(model: Verifier, factorise: Factorise, data: TrainingRows) -> HeldOut:
+    """Scores of folds, for a model that cannot leave out rows one by one."""
+
+    def learn(train: Ints, labels: Ints) -> Callable[..., Array]:
+        plain = replace(rule_of(model), calibrate=False)
+        factor = factorise(data.matrix(train), some(data.weights, train))
+        part = fit(factor, labels, plain, model.n_components)
+        return lambda test: part.score(data.values(test, train))
+
+    def held_out() -> tuple[Array, Mask, Array | None]:
+        if count_folds(data.positive, data.together):
+            say(model, "calibrating on folds")
+        scores = fold_scores(learn, data.groups, data.seed, data.together)
+        return scores, data.positive, data.weights
+
+    return held_out
+
+
+def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
+    """What CSDA and KernelCSDA solve; `seed` draws the targets of a regression."""
+    learn = getattr(model, "reference", "mean") == "optimal"
+    return Criterion(model.solver, model.regularization_, seed, learn)
+
+
+def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
+    """How PCSDA factorises rows, which may leave `together`."""
+
+    def factorise(rows: Any, weights: Array | None) -> Factor:
+        solver = model.solver
+        if solver == "auto":
+            solver = "lsqr" if sparse.issparse(rows) else "cholesky"
+        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
+        return factor_once(
+            rows, model.regularization_, weights, solver, resample, together=together
+        )
+
+    return factorise
+
+
+def divide(
+    model: PCSDA, data: TrainingRows, subclass_labels: Any = None
+) -> tuple[Ints, NDArray[Any]]:
+    """Groups of the rows as a linear estimator asks for, and the names of the subclasses."""
+    positive, weights = data.positive, data.weights
+    say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
+    counted: Kept = slice(None)
+    if subclass_labels is None and weights is not None and not weights.all():
+        counted = np.flatnonzero(weights)  # rows of weight zero do not shape subclasses
+    groups = np.zeros(len(positive), dtype=np.intp)
+    groups[counted], names = make_groups(
+        data.X[counted],
+        positive[counted],
+        n_subclasses=model.n_subclasses,
+        subclasses=model.subclasses,
+        subclass_labels=subclass_labels,
+        weights=some(weights, counted),
+        random_state=data.seed,
+    )
+    return groups, names

@@ -1,0 +1,294 @@
+"""How many of these rows belong to the class: count and share from log-likelihood ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, ndtr
+from sklearn.utils import column_or_1d
+
+from ..core.linalg import Array
+from .trials import check_trials
+
+LEVEL = 0.9
+# Beyond this a ratio is as good as certain; the exponential of much more would overflow.
+FARTHEST = 300.0
+# Ratios of larger pools are put into bins of this width.
+MANY, WIDTH = 500, 0.05
+# Nodes of the quadrature over slope and offset, and quantiles of the share at each node.
+NODES, QUANTILES = 5, 9
+# Information in the priors on the slope and the offset, as in the calibration.
+PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
+# Halvings of an interval of log odds, to about ten digits.
+STEPS = 40
+# An interval of shares wider than this says nothing.
+VAGUE = 0.8
+
+
+@dataclass(frozen=True)
+class PriorEstimate:
+    """Share and number of positives in a pool of rows, with 90 % intervals.
+
+    Attributes
+    ----------
+    prior : float
+        Share of the class of interest in the population that the pool was drawn from.
+    low, high : float
+        Interval of the share.
+    count : float
+        Expected number of positives among the rows of the pool.
+    count_low, count_high : int
+        Interval of the number.
+    n_rows : int
+        Number of rows in the pool.
+    note : str
+        What the data cannot tell, in words; empty where there is nothing to say.
+
+    Examples
+    --------
+    >>> from pcsda.metrics import estimate_prior
+    >>> print(estimate_prior([-20.0] * 70 + [20.0] * 30))
+    30 of 100 rows (90 % interval 30 to 30), a share of 0.3 (0.229 to 0.378)
+    """
+
+    prior: float
+    low: float
+    high: float
+    count: float
+    count_low: int
+    count_high: int
+    n_rows: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
+            f"{self.count_high}), a share of {self.prior:.3g} ({self.low:.3g} to {self.high:.3g})"
+        )
+        return f"{text}. {self.note}" if self.note else text
+
+
+def estimate_prior(
+    llr: ArrayLike, *, calibrated_on: tuple[ArrayLike, ...] | None = None
+) -> PriorEstimate:
+    """Estimate the share and the number of positives in a pool of unlabelled rows.
+
+    Parameters
+    ----------
+    llr : array-like of shape (n_samples,)
+        Natural logarithms of likelihood ratios of the rows, calibrated and without a prior.
+    calibrated_on : tuple (y_true, llr) or (y_true, llr, sample_weight), optional
+        Labels and ratios of the held-out rows behind the calibration; y_true is 1 or True for the
+        class of interest. They say how far slope and offset may be off, and the intervals widen by
+        it. Without them the ratios are taken as exact.
+
+    Returns
+    -------
+    PriorEstimate
+
+    Notes
+    -----
+    The share maximises ``sum ln(1 - share + share e^llr)``, which is what EM converges to [1]_. Its
+    interval is where the likelihood ratio keeps the share at the level of 90 %. With
+    `calibrated_on`, it is that of a mixture: slope and offset vary about the fitted ones by the
+    information of the held-out rows, and each pair has a likelihood of its own.
+
+    The interval of the number is narrower than that of the share: rows that the ratios decide are
+    counted, whatever the population.
+
+    The negatives of the pool have to be like those that the ratios were fitted on.
+
+    References
+    ----------
+    .. [1] M. Saerens, P. Latinne and C. Decaestecker, "Adjusting the outputs of a classifier to new
+       a priori probabilities", Neural Computation 14 (2002) 21-41.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.metrics import estimate_prior
+    >>> rng = np.random.default_rng(0)
+    >>> positive = np.arange(1000) < 50
+    >>> llr = rng.normal(np.where(positive, 4.5, -4.5), 3)  # exact ratios of two Gaussians
+    >>> found = estimate_prior(llr)
+    >>> round(found.count), found.count_low, found.count_high
+    (49, 42, 57)
+    """
+    ratios = _check_ratios(llr)
+    pool = _binned(ratios)
+    prior = float(pool.best[0])
+    if calibrated_on is not None:
+        pool = pool.recalibrated(*_calibrations(*calibrated_on))
+    tails = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = pool.quantiles(tails)
+    count_low, count_high = pool.count_quantiles(tails)
+    count = round(prior * len(ratios), 6)
+    return PriorEstimate(
+        prior,
+        float(min(low, prior)),
+        float(max(high, prior)),
+        count,
+        int(min(np.floor(count_low + 0.5), np.floor(count))),
+        int(max(np.ceil(count_high - 0.5), np.ceil(count))),
+        len(ratios),
+        _note(ratios, float(low), float(high)),
+    )
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Ratios of a pool under one or more calibrations.
+
+    Attributes
+    ----------
+    ratios : array of shape (n_calibrations, n_bins)
+    counts : array of shape (n_bins,)
+        Number of rows in each bin.
+    weights : array of shape (n_calibrations,)
+        How much each calibration counts, in all 1.
+    """
+
+    ratios: Array
+    counts: Array
+    weights: Array
+
+    def recalibrated(self, centre: float, slopes: Array, offsets: Array, weights: Array) -> _Pool:
+        """Ratios stretched by slopes about a centre and shifted by offsets."""
+        moved = centre + slopes[:, None] * (self.ratios - centre) + offsets[:, None]
+        return _Pool(np.clip(moved, -FARTHEST, FARTHEST), self.counts, weights)
+
+    @cached_property
+    def gain(self) -> Array:
+        """By how much a positive is likelier than a negative, of shape (n_calibrations, 1, ...)."""
+        return np.asarray(np.expm1(self.ratios)[:, None])
+
+    @cached_property
+    def best(self) -> Array:
+        """Most likely share at each calibration."""
+        gain = self.gain
+
+        def rising(odds: Array) -> NDArray[np.bool_]:
+            slope = (gain / (1 + expit(odds)[..., None] * gain)) @ self.counts
+            return np.asarray(slope > 0)
+
+        share = self._bisect(rising, 1)[:, 0]
+        share[gain[:, 0] @ self.counts <= 0] = 0.0
+        share[-np.expm1(-self.ratios) @ self.counts >= 0] = 1.0
+        return share
+
+    def likelihood(self, share: Array) -> Array:
+        """Log likelihood of shares, of shape (n_calibrations, any number)."""
+        with np.errstate(divide="ignore"):  # a share of one where a row is surely negative
+            return np.asarray(np.log1p(share[..., None] * self.gain) @ self.counts)
+
+    @cached_property
+    def _top(self) -> Array:
+        return self.likelihood(self.best[:, None])
+
+    def confidence(self, odds: Array) -> Array:
+        """Confidence that the share is lower, from the signed root of the likelihood ratio."""
+        share = expit(odds)
+        fall = np.maximum(self._top - self.likelihood(share), 0.0)
+        return np.asarray(ndtr(np.sign(share - self.best[:, None]) * np.sqrt(2 * fall)))
+
+    def quantiles(self, levels: Array) -> Array:
+        """Shares that are not exceeded with given confidence, over all calibrations."""
+        found = self._bisect(
+            lambda odds: self.weights @ self.confidence(odds) < levels, len(levels)
+        )
+        return np.asarray(found[0])
+
+    def count_quantiles(self, levels: Array) -> Array:
+        """Numbers of positives that are not exceeded with given confidence.
+
+        At each calibration the share has its own quantiles, and given both, the number is about
+        normal: rows with a probability in between may or may not be positive.
+        """
+        inner = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        share = self._bisect(lambda odds: self.confidence(odds) < inner, QUANTILES)[..., None]
+        chance = share * (1 + self.gain) / (1 + share * self.gain)
+        mean, variance = chance @ self.counts, (chance * (1 - chance)) @ self.counts
+        spread = np.sqrt(np.maximum(variance, 1e-12))
+        weight = np.repeat(self.weights / QUANTILES, QUANTILES)
+        low, high = np.zeros(len(levels)), np.full(len(levels), self.counts.sum())
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            below = weight @ ndtr((middle - mean.reshape(-1, 1)) / spread.reshape(-1, 1)) < levels
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray((low + high) / 2)
+
+    def _bisect(self, below: Callable[[Array], NDArray[np.bool_]], width: int) -> Array:
+        """Shares, `width` for each calibration, up to which a condition on the log odds holds."""
+        limit = np.log(self.counts.sum()) + 12  # at the limits, far less than a row
+        low = np.full((len(self.ratios), width), -limit)
+        high = -low
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            up = below(middle)
+            low, high = np.where(up, middle, low), np.where(up, high, middle)
+        share = expit((low + high) / 2)
+        share = np.where(low == -limit, 0.0, share)
+        return np.asarray(np.where(high == limit, 1.0, share))
+
+
+def _check_ratios(llr: ArrayLike) -> Array:
+    """Finite ratios in one dimension, at least one, shortened where they are as good as certain."""
+    ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
+    if len(ratios) == 0:
+        raise ValueError("llr has 0 rows, at least 1 is needed")
+    wrong = np.flatnonzero(~np.isfinite(ratios))
+    if len(wrong):
+        raise ValueError(
+            f"llr has {len(wrong)} values that are not finite, the first {ratios[wrong[0]]} in row "
+            f"{wrong[0]}; leave these rows out, or put a large number for infinity"
+        )
+    return np.clip(ratios, -FARTHEST, FARTHEST)
+
+
+def _binned(ratios: Array) -> _Pool:
+    """The ratios themselves or, of a large pool, the means of narrow bins."""
+    counts = np.ones(len(ratios))
+    if len(ratios) > MANY:
+        bins = np.unique(np.round(ratios / WIDTH), return_inverse=True)[1]
+        counts = np.bincount(bins).astype(np.float64)
+        ratios = np.bincount(bins, ratios) / counts
+    return _Pool(ratios[None], counts, np.ones(1))
+
+
+def _calibrations(
+    y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None = None
+) -> tuple[float, Array, Array, Array]:
+    """Slopes and offsets that held-out rows allow: a centre, both, and how much each pair counts.
+
+    The information of the logistic regression at slope one and offset zero, with that of its
+    priors, is their precision. About the centre the two do not depend on each other.
+    """
+    positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
+    weight = np.ones(len(scores)) if given is None else given
+    weight = weight * (weight.sum() / (weight @ weight))  # as many rows as they are worth
+    chance = expit(scores + np.log(weight[positive].sum() / weight[~positive].sum()))
+    curve = weight * chance * (1 - chance)
+    total = max(float(curve.sum()), np.finfo(float).tiny)
+    centre = float(curve @ scores / total)
+    of_slope = curve @ (scores - centre) ** 2 + PRIOR_SLOPE
+    nodes, share = hermegauss(NODES)
+    slope, offset = np.meshgrid(nodes / np.sqrt(of_slope), nodes / np.sqrt(total + PRIOR_OFFSET))
+    weights = np.outer(share, share).ravel() / share.sum() ** 2
+    return centre, np.exp(slope.ravel()), offset.ravel(), weights
+
+
+def _note(ratios: Array, low: float, high: float) -> str:
+    """What the data cannot tell."""
+    if np.ptp(ratios) == 0:
+        return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
+    if high - low > VAGUE:
+        return (
+            f"The scores cannot tell: shares from {low:.3g} to {high:.3g} agree with them. Label "
+            "some rows of the pool, or give the model more positives."
+        )
+    return ""
