@@ -1,0 +1,58 @@
+"""Random samples of the rows without an answer: a bound on what is left, whatever the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .estimates import Remaining, count_by_audit
+from .store import Audit, Entry, Store
+
+
+def draw_audit(
+    store: Store, free: Sequence[Any], n: int, history: Sequence[Entry], rng: np.random.Generator
+) -> list[Any]:
+    """Ids of random rows, noted in the store.
+
+    Rows of the last audit that wait for an answer come first. While no other labels were given, new
+    rows join that audit: they come from the same pool.
+    """
+    audits = store.audits()
+    last = audits[-1] if audits else Audit([], 0, 0)
+    since = {entry.id for entry in history if entry.number > last.after}
+    joins = bool(audits) and since <= set(last.ids)
+    open_ids = set(free)
+    waiting = [name for name in last.ids if name in open_ids] if joins else []
+    drawn = set(waiting)
+    others = [name for name in free if name not in drawn]
+    fresh = min(max(n - len(waiting), 0), len(others))
+    chosen = [others[place] for place in rng.choice(len(others), fresh, replace=False)]
+    if chosen and joins:
+        store.draw(chosen, last.pool, last.after, extend=True)
+    elif chosen:
+        store.draw(chosen, len(free), store.state()[0], extend=False)
+    return [*waiting, *chosen][:n]
+
+
+def audited_remaining(
+    audits: Sequence[Audit], history: Sequence[Entry], values: Mapping[Any, bool | None]
+) -> Remaining | None:
+    """The bound of the largest audit whose rows all have an answer; None if there is none.
+
+    A row that was skipped counts as one of the class, so that skipping cannot hide any.
+    """
+    whole = [audit for audit in audits if all(name in values for name in audit.ids)]
+    if not whole:
+        return None
+    # By size, not by outcome: to take the lowest of several bounds would break its confidence.
+    best = max(reversed(whole), key=lambda audit: len(audit.ids))
+    hits = sum(values[name] is not False for name in best.ids)
+    count, low, high = count_by_audit(best.pool, len(best.ids), hits)
+    earlier = {entry.id for entry in history if entry.number <= best.after}
+    since = [value for name, value in values.items() if name not in earlier]
+    found, left = sum(value is True for value in since), max(best.pool - len(since), 0)
+    low, high = (min(max(end - found, 0), left) for end in (low, high))
+    note = f"Of {best.pool} rows, {len(best.ids)} were drawn at random and answered, {hits} yes."
+    return Remaining(float(min(max(count - found, low), high)), low, high, left, "audit", note)

@@ -1,0 +1,138 @@
+"""The answers of a session: as users give them, and as rows of the gallery."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..core.linalg import Ints
+from .gallery import Gallery
+from .store import VALUES, Entry, Store, StoreError
+
+
+class LabelBook:
+    """Answers in a store that belong to rows of a gallery.
+
+    Parameters
+    ----------
+    gallery : Gallery
+    store : Store
+    carry_over : bool
+        Whether a store of another gallery may be used.
+    """
+
+    def __init__(self, gallery: Gallery, store: Store, carry_over: bool) -> None:
+        self.gallery = gallery
+        self.store = store
+        self._read_at: tuple[int, int] | None = None
+        self._entries: list[Entry] = []
+        self._values: dict[Any, bool | None] = {}
+        self._check_gallery(carry_over)
+
+    def _check_gallery(self, carry_over: bool) -> None:
+        """Hold the store to its gallery."""
+        mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
+        before, was = self.store.fact("fingerprint"), self.store.fact("shape")
+        if before not in (None, mark) and not carry_over:
+            other = f"shape {was}" if was != shape else f"the same shape {shape}, other rows or ids"
+            self.store.close()
+            raise StoreError(
+                f"{self.store.path} has labels of another gallery ({other}; this one has {shape}); "
+                "give that gallery, another store, or carry_over=True to keep the labels of the "
+                "ids that are still there"
+            )
+        if before != mark:
+            self.store.keep("fingerprint", mark)
+            self.store.keep("shape", shape)
+
+    def add(self, ids: Any, values: Any, who: str | None, model: int) -> None:
+        """Store answers, those of unknown ids excepted, which are an error afterwards."""
+        names = listed(ids)
+        answers = answers_of(values, len(names))
+        known: dict[Any, bool | None] = {}
+        lost = []
+        for name, value in zip(names, answers, strict=True):
+            place = self.gallery.place(name)
+            if place is None:
+                lost.append(name)
+            else:
+                known[self.gallery.ids[place]] = value
+        if known:
+            self.store.add(list(known), list(known.values()), who or user_name(), model)
+        if lost:
+            others = f"; the other {len(known)} labels were stored" if known else ""
+            raise ValueError(
+                f"{len(lost)} ids are not in the gallery, the first is {lost[0]!r}; its ids are "
+                f"like {self.gallery.ids[0]!r}{others}"
+            )
+
+    def history(self) -> list[Entry]:
+        """Answers that were not taken back, of ids that are in the gallery."""
+        state = self.store.state()
+        if state != self._read_at:
+            self._entries = [
+                entry
+                for entry in self.store.entries()
+                if entry.undone is None and self.gallery.place(entry.id) is not None
+            ]
+            self._values = {}
+            for entry in self._entries:
+                self._values.pop(entry.id, None)  # so that ids are in the order of their answers
+                self._values[entry.id] = entry.value
+            self._read_at = state
+        return self._entries
+
+    def values(self) -> dict[Any, bool | None]:
+        """The answer to each id that counts, which is the last."""
+        self.history()
+        return dict(self._values)
+
+    def rows(self, value: bool | None) -> Ints:
+        """Finite rows with an answer, in the order they got it."""
+        values = self.values()
+        places = self.gallery.places(name for name in values if values[name] is value)
+        return np.asarray(places[self.gallery.usable[places]])
+
+    def free(self) -> Ints:
+        """Finite rows without an answer."""
+        free = self.gallery.usable.copy()
+        free[self.gallery.places(self.values())] = False
+        return np.flatnonzero(free)
+
+
+def listed(ids: Any) -> list[Any]:
+    """One id or several as a list, NumPy's numbers as Python's."""
+    if isinstance(ids, np.ndarray):
+        return list(np.atleast_1d(ids).tolist())
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        ids = [ids]
+    return [name.item() if isinstance(name, np.generic) else name for name in ids]
+
+
+def answers_of(values: Any, count: int) -> list[bool | None]:
+    """One answer for each id."""
+    if values is None or isinstance(values, (str, bool, int, np.generic)):
+        values = [values] * count
+    answers = [_answer(value) for value in listed(values)]
+    if len(answers) != count:
+        raise ValueError(f"{len(answers)} values were given for {count} ids; give one for each")
+    return answers
+
+
+def _answer(value: Any) -> bool | None:
+    if isinstance(value, str) and value in VALUES:
+        return VALUES[value]
+    if value is None or (not isinstance(value, str) and value in (0, 1)):
+        return None if value is None else bool(value)
+    raise ValueError(f"{value!r} is no answer; use True, False or None, or 'yes', 'no' or 'skip'")
+
+
+def user_name() -> str:
+    """Name of the user of this program."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no name in this environment
+        return "unknown"

@@ -1,0 +1,239 @@
+"""The rows that a session searches: in memory, memory-mapped, sparse, or in blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..partition import find_centroids, nearest, settle_count
+
+# Bytes of a block of rows that is scored at once.
+BLOCK_BYTES = 32 * 2**20
+# Rows that stand for the gallery: its mean and its clusters come from them.
+SAMPLE = 3000
+# Galleries beyond this many bytes are told apart by their first, last and some other rows.
+HASHED_BYTES = 64 * 2**20
+HASHED_ROWS = 2000
+
+
+class Gallery:
+    """Rows with different ids; rows that are not finite are set aside.
+
+    Parameters
+    ----------
+    rows : array, memory map, sparse matrix, data frame, sequence of arrays, or sliceable
+        Anything with a `shape` of two numbers that gives rows for a slice, and a list of arrays
+        whose rows follow each other.
+    ids : sequence of hashable or None
+        A name for each row; None numbers them.
+    """
+
+    def __init__(self, rows: Any, ids: Sequence[Hashable] | None = None) -> None:
+        self._parts = _parts(rows)
+        self.shape = _shape(self._parts)
+        self._edges = np.cumsum([0, *(part.shape[0] for part in self._parts)])
+        self.is_sparse = sparse.issparse(self._parts[0])
+        self.ids = _check_ids(ids, self.shape[0])
+        self._place = {name: place for place, name in enumerate(self.ids)}
+        self.usable = np.concatenate(self._over_blocks(_finite_rows))
+        if not self.usable.any():
+            raise ValueError(
+                f"none of the {len(self)} rows of the gallery is finite; fill in what is missing"
+            )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def places(self, names: Iterable[Hashable]) -> Ints:
+        """Rows of ids that are in the gallery."""
+        return np.array([self._place[name] for name in names], dtype=np.intp)
+
+    def place(self, name: Hashable) -> int | None:
+        """Row of an id; None where there is none."""
+        try:
+            return self._place.get(name)
+        except TypeError:  # a list has no hash, and is no id
+            return None
+
+    def take(self, places: Ints) -> Floats:
+        """Rows by their numbers, dense, as floats."""
+        order = np.argsort(places, kind="stable")
+        found = np.empty((len(places), self.shape[1]), dtype=self._dtype)
+        for number, part in enumerate(self._parts):
+            low, high = np.searchsorted(places[order], self._edges[number : number + 2])
+            here = order[low:high]
+            if len(here):
+                found[here] = _dense(_pick(part, places[here] - self._edges[number]))
+        return found
+
+    def score(self, function: Callable[[Any], Floats]) -> Array:
+        """One number for each row, minus infinity for rows that are not finite."""
+        scores = np.concatenate(self._over_blocks(function)).astype(np.float64)
+        scores[~self.usable] = -np.inf
+        return scores
+
+    def fingerprint(self) -> str:
+        """A digest of ids and rows; of a large gallery, of some of its rows."""
+        digest = hashlib.sha256(repr((self.shape, self.ids)).encode())
+        size = self.shape[0] * self.shape[1] * self._dtype.itemsize
+        most = len(self) if size <= HASHED_BYTES else HASHED_ROWS
+        places = np.unique(np.linspace(0, len(self) - 1, most).astype(np.intp))
+        for start in range(0, len(places), 1000):
+            digest.update(self.take(places[start : start + 1000]).tobytes())
+        return digest.hexdigest()
+
+    def sample(self, rng: np.random.Generator, most: int = SAMPLE) -> Ints:
+        """Numbers of finite rows in random order, at most so many."""
+        usable = np.flatnonzero(self.usable)
+        return np.asarray(rng.permutation(usable)[:most])
+
+    @property
+    def _dtype(self) -> np.dtype[np.floating]:
+        single = all(part.dtype in (np.float32, np.float16) for part in self._parts)
+        return np.dtype(np.float32 if single else np.float64)
+
+    def _blocks(self) -> Iterator[Any]:
+        """Functions that read one block of rows each."""
+        step = max(1, BLOCK_BYTES // (self.shape[1] * self._dtype.itemsize))
+        for part in self._parts:
+            for start in range(0, part.shape[0], step):
+                yield part, slice(start, min(start + step, part.shape[0]))
+
+    def _over_blocks(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Results of a function on all blocks, on as many threads as there are cores."""
+
+        def work(block: tuple[Any, slice]) -> Any:
+            part, rows = block
+            return function(_floats(part[rows], self._dtype))
+
+        blocks = list(self._blocks())
+        if len(blocks) == 1:
+            return [work(blocks[0])]
+        with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(work, blocks))
+
+
+class Clusters:
+    """K-means cells of a gallery, made once from a sample; rows are assigned when asked for."""
+
+    def __init__(self, gallery: Gallery, seed: int) -> None:
+        places = gallery.sample(np.random.default_rng(seed))
+        rows = gallery.take(places)
+        self.mean: Array = rows.mean(axis=0, dtype=np.float64)
+        count = settle_count(rows, "auto")
+        self._centroids = find_centroids(rows, count, None, seed) if count > 1 else self.mean[None]
+        self._gallery = gallery
+
+    @cached_property
+    def lengths(self) -> Array:
+        """Distance of every row of the gallery from the mean."""
+
+        def distance(rows: Any) -> Floats:
+            about = _dense(rows) - self.mean.astype(rows.dtype)
+            return np.asarray(np.linalg.norm(about, axis=1))
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.maximum(self._gallery.score(distance), np.finfo(np.float32).tiny)
+
+    def of(self, rows: Floats) -> Ints:
+        """Number of the cell of each row."""
+        return np.asarray(nearest(rows, self._centroids), dtype=np.intp)
+
+
+def _parts(rows: Any) -> list[Any]:
+    """The arrays that make up a gallery."""
+    blocks = isinstance(rows, (list, tuple)) and rows and hasattr(rows[0], "shape")
+    if blocks and len(rows[0].shape) == 2:
+        return [_plain(part) for part in rows]
+    return [_plain(rows)]
+
+
+def _plain(rows: Any) -> Any:
+    """Rows that can be sliced, with a shape and a type of numbers."""
+    if sparse.issparse(rows):
+        rows = rows.tocsr()
+    elif hasattr(rows, "to_numpy"):
+        rows = rows.to_numpy()
+    elif not (hasattr(rows, "shape") and hasattr(rows, "dtype")):
+        rows = np.asarray(rows)
+    if len(rows.shape) != 2:
+        raise ValueError(
+            f"the gallery has shape {tuple(rows.shape)} and must have two dimensions, rows and "
+            "features"
+        )
+    if rows.dtype.kind not in "biuf":
+        raise ValueError(f"the gallery has the type {rows.dtype} and must have numbers")
+    return rows
+
+
+def _shape(parts: list[Any]) -> tuple[int, int]:
+    widths = sorted({int(part.shape[1]) for part in parts})
+    if len(widths) > 1:
+        raise ValueError(f"the blocks of the gallery have {widths} columns; all must have as many")
+    count = sum(int(part.shape[0]) for part in parts)
+    if count == 0 or widths[0] == 0:
+        raise ValueError(
+            f"the gallery is empty, its shape is {(count, widths[0])}; give at least one row and "
+            "one column"
+        )
+    return count, widths[0]
+
+
+def _check_ids(ids: Sequence[Hashable] | None, count: int) -> list[Hashable]:
+    if ids is None:
+        return list(range(count))
+    names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if len(names) != count:
+        raise ValueError(f"ids has {len(names)} entries but the gallery has {count} rows")
+    first: dict[Hashable, int] = {}
+    for place, name in enumerate(names):
+        if not isinstance(name, (str, int, float)) or name != name:
+            raise ValueError(f"the id of row {place} is {name!r}; ids must be text or numbers")
+        if first.setdefault(name, place) != place:
+            raise ValueError(
+                f"ids must be different, but {name!r} names the rows {first[name]} and {place}; "
+                "leave ids out to number the rows"
+            )
+    return names
+
+
+def _pick(part: Any, places: Ints) -> Any:
+    if isinstance(part, np.ndarray) or sparse.issparse(part):
+        return part[places]
+    # Files such as HDF5 want numbers that rise, each once.
+    rising, back = np.unique(places, return_inverse=True)
+    return np.asarray(part[rising])[back]
+
+
+def _floats(rows: Any, dtype: np.dtype[np.floating]) -> Any:
+    if sparse.issparse(rows):
+        return rows.astype(dtype, copy=False)
+    return np.asarray(rows).astype(dtype, copy=False)
+
+
+def _dense(rows: Any) -> NDArray[Any]:
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+
+
+def _finite_rows(rows: Any) -> Mask:
+    """Rows without NaN or infinity."""
+    if not sparse.issparse(rows):
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = rows.sum(axis=1, dtype=np.float64)
+        finite = np.isfinite(sums)
+        odd = np.flatnonzero(~finite)  # or their sum overflowed
+        finite[odd] = np.isfinite(rows[odd]).all(axis=1)
+        return np.asarray(finite)
+    numbers = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    wrong: Mask = np.bincount(numbers[~np.isfinite(rows.data)], minlength=rows.shape[0]) == 0
+    return wrong

@@ -1,0 +1,184 @@
+"""From the answers of a session to a verifier and an order of the gallery."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..core.calibration import fit_calibration
+from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.spread import auto_regularization
+from ..estimators import PCSDA
+from .gallery import Clusters, Gallery
+
+# Rows drawn at random from the gallery that serve as negatives nobody has looked at, and how much
+# such a row counts beside an answer.
+WEAK_ROWS = 300
+WEAK_WEIGHT = 0.2
+# With n examples the order by similarity has the weight SIMILAR/(SIMILAR + n); beyond
+# ALONE examples the verifier orders alone.
+SIMILAR, ALONE = 10.0, 100
+# How far the mean of the "no" answers is taken off that of the examples, as Rocchio does.
+AWAY = 0.25
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Rows by what is known of them.
+
+    Attributes
+    ----------
+    yes, no : arrays of row numbers
+    drawn : array of row numbers
+        Random rows of the gallery, whether they have an answer or not.
+    """
+
+    yes: Ints
+    no: Ints
+    drawn: Ints
+
+    @property
+    def weak(self) -> Ints:
+        """Random rows without an answer: negatives nobody has looked at."""
+        return np.setdiff1d(self.drawn, np.concatenate([self.yes, self.no]))
+
+    @property
+    def rows(self) -> Ints:
+        """All of them, examples first."""
+        return np.concatenate([self.yes, self.no, self.weak])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A verifier with what it says of the gallery.
+
+    Attributes
+    ----------
+    model : estimator
+    answers : Answers
+    left_out : array of shape (n_answers,)
+        Left-out log-likelihood ratios of the rows of `answers`; NaN where there are none.
+    ratios : array of shape (n_rows,)
+        Log-likelihood ratio of every row of the gallery.
+    """
+
+    model: Any
+    answers: Answers
+    left_out: Array
+    ratios: Array
+
+    @property
+    def positive(self) -> Mask:
+        """Which rows of `answers` are examples."""
+        return np.arange(len(self.left_out)) < len(self.answers.yes)
+
+    @property
+    def random(self) -> Mask:
+        """Left-out examples, and rows drawn at random: those that ratios are calibrated on.
+
+        A random row that was answered with no stays one: without those that looked most like the
+        class, the others would look easier than they are.
+        """
+        drawn = np.isin(self.answers.rows, self.answers.drawn)
+        return (self.positive | drawn) & ~np.isnan(self.left_out)
+
+    @property
+    def answered(self) -> Mask:
+        """Which rows of `answers` have an answer."""
+        return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
+
+
+def learn(gallery: Gallery, clusters: Clusters, answers: Answers, estimator: Any) -> Learned:
+    """Fit a verifier on the answers and random rows, and score the gallery.
+
+    The "no" answers are the rows that looked most like the class, not a sample of the others. So
+    the ratios are calibrated on left-out examples and random rows alone.
+    """
+    rows = gallery.take(answers.rows)
+    positive = np.arange(len(rows)) < len(answers.yes)
+    weights = np.ones(len(rows))
+    weights[len(rows) - len(answers.weak) :] = WEAK_WEIGHT
+    model = default_verifier(len(answers.yes)) if estimator is None else clone(estimator)
+    extra: dict[str, Any] = {"subclass_labels": clusters.of(rows), "sample_weight": weights}
+    known = inspect.signature(model.fit).parameters
+    with warnings.catch_warnings():
+        # The page says how many examples there are; a warning at each screen would not help.
+        warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
+        model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
+    left_out = np.full(len(rows), np.nan)
+    if hasattr(model, "loo_scores_"):
+        left_out = np.array(model.loo_scores_, dtype=np.float64)
+    learned = Learned(model, answers, left_out, np.empty(0))
+    learned = _recalibrated(learned)
+    ratios = gallery.score(learned.model.log_likelihood_ratio)
+    return Learned(learned.model, answers, learned.left_out, ratios)
+
+
+def default_verifier(n_examples: int) -> PCSDA:
+    """The verifier of a session: the ridge is that of negatives nobody has looked at."""
+    ridge = auto_regularization(n_examples, kernel=False, contaminated=True)
+    return PCSDA(regularization=ridge, random_state=0)
+
+
+def _recalibrated(learned: Learned) -> Learned:
+    """The same model with ratios calibrated on left-out examples and random rows."""
+    model, use = learned.model, learned.random
+    both = use & learned.positive, use & ~learned.positive
+    if not hasattr(model, "calibration_") or not all(part.any() for part in both):
+        return learned
+    found = fit_calibration(learned.left_out[use][None], learned.positive[use])
+    model.calibration_ = model.calibration_.then(found.slope, found.offset)
+    left_out = found.slope * learned.left_out + found.offset
+    model.loo_scores_ = left_out
+    return Learned(model, learned.answers, left_out, learned.ratios)
+
+
+def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
+    """Cosine of every row to the examples, away from the "no" answers, about the gallery's mean.
+
+    Without an example, rows unlike the "no" answers come first.
+    """
+    aim = np.zeros(gallery.shape[1])
+    for places, sign in ((answers.yes, 1.0), (answers.no, -AWAY)):
+        if len(places):
+            aim += sign * (gallery.take(places).mean(axis=0, dtype=np.float64) - clusters.mean)
+    size = float(np.abs(aim).max())
+    direction: Floats = (aim / size if size > 0 else aim).astype(np.float64)
+
+    def product(rows: Any) -> Floats:
+        found: Floats = rows @ direction.astype(rows.dtype)
+        return found
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        inner = gallery.score(product) - clusters.mean @ direction
+        return np.nan_to_num(inner / clusters.lengths, nan=-np.inf, posinf=-np.inf)
+
+
+def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
+    """Scores that order the gallery: similarity while examples are few, then the verifier.
+
+    Both are compared by the logit of their ranks, which knows no scale.
+    """
+    if learned is None:
+        assert similar is not None
+        return similar
+    if similar is None:
+        return learned.ratios
+    weight = SIMILAR / (SIMILAR + n_examples)
+    scores: Array = weight * _rank_logit(similar) + (1 - weight) * _rank_logit(learned.ratios)
+    scores[np.isneginf(learned.ratios)] = -np.inf
+    return scores
+
+
+def _rank_logit(scores: Array) -> Array:
+    """Logit of the share of rows that score lower."""
+    rank = np.empty(len(scores))
+    rank[np.argsort(scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    share = rank / (len(scores) + 1)
+    logit: Array = np.log(share / (1 - share))
+    return logit

@@ -1,0 +1,116 @@
+"""What a row looks like to a person: a picture, a sound, a text, or the values of its columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Larger files are not shown: a page of them would fill the memory of a browser.
+LARGEST = 50 * 2**20
+# Longer texts are cut.
+LONGEST = 2000
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
+SOUNDS = {".wav", ".mp3", ".ogg", ".oga", ".flac"}
+# How files begin, at which byte, and what they are. SVG is not among them: it can run scripts.
+_SIGNS = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"BM", 0, "image/bmp"),
+    (b"WAVE", 8, "audio/wav"),
+    (b"ID3", 0, "audio/mpeg"),
+    (b"\xff\xfb", 0, "audio/mpeg"),
+    (b"\xff\xf3", 0, "audio/mpeg"),
+    (b"OggS", 0, "audio/ogg"),
+    (b"fLaC", 0, "audio/flac"),
+)
+
+
+class MediaError(ValueError):
+    """A file that cannot be shown, with the reason in words."""
+
+
+@dataclass(frozen=True)
+class Media:
+    """What to show for each row.
+
+    Parameters
+    ----------
+    kind : {"image", "audio", "text", "row"}
+    values : sequence
+        File names under `folder`, texts, or nothing, one for each row.
+    folder : path or None
+        No file outside of it is ever read.
+    columns : mapping of str to array or sequence
+        Further columns to show beside it.
+    """
+
+    kind: str = "row"
+    values: Sequence[Any] = ()
+    folder: Path | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def card(self, place: int) -> dict[str, Any]:
+        """What the page needs to show a row."""
+        facts = {name: _short(values[place]) for name, values in self.columns.items()}
+        text = _short(self.values[place]) if self.kind == "text" else ""
+        return {"kind": self.kind, "text": text, "facts": facts}
+
+    def file(self, place: int) -> tuple[Path, str]:
+        """Path and type of the file of a row.
+
+        Raises
+        ------
+        MediaError
+            If it is missing, outside of the folder, huge, or not what its name says.
+        """
+        if self.folder is None or self.kind not in ("image", "audio"):
+            raise MediaError("this session has no files")
+        root = self.folder.resolve()
+        try:
+            # After `resolve` no link and no ".." can lead out of the folder.
+            path = (root / str(self.values[place])).resolve()
+            inside, there = path.is_relative_to(root), path.is_file()
+            size = path.stat().st_size if inside and there else 0
+        except (OSError, ValueError) as error:
+            raise MediaError("the name is no file") from error
+        if not inside:
+            raise MediaError("the file is outside of the folder")
+        if not there:
+            raise MediaError("the file is missing")
+        if size > LARGEST:
+            raise MediaError(f"the file has {size / 2**20:.0f} MB, more than {LARGEST // 2**20}")
+        return path, self._type(path)
+
+    def _type(self, path: Path) -> str:
+        try:
+            with open(path, "rb") as file:
+                start = file.read(16)
+        except OSError as error:
+            raise MediaError("the file cannot be read") from error
+        for sign, at, name in _SIGNS:
+            if start[at : at + len(sign)] == sign and name.startswith(self.kind):
+                return name
+        what = "picture" if self.kind == "image" else "sound"
+        raise MediaError(f"the file is no {what} that a browser shows")
+
+
+def media_of(
+    values: Sequence[Any], folder: str | os.PathLike[str], columns: Mapping[str, Any]
+) -> Media:
+    """Tell from the first values whether they name pictures or sounds, or are texts."""
+    names = [str(value) for value in values[:100]]
+    for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
+        if names and all(os.path.splitext(name)[1].lower() in endings for name in names):
+            return Media(kind, values, Path(folder), columns)
+    return Media("text", values, None, columns)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -1,0 +1,197 @@
+"""The page of a search, served on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from .guard import Guard
+from .media import Media, MediaError
+from .session import SearchSession
+from .store import StoreError
+from .strategies import STRATEGIES
+from .summary import labels_csv, labels_parquet, render, state_of
+
+ASSETS = {"page.css": "text/css", "page.js": "text/javascript", "": "text/html"}
+MOST = 200
+
+
+def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) -> Guard:
+    """Make the application: one session, one page, behind a guard.
+
+    Parameters
+    ----------
+    session : SearchSession
+    media : Media
+    token : str
+        First part of every path; who does not know it is refused.
+    hosts : set of str
+        Names and ports that a browser may use, such as "127.0.0.1:8000".
+    """
+    pages = Pages(session, media)
+    routes = [
+        Route("/{token}/", pages.asset),
+        Route("/{token}/state", pages.state),
+        Route("/{token}/next", pages.suggest),
+        Route("/{token}/label", pages.label, methods=["POST"]),
+        Route("/{token}/undo", pages.undo, methods=["POST"]),
+        Route("/{token}/media/{place:int}", pages.media),
+        Route("/{token}/export/{name}", pages.export),
+        Route("/{token}/{name}", pages.asset),
+    ]
+    return Guard(Starlette(routes=routes), token, hosts)
+
+
+class Pages:
+    """Answers to the requests of a page."""
+
+    def __init__(self, session: SearchSession, media: Media) -> None:
+        self._session = session
+        self._media = media
+
+    def asset(self, request: Request) -> Response:
+        """Page, style or script."""
+        name = request.path_params.get("name", "")
+        if name not in ASSETS:
+            return PlainTextResponse("there is no such page", status_code=404)
+        text = files(__package__).joinpath(name or "page.html").read_text(encoding="utf-8")
+        return Response(text, media_type=ASSETS[name])
+
+    def state(self, request: Request) -> Response:
+        """What was found, what remains, the curve and the threshold."""
+        try:
+            rate = float(request.query_params.get("alarms", "0.01"))
+        except ValueError:
+            rate = 0.0
+        if not 0 < rate < 1:
+            return _refused("alarms must be a number between 0 and 1")
+        return JSONResponse(state_of(self._session, rate))
+
+    def suggest(self, request: Request) -> Response:
+        """Rows to show next."""
+        how, n = request.query_params.get("how", "likely"), request.query_params.get("n", "24")
+        if how not in STRATEGIES or not n.isdigit() or not 1 <= int(n) <= MOST:
+            return _refused(f"how must be one of {', '.join(STRATEGIES)}, n between 1 and {MOST}")
+        places = self._session.gallery.places(self._session.suggest(int(n), how=how))
+        cards = [
+            {"place": place, "id": str(self._session.gallery.ids[place])} | self._media.card(place)
+            for place in places.tolist()
+        ]
+        return JSONResponse({"cards": cards})
+
+    async def label(self, request: Request) -> Response:
+        """Store an answer."""
+        try:
+            body = json.loads(await request.body())
+            place, value, who = body["place"], body["value"], str(body.get("who", "page"))[:100]
+            if value not in ("yes", "no", "skip") or type(place) is not int or place < 0:
+                raise ValueError
+            name = self._session.gallery.ids[place]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            return _refused("an answer has a place in the gallery and a value: yes, no or skip")
+        try:
+            await run_in_threadpool(self._session.label, [name], value, who=who)
+        except StoreError as error:
+            return PlainTextResponse(str(error), status_code=500)
+        return JSONResponse({"stored": True})
+
+    async def undo(self, request: Request) -> Response:
+        """Take back the last answer of this page."""
+        try:
+            who = str(json.loads(await request.body())["who"])[:100]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return _refused("say whose answer to take back")
+        ids = await run_in_threadpool(self._session.undo, who)
+        return JSONResponse({"places": self._session.gallery.places(ids).tolist()})
+
+    def media(self, request: Request) -> Response:
+        """The file of a row."""
+        place = request.path_params["place"]
+        if place >= len(self._session.gallery):
+            return PlainTextResponse("there is no such row", status_code=404)
+        try:
+            path, kind = self._media.file(place)
+        except MediaError as error:
+            return PlainTextResponse(str(error), status_code=404)
+        return FileResponse(path, media_type=kind)
+
+    def export(self, request: Request) -> Response:
+        """Labels, model or report as a file to keep."""
+        name = request.path_params["name"]
+        makers: dict[str, Callable[[], bytes]] = {
+            "labels.csv": lambda: labels_csv(self._session).encode(),
+            "labels.parquet": lambda: labels_parquet(self._session),
+            "model.pcsda": lambda: model_file(self._session),
+            "report.html": lambda: render(self._session, self._media).encode(),
+        }
+        if name not in makers:
+            return PlainTextResponse("there is no such file", status_code=404)
+        try:
+            content = makers[name]()
+        except (ValueError, ImportError) as error:
+            return _refused(str(error))
+        attached = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="application/octet-stream", headers=attached)
+
+
+def model_file(session: SearchSession) -> bytes:
+    """The verifier as a model file."""
+    from ..persistence import save
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pcsda"
+        save(session.model_, path)
+        return path.read_bytes()
+
+
+def _refused(why: str) -> Response:
+    return PlainTextResponse(why, status_code=400)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the port, before an address is printed; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def hosts_of(host: str, port: int) -> set[str]:
+    """Names that a browser on this machine may use for an address."""
+    shown = f"[{host}]" if ":" in host else host
+    names = {shown, "localhost"} if host in ("127.0.0.1", "::1") else {shown}
+    return {f"{name}:{port}" for name in names}
+
+
+def serve(
+    session: SearchSession, media: Media, token: str, listener: socket.socket, hosts: set[str]
+) -> None:
+    """Serve the page until the program is interrupted."""
+    import uvicorn
+
+    app = make_app(session, media, token, hosts)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        h11_max_incomplete_event_size=64 * 2**10,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

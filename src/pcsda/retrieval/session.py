@@ -1,0 +1,471 @@
+"""A search session: from a few examples to the rest of them, and to a calibrated verifier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from threading import RLock
+from typing import Any, Self
+
+import numpy as np
+
+from .. import validation
+from ..core.linalg import Array, Ints
+from ..core.threshold import Threshold, check_criterion, choose_threshold
+from ..estimators.verifier import Verifier
+from .audits import audited_remaining, draw_audit
+from .book import LabelBook
+from .estimates import Remaining, Stop, count_by_model
+from .gallery import Clusters, Gallery
+from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, similarity
+from .store import Entry, Store
+from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
+
+# As many as the last LATELY answers found may be left, and more.
+LATELY = 20
+NO_EXAMPLE = "no row has the answer yes yet; label at least one example of what you look for"
+
+
+class SearchSession:
+    """Find the rest of them: label rows of a gallery, and let a verifier learn what you look for.
+
+    Give one example or more with :meth:`label`, look at what :meth:`suggest` gives, label that, and
+    so on. After every round :meth:`ranking` orders the gallery, :meth:`remaining` says how many are
+    left, :meth:`stop` whether it is time to stop, and `model_` is the verifier.
+
+    Parameters
+    ----------
+    gallery : array, memory map, sparse matrix, data frame or list of arrays
+        Rows to search. Anything with a shape of two numbers that gives rows for a slice will do,
+        and so will a list of arrays whose rows follow each other. Rows that are not finite are
+        never suggested and come last in the ranking.
+    ids : sequence of str or int, optional
+        A different name for each row. Without it rows go by their number.
+    estimator : estimator, optional
+        Verifier to fit after each round; None is a `PCSDA` with a ridge for few examples. It needs
+        `fit` and `log_likelihood_ratio`.
+    store : path, optional
+        SQLite file for the labels. Each label is in it before :meth:`label` returns. A session with
+        the file of an earlier one goes on where that was. None keeps the labels in memory.
+    carry_over : bool, default=False
+        Go on with a store of another gallery: labels count for the ids that are still there. The
+        default refuses it.
+    random_state : int, default=0
+        Seeds the clusters, the random negatives and the audits.
+
+    Attributes
+    ----------
+    model_ : estimator
+        The verifier as of the labels given. Its threshold lets 1 % of the gallery's negatives pass;
+        :meth:`choose_threshold` chooses another.
+    gallery : Gallery
+    store : Store
+
+    See Also
+    --------
+    PCSDA : The verifier.
+
+    Notes
+    -----
+    Negatives are the "no" answers and 300 random rows of the gallery, with a fifth of their weight
+    because nobody has looked at them. Rows that were chosen for their rank are no random sample, so
+    the ratios are calibrated on left-out examples and random rows. While examples are few, the
+    order blends the verifier with the cosine to the examples.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import SearchSession
+    >>> X, y = load_digits(return_X_y=True)
+    >>> session = SearchSession(X)
+    >>> session.label([3, 13, 23], True)
+    >>> for _ in range(10):
+    ...     rows = session.suggest(20)
+    ...     session.label(rows, y[rows] == 3)
+    >>> found = [row for row, value in session.labels().items() if value]
+    >>> len(found) > 150
+    True
+    """
+
+    def __init__(
+        self,
+        gallery: Any,
+        ids: Sequence[Hashable] | None = None,
+        *,
+        estimator: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        carry_over: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.gallery = gallery if isinstance(gallery, Gallery) else Gallery(gallery, ids)
+        self.estimator = estimator
+        self.store = Store(store)
+        self._lock = RLock()
+        self._book = LabelBook(self.gallery, self.store, carry_over)
+        if self.store.fact("seed") is None:
+            self.store.keep("seed", str(int(random_state)))
+        self._seed = int(self.store.fact("seed") or 0)
+        self._rng = np.random.default_rng([self._seed, *self.store.state()])
+        self._clusters = Clusters(self.gallery, self._seed)
+        self._drawn = self.gallery.sample(np.random.default_rng(self._seed), WEAK_ROWS)
+        self._learned_at: tuple[int, int] | None = None
+        self._learned: Learned | None = None
+        self._problem = NO_EXAMPLE
+
+    # Labels
+
+    def label(self, ids: Any, values: Any, *, who: str | None = None) -> None:
+        """Give answers; they are in the store when this returns.
+
+        Parameters
+        ----------
+        ids : id or sequence of ids
+        values : bool, None, "yes", "no", "skip", or a sequence of them
+            One answer for all ids, or one for each. None skips a row: it is not shown again, and
+            nothing is learned from it. The last answer to a row counts; earlier ones stay in the
+            store.
+        who : str, optional
+            Who answers; the name of the user by default.
+
+        Raises
+        ------
+        ValueError
+            If ids are not in the gallery or values are no answers. The other labels of the call are
+            stored.
+        """
+        with self._lock:
+            model = 0 if self._learned_at is None else self._learned_at[0]
+            self._book.add(ids, values, who, model)
+
+    def undo(self, who: str | None = None) -> list[Any]:
+        """Take back the labels of the last call of :meth:`label`; earlier answers count again.
+
+        Parameters
+        ----------
+        who : str, optional
+            Take back the last of this person only.
+
+        Returns
+        -------
+        list of ids
+            Empty where there is nothing to take back.
+        """
+        return self.store.undo(who)
+
+    def labels(self) -> dict[Any, bool | None]:
+        """Answers that count, in the order they were given: True, False, or None for a skip.
+
+        Returns
+        -------
+        dict
+        """
+        with self._lock:
+            return self._book.values()
+
+    def history(self) -> list[Entry]:
+        """All labels that were not taken back, of ids that are in the gallery.
+
+        Returns
+        -------
+        list of Entry
+            Each with id, value, who, at (the time) and model (the last label that it had seen).
+        """
+        with self._lock:
+            return list(self._book.history())
+
+    # What was learned
+
+    def refit(self) -> None:
+        """Learn from the labels given so far, if there are new ones.
+
+        All methods that need the model call it; a program may call it earlier, to have the waiting
+        time where it suits.
+        """
+        with self._lock:
+            state = self.store.state()
+            if state == self._learned_at:
+                return
+            yes, no = self._book.rows(True), self._book.rows(False)
+            answers = Answers(yes, no, self._drawn)
+            self._learned, self._problem = None, NO_EXAMPLE
+            if len(yes):
+                self._try_to_learn(answers)
+            similar = None
+            if self._learned is None or len(yes) < ALONE:
+                similar = similarity(self.gallery, self._clusters, answers)
+            self._scores = order_of(self._learned, similar, len(yes))
+            self._learned_at = state
+
+    def _try_to_learn(self, answers: Answers) -> None:
+        """Fit the verifier; where the rows allow none, similarity serves until there are more."""
+        try:
+            self._learned = learn(self.gallery, self._clusters, answers, self.estimator)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            self._problem = f"there is no verifier yet: {error}"
+
+    def _verified(self) -> Learned:
+        with self._lock:
+            self.refit()
+            if self._learned is None:
+                raise ValueError(self._problem)
+            return self._learned
+
+    @property
+    def model_(self) -> Any:
+        """The verifier as of the labels given, with a threshold for 1 % false alarms."""
+        learned = self._verified()
+        fresh = isinstance(learned.model, Verifier) and not hasattr(learned.model, "threshold_")
+        if fresh and (learned.random & ~learned.positive).any():
+            self.choose_threshold(max_false_alarms=0.01)
+        return learned.model
+
+    def choose_threshold(
+        self,
+        max_false_alarms: float | None = None,
+        max_misses: float | None = None,
+        prior: float | None = None,
+        cost_miss: float = 1.0,
+        cost_false_alarm: float = 1.0,
+    ) -> Threshold:
+        """Choose the threshold of `model_`, on left-out examples and random rows of the gallery.
+
+        Parameters
+        ----------
+        max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm
+            As in :meth:`PCSDA.choose_threshold`.
+
+        Returns
+        -------
+        Threshold
+            The model keeps it as `threshold_`, until further labels are given.
+        """
+        check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
+        learned = self._verified()
+        use = learned.random
+        for kind, there in (("examples", learned.positive[use].any()), ("random rows", use.any())):
+            if not there:
+                raise ValueError(f"no {kind} were left out to choose a threshold on; label more")
+        threshold = choose_threshold(
+            learned.left_out[use],
+            learned.positive[use],
+            self._certainty(learned)[use],
+            max_false_alarms=max_false_alarms,
+            max_misses=max_misses,
+            prior=prior,
+            cost_miss=cost_miss,
+            cost_false_alarm=cost_false_alarm,
+            source="left-out examples and random rows",
+        )
+        learned.model.threshold_ = threshold
+        return threshold
+
+    def _certainty(self, learned: Learned) -> Array:
+        """How surely each random row is none of the class; 1 for those with an answer."""
+        weight = np.ones(len(learned.left_out))
+        weak = learned.random & ~learned.answered
+        share = min(max(self.remaining().count, 0.5) / max(len(self._book.free()), 1), 0.5)
+        odds = learned.left_out[weak] + np.log(share / (1 - share))
+        weight[weak] = np.maximum(1 / (1 + np.exp(np.clip(odds, -500, 500))), 1e-6)
+        return weight
+
+    def ranking(self) -> list[Any]:
+        """All ids, best first: rows with the answer yes, then those without, then the others.
+
+        Rows without an answer are in the order of the model; rows that are not finite come last.
+
+        Returns
+        -------
+        list of ids
+        """
+        with self._lock:
+            self.refit()
+            scores = self._scores.copy()
+            known = {True: np.inf, False: -np.inf}
+            values = self.labels()
+        group = np.zeros(len(scores))
+        for name, value in values.items():
+            if value is not None:
+                group[self.gallery.place(name)] = np.sign(known[value])
+        group[~self.gallery.usable] = -2
+        order = np.lexsort((-np.nan_to_num(scores, neginf=-1e300), -group))
+        return [self.gallery.ids[place] for place in order]
+
+    def scores(self) -> Array:
+        """Log-likelihood ratio of every row of the gallery, in its order; -inf if not finite.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+        """
+        return self._verified().ratios.copy()
+
+    def suggest(self, n: int = 20, how: str = "likely") -> list[Any]:
+        """Rows to look at next, none of which has an answer.
+
+        Parameters
+        ----------
+        n : int, default=20
+        how : {"likely", "uncertain", "diverse", "mixed", "random"}, default="likely"
+            The most likely rows; those with even odds; likely rows that differ from each other;
+            some of each; or random rows. Random rows are an audit: once all of them have an
+            answer, :meth:`stop` and :meth:`remaining` rest on them.
+
+        Returns
+        -------
+        list of ids
+            Fewer than `n` where fewer are left.
+        """
+        validation.check_option("how", how, STRATEGIES)
+        if isinstance(n, bool) or int(n) != n or n < 1:
+            raise ValueError(f"n={n!r} must be a whole number of at least 1")
+        with self._lock:
+            self.refit()
+            pool = self._book.free()
+            n = min(int(n), len(pool))
+            if how == "random":
+                free = [self.gallery.ids[place] for place in pool]
+                return draw_audit(self.store, free, n, self.history(), self._rng)
+            return [self.gallery.ids[place] for place in self._choose(pool, n, how)]
+
+    def _choose(self, pool: Ints, n: int, how: str) -> Ints:
+        scores = self._scores
+        if not len(self.labels()):  # nothing is known, so show what there is
+            scores = np.random.default_rng(self._seed).permutation(len(scores)).astype(float)
+        ways = {
+            "likely": lambda left, m: likely(scores, left, m),
+            "uncertain": lambda left, m: uncertain(self._odds(len(pool)), left, m),
+            "diverse": lambda left, m: diverse(scores, left, m, self.gallery.take),
+        }
+        if how == "mixed":
+            shares = zip((0.5, 0.25, 1.0), ways.values(), strict=True)
+            return mixed(list(shares), pool, n)
+        return ways[how](pool, n)
+
+    def _odds(self, pool: int) -> Array:
+        """Log odds of every row, at the share of the class among rows without an answer."""
+        if self._learned is None:
+            return self._scores
+        share = min(max(self._by_model().count, 0.5) / pool, 0.5)
+        odds: Array = self._learned.ratios + np.log(share / (1 - share))
+        return odds
+
+    # How many are left
+
+    def remaining(self) -> Remaining:
+        """How many rows without an answer belong to the class, with a 90 % interval.
+
+        Returns
+        -------
+        Remaining
+            By the largest audit whose rows all have an answer, or else by the model. A row that
+            was skipped counts as one of the class where an audit is judged.
+        """
+        audited = audited_remaining(self.store.audits(), self.history(), self.labels())
+        return self._by_model() if audited is None else audited
+
+    def _by_model(self) -> Remaining:
+        learned, pool = self._verified(), self._book.free()
+        use = ~np.isnan(learned.left_out)
+        scores, positive = learned.left_out[use], learned.positive[use]
+        if len(pool) == 0:
+            return Remaining(0.0, 0, 0, 0, "model", "Every row has an answer.")
+        if not positive.any() or positive.all():
+            note = "One example cannot be left out, so nothing says how many are left; label more."
+            return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
+        count, low, high = count_by_model(
+            scores, positive, learned.answered[use], learned.ratios[pool]
+        )
+        # A search whose last answers were full of finds has not run dry, whatever the model says.
+        lately = [value for value in self.labels().values() if value is not None][-LATELY:]
+        high = min(max(high, sum(lately)), len(pool))
+        note = "It rests on the model alone; answer random rows for a bound that does not."
+        return Remaining(count, low, high, len(pool), "model", note)
+
+    def recall(self) -> float:
+        """Share of the class that has been found, as far as :meth:`remaining` can tell.
+
+        Returns
+        -------
+        float
+        """
+        found = len(self._book.rows(True))
+        left = self.remaining().count
+        return found / (found + left) if found + left > 0 else 0.0
+
+    def stop(self, recall: float = 0.95) -> Stop:
+        """Whether so much of the class has been found that the session may stop.
+
+        Parameters
+        ----------
+        recall : float, default=0.95
+            Share of the class to find.
+
+        Returns
+        -------
+        Stop
+            True in a condition if the bound, with a confidence of 95 %, reaches `recall`. It says
+            whether the bound rests on a random audit, which holds whatever the model, or on the
+            model.
+        """
+        if not 0 < recall <= 1:
+            raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
+        found = len(self._book.rows(True))
+        if found == 0:
+            return Stop(False, f"Go on: {NO_EXAMPLE}.", "none", 0.0)
+        try:
+            left = self.remaining()
+        except ValueError as error:
+            return Stop(False, f"Go on: {error}.", "none", 0.0)
+        low = found / (found + left.count_high)
+        which = "a random audit" if left.basis == "audit" else "the model"
+        reason = (
+            f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
+            f"left by {which}, so at least {100 * low:.3g} % are found ({100 * recall:.4g} % asked)"
+        )
+        if low < recall and left.basis == "model":
+            reason += "; answers to random rows would give a surer bound"
+        return Stop(low >= recall, f"{reason}.", left.basis, low)
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all labels to a store, which :meth:`open` reads.
+
+        Parameters
+        ----------
+        path : path
+            It appears whole or, if writing fails, not at all.
+        """
+        self.store.copy_to(path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        gallery: Any,
+        ids: Sequence[Hashable] | None = None,
+        *,
+        estimator: Any = None,
+        carry_over: bool = False,
+    ) -> Self:
+        """Go on with the session of a store.
+
+        Parameters
+        ----------
+        path : path
+        gallery, ids, estimator, carry_over
+            As in the constructor; the gallery has to be the same.
+
+        Returns
+        -------
+        SearchSession
+        """
+        if not os.path.exists(path):
+            raise FileNotFoundError(
+                f"{path} is not there; SearchSession(..., store=) makes a store"
+            )
+        return cls(gallery, ids, estimator=estimator, store=path, carry_over=carry_over)
+
+    def close(self) -> None:
+        """Close the store; without it, that happens when the program ends."""
+        self.store.close()

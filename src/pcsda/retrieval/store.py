@@ -1,0 +1,273 @@
+"""The labels of a session in a SQLite file: written when they are given, never overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+# "PCSD" as a number, in the header of every store.
+APPLICATION = 0x50435344
+FORMAT = 1
+# Seconds to wait for another program that writes at the same moment.
+PATIENCE = 30.0
+WORDS = {True: "yes", False: "no", None: "skip"}
+VALUES = {word: value for value, word in WORDS.items()}
+
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE labels (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  act INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  value TEXT NOT NULL CHECK (value IN ('yes', 'no', 'skip')),
+  who TEXT NOT NULL,
+  at TEXT NOT NULL,
+  model INTEGER NOT NULL,
+  undone TEXT
+);
+CREATE TABLE audits (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  audit INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  pool INTEGER NOT NULL,
+  after INTEGER NOT NULL,
+  at TEXT NOT NULL
+);
+"""
+
+
+class StoreError(ValueError):
+    """A store that cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A label as it was given.
+
+    Attributes
+    ----------
+    number : int
+        Counts the labels of a store.
+    act : int
+        Labels that were given together have one number.
+    id : hashable
+    value : bool or None
+        None is "skip".
+    who, at : str
+    model : int
+        Number of the last label that the model had seen which the user was looking at.
+    undone : str or None
+        When the label was taken back.
+    """
+
+    number: int
+    act: int
+    id: Any
+    value: bool | None
+    who: str
+    at: str
+    model: int
+    undone: str | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A random sample of the rows that had no answer, drawn to check how many are left.
+
+    Attributes
+    ----------
+    ids : list
+    pool : int
+        Number of rows it was drawn from.
+    after : int
+        Number of the last label before it.
+    """
+
+    ids: list[Any]
+    pool: int
+    after: int
+
+
+class Store:
+    """Labels, audits and facts of one session.
+
+    Parameters
+    ----------
+    path : path or None
+        SQLite file, made if it is not there; None stays in memory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._lock = RLock()
+        if self.path is not None and not self.path.resolve().parent.is_dir():
+            raise StoreError(f"{path}: there is no folder {self.path.resolve().parent}; make it")
+        with self._explained():
+            # Every statement is its own transaction, on the disk when it returns.
+            self._base = sqlite3.connect(
+                ":memory:" if self.path is None else self.path,
+                timeout=PATIENCE,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                self._prepare()
+            except BaseException:
+                self._base.close()
+                raise
+
+    def _prepare(self) -> None:
+        run = self._base.execute
+        run("PRAGMA synchronous = FULL")
+        with self._writing():
+            empty = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+            if empty and run("PRAGMA application_id").fetchone()[0] == 0:
+                for statement in _TABLES.split(";"):
+                    run(statement)
+                run(f"PRAGMA application_id = {APPLICATION}")
+                run(f"PRAGMA user_version = {FORMAT}")
+        if run("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise StoreError(f"{self.path} is a database but no store of labels; give another name")
+        found = run("PRAGMA user_version").fetchone()[0]
+        if found != FORMAT:
+            raise StoreError(
+                f"{self.path} has format {found}, and this version of pcsda knows format {FORMAT}; "
+                "open it with the version that wrote it. Nothing was changed"
+            )
+        if run("PRAGMA quick_check").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("its pages do not fit together")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what to do where SQLite fails."""
+        try:
+            with self._lock:
+                yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(
+                f"{self.path} cannot be read or written ({error}); look whether the disk is full, "
+                "the file may be written, and no other program holds it. What it has is safe"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self.path} is damaged or no store of labels ({error}). It was left as it is: "
+                f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
+            ) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Do all of several statements or none; other programs wait."""
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
+
+    def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
+        """Write labels that are given together; they are on the disk when this returns."""
+        with self._explained(), self._writing():
+            act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
+            self._base.executemany(
+                "INSERT INTO labels (act, id, value, who, at, model) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (act, _write(name), WORDS[value], who, _now(), model)
+                    for name, value in zip(ids, values, strict=True)
+                ],
+            )
+
+    def undo(self, who: str | None = None) -> list[Any]:
+        """Take back the labels that were given last, by anyone or by one person; their ids."""
+        with self._explained(), self._writing():
+            find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
+            act = self._base.execute(find, (who, who)).fetchone()[0]
+            ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
+            self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
+            return [_read(name) for (name,) in ids]
+
+    def entries(self) -> list[Entry]:
+        """All labels in the order they were given, also those that were taken back."""
+        columns = "number, act, id, value, who, at, model, undone"
+        with self._explained():
+            rows = self._base.execute(f"SELECT {columns} FROM labels ORDER BY number").fetchall()
+        return [Entry(row[0], row[1], _read(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
+
+    def state(self) -> tuple[int, int]:
+        """Two numbers that change with every label and every undo."""
+        with self._explained():
+            found = self._base.execute("SELECT coalesce(max(number), 0), count(undone) FROM labels")
+            last, undone = found.fetchone()
+        return last, undone
+
+    def draw(self, ids: Sequence[Any], pool: int, after: int, extend: bool) -> None:
+        """Note a random sample; it may extend the last one, from the same pool."""
+        with self._explained(), self._writing():
+            last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
+            self._base.executemany(
+                "INSERT INTO audits (audit, id, pool, after, at) VALUES (?, ?, ?, ?, ?)",
+                [(last + (not extend), _write(name), pool, after, _now()) for name in ids],
+            )
+
+    def audits(self) -> list[Audit]:
+        """All random samples, in the order they were drawn."""
+        with self._explained():
+            rows = self._base.execute(
+                "SELECT audit, id, pool, after FROM audits ORDER BY number"
+            ).fetchall()
+        found: dict[int, Audit] = {}
+        for number, name, pool, after in rows:
+            found.setdefault(number, Audit([], pool, after)).ids.append(_read(name))
+        return list(found.values())
+
+    def fact(self, name: str) -> str | None:
+        """A fact by its name."""
+        with self._explained():
+            found = self._base.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def keep(self, name: str, value: str) -> None:
+        """Write a fact."""
+        with self._explained():
+            self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def copy_to(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it to another file, which appears whole or not at all."""
+        target = Path(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with self._explained():
+                other = sqlite3.connect(part)
+                try:
+                    self._base.backup(other)
+                finally:
+                    other.close()
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._base.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _write(name: Any) -> str:
+    """An id as text that tells 3 from "3"."""
+    return json.dumps(name, ensure_ascii=False, default=str)
+
+
+def _read(text: str) -> Any:
+    return json.loads(text)

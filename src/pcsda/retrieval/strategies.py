@@ -1,0 +1,58 @@
+"""Which rows to show next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core.linalg import Array, Floats, Ints
+
+STRATEGIES = ("likely", "uncertain", "diverse", "mixed", "random")
+# Among so many times the rows asked for, the most likely ones, "diverse" chooses.
+CANDIDATES = 5
+
+
+def likely(scores: Array, pool: Ints, n: int) -> Ints:
+    """Rows of the pool with the highest scores, best first; equal scores by their number."""
+    values = scores[pool]
+    if n < len(pool):
+        least = np.partition(values, len(pool) - n)[len(pool) - n]
+        pool, values = pool[values >= least], values[values >= least]
+    return np.asarray(pool[np.argsort(-values, kind="stable")][:n])
+
+
+def uncertain(odds: Array, pool: Ints, n: int) -> Ints:
+    """Rows whose log odds are nearest to zero."""
+    return likely(-np.abs(odds), pool, n)
+
+
+def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -> Ints:
+    """Likely rows that are far from each other: each next one is farthest from those before."""
+    candidates = likely(scores, pool, CANDIDATES * n)
+    if len(candidates) <= n:
+        return candidates
+    rows = take(candidates).astype(np.float64)
+    rows -= rows.mean(axis=0)
+    rows /= max(float(np.abs(rows).max()), np.finfo(float).tiny)
+    chosen, distance = [0], np.full(len(rows), np.inf)
+    while len(chosen) < n:
+        distance = np.minimum(distance, ((rows - rows[chosen[-1]]) ** 2).sum(axis=1))
+        distance[chosen] = -1.0
+        chosen.append(int(distance.argmax()))
+    return np.asarray(candidates[chosen])
+
+
+def mixed(parts: list[tuple[float, Any]], pool: Ints, n: int) -> Ints:
+    """Rows of several strategies, each with its share, without repetition."""
+    chosen: list[int] = []
+    left = pool
+    for share, choose in parts:
+        wanted = min(n - len(chosen), max(1, round(share * n))) if share < 1 else n - len(chosen)
+        if wanted <= 0 or len(left) == 0:
+            continue
+        found = choose(left, wanted)
+        chosen += found.tolist()
+        left = np.setdiff1d(left, found, assume_unique=True)
+    return np.asarray(chosen, dtype=np.intp)

@@ -1,0 +1,231 @@
+"""A session in numbers for its page, and as a file: labels, or one page to keep."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import warnings
+from base64 import b64encode
+from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from ..writing import whole_file
+from .media import Media, MediaError
+from .session import SearchSession
+from .store import WORDS
+
+# Pictures in a page that is kept: no more of them, and none larger.
+MOST_PICTURES, LARGEST_PICTURE = 500, 200_000
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
+    """What the page shows beside the rows."""
+    values = list(session.labels().values())
+    curve = np.cumsum([value is True for value in values]).tolist()
+    state: dict[str, Any] = {
+        "rows": len(session.gallery),
+        "unreadable": int((~session.gallery.usable).sum()),
+        "shown": len(values),
+        "found": sum(value is True for value in values),
+        "refused": sum(value is False for value in values),
+        "skipped": sum(value is None for value in values),
+        "curve": curve[:: max(1, len(curve) // 400)],
+        "remaining": None,
+        "threshold": None,
+        "stop": str(session.stop()),
+        "stopped": bool(session.stop()),
+        "note": "",
+    }
+    if curve:
+        state["curve"][-1] = curve[-1]
+    try:
+        left = session.remaining()
+        state["remaining"] = {
+            "count": left.count,
+            "low": left.count_low,
+            "high": left.count_high,
+            "basis": left.basis,
+        }
+        state["threshold"] = _threshold(session, max_false_alarms)
+    except ValueError as error:
+        state["note"] = str(error)
+    return state
+
+
+def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
+    """The threshold for a rate of false alarms, and what it costs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the interval says it too
+        found = session.choose_threshold(max_false_alarms=rate)
+    return {
+        "value": found.value,
+        "rate": rate,
+        "false_alarms": found.false_alarms,
+        "false_alarms_interval": found.false_alarms_interval,
+        "misses": None if np.isnan(found.misses) else found.misses,
+        "misses_interval": None if np.isnan(found.misses) else found.misses_interval,
+        "accepted": int((session.scores() >= found.value).sum()),
+        "rows": len(session.gallery),
+    }
+
+
+def labels_csv(session: SearchSession) -> str:
+    """All labels as they were given, as CSV; cells cannot be taken for formulas."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    columns = _columns(session)
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([_harmless(cell) for cell in row])
+    return out.getvalue()
+
+
+def labels_parquet(session: SearchSession) -> bytes:
+    """All labels as they were given, as Parquet."""
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = _columns(session)
+    if len({type(name) for name in columns["id"]}) > 1:
+        columns["id"] = [str(name) for name in columns["id"]]
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), out)
+    return out.getvalue()
+
+
+def _columns(session: SearchSession) -> dict[str, list[Any]]:
+    history, values = session.history(), session.labels()
+    last = {entry.id: entry.number for entry in history}
+    return {
+        "id": [entry.id for entry in history],
+        "label": [WORDS[entry.value] for entry in history],
+        "counts": [last[entry.id] == entry.number and entry.id in values for entry in history],
+        "who": [entry.who for entry in history],
+        "at": [entry.at for entry in history],
+        "model": [entry.model for entry in history],
+    }
+
+
+def _harmless(cell: Any) -> Any:
+    """Text that a spreadsheet would run is quoted."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
+
+
+def write_summary(
+    session: SearchSession,
+    path: str | os.PathLike[str],
+    media: Media | None = None,
+    title: str = "What was found",
+) -> None:
+    """Write a session as one HTML file: what was found, the curve and the threshold.
+
+    Parameters
+    ----------
+    session : SearchSession
+    path : path
+        It appears whole or, if writing fails, not at all.
+    media : Media, optional
+        What rows look like.
+    title : str
+    """
+    with whole_file(path) as file:
+        file.write(render(session, media or Media(), title).encode("utf-8", "replace"))
+
+
+def render(session: SearchSession, media: Media, title: str = "What was found") -> str:
+    """Make the HTML of a session; it needs no network and runs no script."""
+    state = state_of(session)
+    found = [name for name, value in session.labels().items() if value is True]
+    places = session.gallery.places(found).tolist()
+    slots = {
+        "title": escape(title),
+        "style": files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "version": escape(version("pcsda")),
+        "facts": "".join(f"<p>{escape(line)}</p>" for line in _sentences(state)),
+        "curve": curve_svg(state["curve"], state["shown"]),
+        "cards": "".join(
+            _card(session, media, place, number < MOST_PICTURES)
+            for number, place in enumerate(places)
+        ),
+    }
+    page = files(__package__).joinpath("summary.html").read_text(encoding="utf-8")
+    return _SLOT.sub(lambda slot: slots[slot[1]], page)
+
+
+def _sentences(state: dict[str, Any]) -> list[str]:
+    """The numbers of a session in words."""
+    lines = [
+        f"{state['found']} found among {state['shown']} rows that were shown, of {state['rows']}."
+    ]
+    left, threshold = state["remaining"], state["threshold"]
+    if left:
+        lines.append(
+            f"About {left['count']:.3g} may remain (90 % interval {left['low']} to "
+            f"{left['high']}, by the {left['basis']})."
+        )
+    lines.append(state["stop"])
+    if threshold:
+        low, high = (f"{100 * end:.2g}" for end in threshold["false_alarms_interval"])
+        misses = ""
+        if threshold["misses"] is not None:
+            misses = f" and misses {100 * threshold['misses']:.2g} % of the class"
+        lines.append(
+            f"Accepting from a log-likelihood ratio of {threshold['value']:.3g} lets "
+            f"{100 * threshold['false_alarms']:.2g} % of the others pass (90 % interval {low} to "
+            f"{high} %){misses}. {threshold['accepted']} of {threshold['rows']} rows pass."
+        )
+    if state["note"]:
+        lines.append(state["note"])
+    return lines
+
+
+def curve_svg(curve: list[int], shown: int) -> str:
+    """Found over shown, as a picture."""
+    if not curve:
+        return ""
+    width, height, most = 600, 200, max(max(curve), 1)
+    step = width / max(len(curve) - 1, 1)
+    points = " ".join(
+        f"{place * step:.1f},{height - height * value / most:.1f}"
+        for place, value in enumerate(curve)
+    )
+    return (
+        '<svg viewBox="-40 -10 660 240" role="img" '
+        f'aria-label="{curve[-1]} found of {shown} shown">'
+        f'<path class="axis" d="M0 0V{height}H{width}"/><polyline class="curve" points="{points}"/>'
+        f'<text x="-6" y="6" text-anchor="end">{most}</text>'
+        f'<text x="{width}" y="{height + 20}" text-anchor="end">{shown} shown</text>'
+        f'<text x="-6" y="{height}" text-anchor="end">0</text></svg>'
+    )
+
+
+def _card(session: SearchSession, media: Media, place: int, picture: bool) -> str:
+    name = escape(str(session.gallery.ids[place]))
+    card = media.card(place)
+    body = f"<p>{escape(card['text'])}</p>" if card["text"] else ""
+    body += "".join(
+        f"<p><b>{escape(key)}</b> {escape(value)}</p>" for key, value in card["facts"].items()
+    )
+    if picture and card["kind"] == "image":
+        body = _picture(media, place, name) + body
+    return f'<figure class="card">{body}<figcaption>{name}</figcaption></figure>'
+
+
+def _picture(media: Media, place: int, name: str) -> str:
+    try:
+        path, kind = media.file(place)
+        content = path.read_bytes() if path.stat().st_size <= LARGEST_PICTURE else b""
+    except (MediaError, OSError) as error:
+        return f'<p class="lost">{escape(str(error))}</p>'
+    if not content:
+        return '<p class="lost">too large for this page</p>'
+    return f'<img alt="{name}" src="data:{kind};base64,{b64encode(content).decode()}">'
