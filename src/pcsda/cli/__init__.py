@@ -1,16 +1,18 @@
-"""The command line: a translator from words to public functions."""
+"""The command line: it turns arguments into calls of public functions."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from importlib.metadata import version
 
+from ..progress import bars_everywhere
 from .parser import build
-from .problems import Problem, Usage, note, said
+from .problems import Problem, Usage, note, said, visible
 
 # The data, the model, a file or a missing package is at fault; anything else is ours.
 FAULTS = (Problem, ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -27,70 +29,70 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done, 1 the data or the model is at fault. Wrong usage leaves with 2 through SystemExit.
+        0 for success, 1 if the data or the model is at fault, 2 if options do not go together, 130
+        if interrupted. A word that the parser does not know leaves with 2 through SystemExit.
+
+    Examples
+    --------
+    >>> from pcsda.cli import main
+    >>> main(["inspect", "none.pcsda"])
+    1
     """
-    parser = build(_version())
-    arguments = parser.parse_args(argv)
+    arguments = build(version("pcsda")).parse_args(argv)
     said.clear()
     try:
-        with warnings.catch_warnings():
+        with bars_everywhere(), warnings.catch_warnings():
             warnings.simplefilter("default")
-            # What concerns programmers is no note for people.
+            # These concern programmers, not users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
             warnings.showwarning = _as_note
             _run(arguments)
             sys.stdout.flush()
     except Usage as error:
-        print(f"pcsda {arguments.command}: {error}", file=sys.stderr)
+        print(visible(f"pcsda {arguments.command}: {error}"), file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _drop_output()
         return 0
     except KeyboardInterrupt:
         print("pcsda: interrupted", file=sys.stderr)
         return 130
-    except FAULTS as error:
-        _drop_output()
-        print(f"pcsda: {_message(error)}", file=sys.stderr)
-        return 1
     except Exception as error:
-        if os.environ.get("PCSDA_TRACEBACK"):
-            raise
+        text = _message(error)
+        if not isinstance(error, FAULTS):
+            if os.environ.get("PCSDA_TRACEBACK"):
+                raise
+            text = (
+                f"unexpected {type(error).__name__}: {text} (this is a fault of pcsda; set "
+                "PCSDA_TRACEBACK=1 to see where, and report it)"
+            )
         _drop_output()
-        print(
-            f"pcsda: unexpected {type(error).__name__}: {_message(error)} (this is a fault of "
-            "pcsda; set PCSDA_TRACEBACK=1 to see where, and report it)",
-            file=sys.stderr,
-        )
+        print(visible(f"pcsda: {text}"), file=sys.stderr)
         return 1
     return 0
 
 
-def _run(arguments: Any) -> None:
+def _run(arguments: Namespace) -> None:
     # Imported late, so that help and usage errors come at once.
-    from . import completion, demo, evaluating, fitting, models, using
+    from . import completion, demo, evaluating, fitting, models, search, using
 
     commands = {
         "fit": fitting.fit,
         "score": using.score,
         "rank": using.rank,
+        "count": using.count,
         "evaluate": evaluating.evaluate,
         "inspect": models.inspect,
         "export": models.export,
+        "search": search.search,
         "demo": demo.demo,
         "completion": completion.completion,
     }
     commands[arguments.command](arguments)
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("pcsda")
-
-
-def _as_note(message: Any, *_: Any, **__: Any) -> None:
+def _as_note(message: Warning | str, *_: object, **__: object) -> None:
     note(" ".join(str(message).split()))
 
 
@@ -104,6 +106,6 @@ def _message(error: BaseException) -> str:
 
 
 def _drop_output() -> None:
-    """Forget what could not be written, so that leaving does not try and fail again."""
+    """Discard what could not be written, so that leaving does not try again and fail."""
     with suppress(OSError, ValueError):  # standard output may not be a file, as under a test
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

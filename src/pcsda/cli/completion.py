@@ -1,51 +1,28 @@
-"""The command `completion`: commands, options and choices as a script for the shell."""
+"""The command `completion`: a script by which a shell completes commands, options and choices."""
 
 from __future__ import annotations
 
 import re
 from argparse import Namespace
+from importlib.resources import files
 
 from .parser import build
 from .printing import show_json
 
-SCRIPT = """\
-_pcsda() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} options= choices=
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "{commands}" -- "$word"))
-        return
-    fi
-    case "${{COMP_WORDS[1]}}" in
-{options}
-    esac
-    case "${{COMP_WORDS[1]}} $before" in
-{choices}
-    esac
-    if [ -n "$choices" ]; then
-        COMPREPLY=($(compgen -W "$choices" -- "$word"))
-    elif [ "${{word#-}}" != "$word" ]; then
-        COMPREPLY=($(compgen -W "$options" -- "$word"))
-    else
-        COMPREPLY=($(compgen -f -- "$word"))
-    fi
-}}
-complete -o filenames -F _pcsda pcsda
-"""
 
-
-def completion(arguments: Namespace) -> None:
+def completion(a: Namespace) -> None:
     """Print the script."""
-    script = make_script()
-    if arguments.shell == "zsh":
+    script = make_fish() if a.shell == "fish" else make_script()
+    if a.shell == "zsh":
         script = "autoload -U +X bashcompinit && bashcompinit\n" + script
-    if arguments.json:
-        show_json({"shell": arguments.shell, "script": script})
+    if a.json:
+        show_json({"shell": a.shell, "script": script})
     else:
         print(script, end="")
 
 
 def make_script() -> str:
-    """Make the script from the usage of every command."""
+    """Fill the script in with the usage of every command."""
     usages = {name: one.format_usage() for name, one in build("").commands.items()}
     options, choices = [], []
     for name, usage in usages.items():
@@ -54,6 +31,34 @@ def make_script() -> str:
         for option, values in re.findall(r"(--[\w-]+)\s+\{([^}]*)\}", usage):
             listed = values.replace(",", " ")
             choices.append(f'        "{name} {option}") choices="{listed}" ;;')
-    return SCRIPT.format(
-        commands=" ".join(usages), options="\n".join(options), choices="\n".join(choices)
-    )
+    script = files(__package__).joinpath("completion.sh").read_text(encoding="utf-8")
+    lines = {"commands": [" ".join(usages)], "options": options, "choices": choices}
+    for slot, filling in lines.items():
+        script = script.replace(f"@{slot}@", "\n".join(filling))
+    return script
+
+
+def make_fish() -> str:
+    """Complete commands, options with their help, and choices in fish."""
+    lines = ["complete -c pcsda -n __fish_use_subcommand -f"]
+    for name, one in build("").commands.items():
+        about = (one.description or "").rstrip(".")
+        lines.append(f"complete -c pcsda -n __fish_use_subcommand -a {name} -d {_quoted(about)}")
+        for action in one._actions:
+            flags = "".join(
+                f" -{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}"
+                for flag in action.option_strings
+            )
+            help = (action.help or "").replace("%(default)s", str(action.default))
+            if flags:
+                line = f"complete -c pcsda -n '__fish_seen_subcommand_from {name}'{flags}"
+                if action.choices:
+                    line += f" -x -a {_quoted(' '.join(map(str, action.choices)))}"
+                elif action.nargs != 0:
+                    line += " -r"
+                lines.append(f"{line} -d {_quoted(help)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

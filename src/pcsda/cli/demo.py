@@ -1,16 +1,16 @@
-"""The command `demo`: each handwritten digit told from the other nine, on bundled data."""
+"""The command `demo`: a verifier for each handwritten digit, on bundled data."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import train_test_split
 
+from ..core.linalg import Array, Floats, Ints, Mask
 from ..estimators import PCSDA, VerifierBank
 from ..metrics import equal_error_rate
 from ..plots import SubspaceDisplay
@@ -23,9 +23,8 @@ HEADER = ("digit", "average precision", "F1", "EER", "K", "d")
 PICTURES = (".png", ".pdf", ".svg")
 
 
-def demo(arguments: Namespace) -> None:
+def demo(a: Namespace) -> None:
     """Fit a model for each digit on 70 % of the images and test it on the others."""
-    a = arguments
     picture = a.output or "demo_subspace.png"
     if Path(picture).suffix.lower() not in PICTURES:
         raise Problem(f"{picture}: pictures are written as {', '.join(PICTURES)}; use one of these")
@@ -36,13 +35,11 @@ def demo(arguments: Namespace) -> None:
     X_train, X_test, y_train, y_test = train_test_split(
         X, digits, test_size=0.3, stratify=digits, random_state=0
     )
-    models = [PCSDA(random_state=0).fit(X_train, y_train == digit) for digit in range(10)]
-    rows = [
-        (digit, *_measure(model, X_test, y_test == digit)) for digit, model in enumerate(models)
-    ]
-    _save_picture(models[a.digit], X_test, y_test == a.digit, a.digit, picture)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X_train, y_train)
+    scores = bank.decision_function(X_test)
+    rows = [(i, *_measure(bank.models_[i], scores[:, i], y_test == i)) for i in range(10)]
+    _save_picture(bank.models_[a.digit], X_test, y_test, a.digit, picture)
     if a.report:
-        bank = VerifierBank(PCSDA(random_state=0)).fit(X_train, y_train)
         found = evaluate(bank, X_test, y_test, n_resamples=200)
         write_page(found, a.report, title="Ten handwritten digits")
     if a.json:
@@ -50,7 +47,11 @@ def demo(arguments: Namespace) -> None:
         show_json({"digits": records, "picture": picture, "report": a.report})
         return
     mean = np.mean([row[1:] for row in rows], axis=0)
-    show_table([_shown(row) for row in [*rows, ("mean", *mean)]], HEADER)
+    shown = [
+        (digit, *(f"{rate:.3f}" for rate in rates), n_subclasses, n_components)
+        for digit, *rates, n_subclasses, n_components in [*rows, ("mean", *mean)]
+    ]
+    show_table(shown, HEADER)
     worst = max(rows, key=lambda row: row[3])
     print(
         f"\nEach model saw {len(X_train)} images and was tested on {len(X_test)} new ones: digit "
@@ -61,27 +62,21 @@ def demo(arguments: Namespace) -> None:
         print(f"The report on all ten digits is {a.report}.")
 
 
-def _measure(model: PCSDA, X: Any, y: Any) -> tuple[float, ...]:
-    scores = model.decision_function(X)
+def _measure(model: PCSDA, scores: Floats, y: Mask) -> tuple[float, ...]:
     return (
         float(average_precision_score(y, scores)),
-        float(f1_score(y, model.predict(X))),
+        float(f1_score(y, scores >= 0)),
         equal_error_rate(y, scores)[0],
         len(model.subclass_counts_),
         model.n_components_,
     )
 
 
-def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    digit, *rates, n_subclasses, n_components = row
-    return digit, *(f"{rate:.3f}" for rate in rates), n_subclasses, n_components
-
-
-def _save_picture(model: PCSDA, X: Any, y: Any, digit: int, path: str) -> None:
+def _save_picture(model: PCSDA, X: Array, digits: Ints, digit: int, path: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
-    SubspaceDisplay.from_estimator(model, X, y, ax=figure.subplots())
+    SubspaceDisplay.from_estimator(model, X, digits == digit, labels=digits, ax=figure.subplots())
     figure.suptitle(f"Digit {digit} and the other digits, test images")
     with whole_file(path) as file:
         figure.savefig(file, dpi=150, format=Path(path).suffix[1:].lower())

@@ -1,31 +1,38 @@
-"""The command `evaluate`: a model measured on labelled rows, in a table and in a report."""
+"""The command `evaluate`: a model measured on labelled rows, as a table and as a report."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import tables
+from ..core.linalg import Array
 from ..report import Evaluation, evaluate_scores, write_page
-from ..report.words import summary, value_of
+from ..report.figures import value_of
+from ..report.views import take_rows
+from ..report.words import summary
 from ..scoring import Scorer
-from . import tables
+from ..tables import STDIN
+from ..tables.seen import row_hashes, share_seen
 from .models import label_of, open_model
+from .preparing import Preparation, of_model
 from .printing import show_json, show_table
-from .problems import Problem, Usage, check_target, needs
-from .reading import STDIN
-from .using import new_rows, settle_threshold
+from .problems import Problem, Usage, check_target, needs, note, visible
+from .using import chosen_threshold, given_costs, new_rows, settle_threshold
 
-SIDES = {"ids": ("--id", "id"), "trials": ("--trial", "trial"), "groups": ("--group", "group")}
+# Shares of test rows that were in the training: worth a word, and as good as all.
+MANY_SEEN, ALL_SEEN = 0.05, 0.95
+# Options that name a column, by the parameter of the evaluation that the column becomes.
+SIDES = {"ids": "id", "trials": "trial", "groups": "group"}
 
 
-def evaluate(arguments: Namespace) -> None:
+def evaluate(a: Namespace) -> None:
     """Measure a model, print the figures and perhaps write the report."""
-    a = arguments
     if a.title and not a.report:
         raise Usage("--title is for --report")
     if a.block_rows is not None and a.data == STDIN:
@@ -33,67 +40,69 @@ def evaluate(arguments: Namespace) -> None:
     if a.report:
         needs("plotly", "report", "to write a report")
     check_target(a.report, a.model, a.data)
-    settle_threshold(a, 0.5)  # refuses what does not go together, before any work
+    settle_threshold(a, 0.5)  # refuses options that do not go together, before any work
     scorer = open_model(a.model)
-    rows = _scored(scorer, a)
-    y, pos_label = known_labels(scorer, rows.labels, a)
-    costs: dict[str, Any] = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
+    limit = chosen_threshold(scorer, a)
+    labels, ratios, sides, take = _scored(scorer, a)
+    y, pos_label = known_labels(scorer, labels, a)
     found = evaluate_scores(
         scorer.model,
-        rows.ratios,
+        ratios,
         y,
-        rows.take,
+        take,
         pos_label=pos_label,
         prior=a.prior,
-        threshold=a.threshold,
+        threshold=limit.value if limit and a.max_false_alarms is not None else a.threshold,
         level=a.confidence,
         n_resamples=a.resamples,
         random_state=a.seed,
         verbose=True,
-        **rows.sides,
-        **{name: cost for name, cost in costs.items() if cost is not None},
+        **sides,
+        **given_costs(a),
     )
     if a.report:
         write_page(found, a.report, title=a.title)
     if a.json:
         show_json(as_facts(found) | {"report": a.report})
-    else:
-        show(found)
-        if a.report:
-            print(f"\nReport: {a.report}")
+        return
+    show(found)
+    if a.report:
+        print(f"\nReport: {a.report}")
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Rows with their scores; `take` returns the features of some of them."""
+def _scored(
+    scorer: Scorer, a: Namespace
+) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[NDArray[np.intp]], Any]]:
+    """Score a table, whole or in pieces.
 
-    labels: NDArray[np.str_]
-    ratios: NDArray[np.float64]
-    sides: dict[str, Any]
-    take: Callable[[NDArray[np.intp]], Any]
-
-
-def _scored(scorer: Scorer, a: Namespace) -> _Scored:
-    """Score a table, whole or in pieces."""
-    wanted = {name: column for name, (_, option) in SIDES.items() if (column := getattr(a, option))}
+    Returns labels, log-likelihood ratios, further columns, and a function that returns the features
+    of rows by their numbers.
+    """
+    wanted = {name: option for name, option in SIDES.items() if getattr(a, option)}
+    used = [a.label, *(getattr(a, option) for option in wanted.values())]
     sides: dict[str, list[Any]] = {name: [] for name in wanted}
-    used = [a.label, *wanted.values()]
-    labels, ratios, last = [], [], None
-    for table, last in new_rows(scorer, a, used):
+    labels, ratios = [], []
+    X: Any = None
+    hashes = []
+    for table, X in new_rows(scorer, a, used):
+        hashes.append(row_hashes(X))
         labels.append(tables.labels(table, a.label))
-        for name, column in wanted.items():
-            sides[name].append(tables.labels(table, column, SIDES[name][0]))
+        for name, option in wanted.items():
+            sides[name].append(tables.labels(table, getattr(a, option), f"--{option}"))
         trials = sides["trials"][0] if a.trial else None
-        ratios.append(scorer.log_likelihood_ratios(last, trials))
+        ratios.append(scorer.log_likelihood_ratios(X, trials))
+
+    say_seen(of_model(a), np.concatenate(hashes))
 
     def take(chosen: NDArray[np.intp]) -> Any:
-        """Rows by their numbers, from a second reading where the first was in pieces."""
+        """Return rows by their numbers; a table in pieces is read a second time."""
         if len(labels) == 1:
-            return _rows(last, chosen)
-        parts, start = [], 0
+            return take_rows(X, chosen)
+        parts: list[Any] = []
+        start = 0
         for _, piece in new_rows(scorer, a, used):
             inside = (chosen >= start) & (chosen < start + len(piece))
-            parts.append(_rows(piece, chosen[inside] - start))
+            parts.append(take_rows(piece, chosen[inside] - start))
             start += len(piece)
         if hasattr(parts[0], "iloc"):
             import pandas as pd
@@ -102,21 +111,33 @@ def _scored(scorer: Scorer, a: Namespace) -> _Scored:
         return np.concatenate(parts)
 
     joined = {name: np.concatenate(parts) for name, parts in sides.items()}
-    return _Scored(np.concatenate(labels), np.concatenate(ratios), joined, take)
+    return np.concatenate(labels), np.concatenate(ratios), joined, take
 
 
-def _rows(X: Any, chosen: NDArray[np.intp]) -> Any:
-    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
+    """Say that rows were in the training, where that makes the figures look too good."""
+    share = share_seen(list(prepared.rows), hashes)
+    if share > MANY_SEEN:
+        part = "these rows" if share > ALL_SEEN else f"about {share:.0%} of these rows"
+        note(
+            f"the model was trained on {part}: the figures look better than they are; evaluate on "
+            "other rows"
+        )
 
 
 def known_labels(
-    scorer: Scorer, labels: NDArray[np.str_], arguments: Namespace
+    scorer: Scorer, labels: NDArray[np.str_], a: Namespace
 ) -> tuple[NDArray[Any], Any]:
-    """Labels of the table as the model has them, and the one to look at."""
-    a = arguments
+    """Return the labels of the table as the model has them, and the one to look at."""
     written = {tables.as_text(label): label for label in scorer.labels}
     if not scorer.is_bank:
-        interest = a.positive or next(iter(written))
+        own = next(iter(written))
+        interest = a.positive or own
+        if interest != own and own in labels:
+            raise Problem(
+                f"--positive {interest}: the model verifies {own}, and {own} is among the labels; "
+                "leave --positive out, or fit a model for the other label"
+            )
         if interest not in labels:
             raise Problem(
                 f"--label {a.label}: no row has the label {interest}, which the model verifies; "
@@ -125,11 +146,10 @@ def known_labels(
             )
         return labels, interest
     names, codes = np.unique(labels, return_inverse=True)
-    strangers = [name for name in names.tolist() if name not in written]
     values = np.array([written.get(name, name) for name in names.tolist()], dtype=object)
-    if len(strangers) == len(names):
+    if not written.keys() & set(names.tolist()):
         raise Problem(
-            f"--label {a.label}: the bank knows none of {tables.listed(strangers)}; it has "
+            f"--label {a.label}: the bank knows none of {tables.listed(names.tolist())}; it has "
             f"{tables.listed(list(written))}"
         )
     return values[codes], label_of(scorer, a.positive) if a.positive else None
@@ -137,10 +157,10 @@ def known_labels(
 
 def show(evaluation: Evaluation) -> None:
     """Print the summary and the figures."""
-    print(" ".join(summary(evaluation)), end="\n\n")
+    print(visible(" ".join(summary(evaluation))), end="\n\n")
     level = f"{evaluation.settings.level:.0%} interval"
-    rows = [(figure.name, *value_of(figure)) for figure in evaluation.figures]
-    show_table(rows, ("figure", "value", level))
+    rows = [(figure.name, *value_of(figure), figure.threshold) for figure in evaluation.figures]
+    show_table(rows, ("figure", "value", level, "at threshold"))
     if evaluation.by_label:
         print()
         header = [name.replace("_", " ") for name in evaluation.by_label[0]]
@@ -148,7 +168,7 @@ def show(evaluation: Evaluation) -> None:
 
 
 def as_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation for programs."""
+    """Return the evaluation for programs."""
     view, s = evaluation.views[0], evaluation.settings
     misses, false_alarms = view.counts()
     return {
@@ -156,9 +176,7 @@ def as_facts(evaluation: Evaluation) -> dict[str, Any]:
         "figures": {figure.key: asdict(figure) for figure in evaluation.figures},
         "by_label": evaluation.by_label,
         "threshold": s.threshold,
-        "prior": s.prior,
-        "cost_miss": s.cost_miss,
-        "cost_false_alarm": s.cost_false_alarm,
+        **s.application,
         "thresholds": view.marks,
         "positives": view.n_positive,
         "negatives": view.n_negative,

@@ -5,149 +5,187 @@ from __future__ import annotations
 import contextlib
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from .. import metrics
+from .. import metrics, tables
 from ..blocks import fit_blocks
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
+from ..estimators.operating import left_out
 from ..maps import FourierMap, NystroemMap
-from ..persistence import describe, save
+from ..persistence import save
 from ..scoring import Scorer
+from ..tables import is_large
+from ..tables.seen import row_hashes, sketch
 from ..unwrap import steps
-from . import tables
+from . import columns, preparing
+from .preparing import Preparation
 from .printing import show_json
-from .problems import Problem, Usage, check_target
-from .reading import is_large, pieces, read
+from .problems import Problem, Usage, check_target, visible
 from .spooling import spooled
 
+if TYPE_CHECKING:
+    from .spooling import Part
+
 ALL = "all"
+OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
 # Options of the estimators, by the names of their parameters.
 PARAMETERS = (
-    "n_subclasses",
-    "n_components",
-    "subclasses",
-    "balance",
-    "solver",
-    "regularization",
-    "negatives",
-    "tails",
-    "covariance",
-    "shrinkage",
-    "calibrate",
-    "priors",
-    "kernel",
-    "gamma",
-    "degree",
-    "coef0",
+    *("n_subclasses", "n_components", "subclasses", "balance", "solver", "regularization"),
+    *("negatives", "tails", "covariance", "shrinkage", "calibrate", "priors", "contamination"),
+    *OF_KERNELS,
 )
 SEARCHED = ("n_subclasses", "n_components", "regularization", "gamma")
-OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
+# Without a kernel, and with an exact one.
+KINDS = {"pcsda": (PCSDA, KernelPCSDA), "csda": (CSDA, KernelCSDA)}
 
 
-def fit(arguments: Namespace) -> None:
+def fit(a: Namespace) -> None:
     """Fit on a table and save the model."""
-    a = arguments
-    estimator = make_estimator(a)
+    prepared = preparing.of_options(a)
+    estimator = preparing.prepared_estimator(make_estimator(a), prepared)
     check_target(a.output, a.data)
+    keep_priors_in_order(estimator, a)
     in_blocks = a.block_rows is not None or is_large(a.data)
-    # Stages that --verbose prints must not mix with results.
+    # What --verbose prints must not mix with results.
     with contextlib.redirect_stdout(sys.stderr):
-        (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a)
+        prepared = (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a, prepared)
+    threshold = None
+    if a.max_false_alarms is not None:
+        verifier = Scorer(estimator).verifier()
+        threshold = verifier.choose_threshold(max_false_alarms=a.max_false_alarms)
     figures = left_out_figures(estimator)
-    save(estimator, a.output, metrics=figures)
-    facts = describe(a.output)
+    save(estimator, a.output, metrics=figures, table=prepared.facts())
+    facts = preparing.facts_of(a.output)
     if a.json:
-        show_json({"file": a.output, **facts})
+        chosen = {} if threshold is None else {"threshold": asdict(threshold)}
+        show_json({"file": a.output, **facts, **chosen})
         return
-    print(f"{a.output}: {sentence(facts)}")
+    print(visible(f"{a.output}: {sentence(facts)}"))
     if figures:
         print(
             f"Left-out scores of the training rows: equal error rate {figures['eer']:.2%}, Cllr "
             f"{figures['cllr']:.3f} bits."
         )
+    if threshold is not None:
+        print(f"Threshold: {threshold}.")
 
 
-def _fit_whole(estimator: Any, a: Namespace) -> None:
-    table = read(a.data, _text(a))
-    labels = tables.labels(table, a.label)
+def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:
+    (table,) = preparing.opened(a, prepared, _labels(a))
+    y = tables.labels(table, a.label)
     if a.positive != ALL:
-        _refuse_one_class(labels, a.positive, table.source)
-    X, y, given = _parts(table, a, labels)
-    keep_priors_in_order(estimator, a)
-    if a.group:
-        given["groups"] = tables.labels(table, a.group, "--group")
-    estimator.fit(X, y, **_to_last_step(estimator, given))
+        _refuse_one_class(y, a.positive, table.source)
+    names, prepared = _features(table, a, prepared)
+    X, y, given = _parts(table, names, a, prepared)
+    preparing.say_units(X, prepared)
+    preparing.say_gaps(X, prepared)
+    if isinstance(estimator, Pipeline):
+        given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
+    estimator.fit(X, y, **given)
+    return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
 
 
-def _fit_in_blocks(estimator: Any, a: Namespace) -> None:
+def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:
+    if a.max_false_alarms is not None:
+        raise Problem(
+            f"--max-false-alarms {a.max_false_alarms}: {a.data} is read in blocks, which keep no "
+            "left-out scores; fit without it and score with --threshold, --prior or costs"
+        )
+    if prepared.missing == "impute":
+        raise Problem(
+            f"--missing impute: {a.data} is read in blocks, and medians need it whole; take "
+            "--missing drop, or fill the gaps before"
+        )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(
             f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
             "fit one class, take --approx nystroem for a kernel, or fit on a part of the rows"
         )
-    keep_priors_in_order(estimator, a)
-    parts = (
-        _parts(table, a, tables.labels(table, a.label))
-        for table in pieces(a.data, _text(a), a.block_rows)
-    )
-    # Clustering goes over the rows some hundred times; text would be read anew each time.
-    with spooled(parts, Path(a.output)) as spool:
-        fit_blocks(estimator, spool.blocks, classes=[a.positive, rest_of(a.positive)])
+    names: list[str] = []
+    hashes: list[NDArray[np.uint64]] = []
+
+    def parts() -> Iterator[Part]:
+        nonlocal names, prepared
+        for table in preparing.opened(a, prepared, _labels(a)):
+            if not names:
+                names, prepared = _features(table, a, prepared)
+            part = _parts(table, names, a, prepared)
+            if len(part[1]):
+                hashes.append(row_hashes(part[0]))
+                yield part
+
+    # Clustering passes over the rows some hundred times; text would be parsed anew each time.
+    with spooled(parts(), Path(a.output)) as blocks:
+        fit_blocks(estimator, blocks, classes=[a.positive, rest_of(a.positive)])
+    return replace(prepared, rows=tuple(sketch(hashes)))
 
 
-def _text(a: Namespace) -> list[str]:
-    """Columns that are labels, not numbers."""
-    return [name for name in (a.label, a.subclass, a.group) if name]
+def _labels(a: Namespace) -> list[str | None]:
+    """Name the columns that are labels, not numbers."""
+    return [a.label, a.subclass, a.group]
 
 
-def _parts(
-    table: tables.Table, a: Namespace, labels: NDArray[np.str_]
-) -> tuple[Any, NDArray[np.str_], dict[str, Any]]:
-    """Features, labels and what else belongs to the rows."""
-    used = [a.label, a.weight, a.subclass, a.group]
-    X = tables.numbers(table, tables.chosen(table, used, a.features, a.ignore))
-    y = labels
+def _features(
+    table: tables.Table, a: Namespace, prepared: Preparation
+) -> tuple[list[str], Preparation]:
+    """Choose the feature columns; those that are left out for what they hold are remembered."""
+    wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
+    names = columns.suitable(table, wanted, a.features)
+    return names, replace(prepared, left_out=tuple(n for n in wanted if n not in names))
+
+
+def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Preparation) -> Part:
+    """Return features, labels, and weights, subclasses and groups of the rows."""
+    table = preparing.without_gaps(table, names, prepared)
+    y = tables.labels(table, a.label)
     if a.positive != ALL:
-        y = np.where(labels == a.positive, a.positive, rest_of(a.positive))
-    given: dict[str, Any] = {}
+        y = np.where(y == a.positive, a.positive, rest_of(a.positive))
+    X = columns.numbers(table, names, prepared.missing == "impute")
+    given: dict[str, NDArray[Any]] = {}
     if a.weight:
         given["sample_weight"] = _weights(table, a.weight)
     if a.subclass:
         given["subclass_labels"] = tables.labels(table, a.subclass, "--subclass")
+    if a.group:
+        given["groups"] = tables.labels(table, a.group, "--group")
     return X, y, given
 
 
 def rest_of(positive: str) -> str:
-    """Name of all that is not the class of interest."""
+    """Name the rest, everything outside the class of interest."""
     return f"not {positive}"
 
 
 def _refuse_one_class(labels: NDArray[np.str_], positive: str, source: str) -> None:
-    of_interest = labels == positive
-    if not of_interest.any():
+    there = labels == positive
+    if not there.any():
         raise Problem(
             f"--positive {positive}: no row of {source} has this label; the labels are "
             f"{tables.listed(np.unique(labels).tolist())}"
         )
-    if of_interest.all():
+    if there.all():
         raise Problem(
             f"--positive {positive}: all {len(labels)} rows of {source} have this label; rows of "
             "the rest are needed as well"
         )
 
 
-def make_estimator(arguments: Namespace) -> Any:
-    """Estimator from the options; refuses those that do not go together."""
-    a = arguments
+def make_estimator(a: Namespace) -> BaseEstimator:
+    """Make the estimator from the options; refuse those that do not go together."""
     bank = a.positive == ALL
     if bank and (a.weight or a.group):
         raise Usage("--weight and --group are not for a bank (--positive all)")
+    if bank and a.max_false_alarms is not None:
+        raise Usage("--max-false-alarms is for one class, not for a bank (--positive all)")
     if not a.auto and (a.scoring or a.cv or a.group):
         raise Usage("--scoring, --cv and --group are for --auto")
     if a.jobs is not None and not (bank or a.auto):
@@ -162,7 +200,7 @@ def make_estimator(arguments: Namespace) -> Any:
         before = _map(a, {name: given.pop(name) for name in OF_KERNELS if name in given})
     estimator = _verifier(a, given)
     if a.auto:
-        # The map before a bank is common to its models; that of a single model is searched too.
+        # A bank has one map before all its models; the map of a single model is searched too.
         inner = estimator if bank or before is None else make_pipeline(before, estimator)
         before = before if bank else None
         estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)
@@ -172,7 +210,7 @@ def make_estimator(arguments: Namespace) -> Any:
 
 
 def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Take what a search chooses out of the parameters."""
+    """Move what the search chooses out of the given parameters."""
     if a.gamma is not None and a.kernel is None and a.approx is None:
         raise Usage("--gamma needs --kernel or --approx")
     common_map = a.positive == ALL and a.approx is not None
@@ -183,50 +221,42 @@ def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
     return found | {n: getattr(a, n) for n in ("scoring", "cv") if getattr(a, n) is not None}
 
 
-def _verifier(a: Namespace, given: dict[str, Any]) -> Any:
-    exact_kernel = a.kernel is not None and a.approx is None
-    kind: Any = {
-        ("pcsda", False): PCSDA,
-        ("csda", False): CSDA,
-        ("pcsda", True): KernelPCSDA,
-        ("csda", True): KernelCSDA,
-    }[a.method, exact_kernel]
+def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     if a.subclass and a.method == "csda":
         raise Usage("--subclass is not for csda, which has no subclasses")
     if a.method == "csda" and a.auto:
         raise Usage("--auto is for pcsda; csda has nothing to choose but -d")
-    known = signature(kind.__init__).parameters
+    kind: Any = KINDS[a.method][a.kernel is not None and a.approx is None]
     for name in given:
-        if name not in known:
+        if name not in signature(kind).parameters:
             why = "needs --kernel or --approx" if name in OF_KERNELS else f"is not for {a.method}"
             raise Usage(f"{option(name)} {why}")
-    fixed = {"random_state": a.seed, "verbose": a.verbose}
+    given.pop("priors", None)  # their order depends on the labels
     if a.positive != ALL:
-        fixed["pos_label"] = a.positive
-    given = {name: value for name, value in given.items() if name != "priors"}
+        given["pos_label"] = a.positive
     make = kind.published if a.published else kind
-    return make(**given, **fixed)
+    return make(**given, random_state=a.seed, verbose=a.verbose)
 
 
-def _map(a: Namespace, given: dict[str, Any]) -> Any:
+def _map(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     if a.map_components is not None:
         given["n_components"] = a.map_components
     if a.landmarks is not None:
         given["landmarks"] = a.landmarks
     kind: Any = NystroemMap if a.approx == "nystroem" else FourierMap
     for name in given:
-        if name not in signature(kind.__init__).parameters:
+        if name not in signature(kind).parameters:
             raise Usage(f"{option(name)} is not for --approx {a.approx}")
     label = None if a.positive == ALL else a.positive
     return kind(**given, pos_label=label, random_state=a.seed, verbose=a.verbose)
 
 
 def option(name: str) -> str:
-    """Name of a parameter as an option."""
+    """Write a parameter as an option."""
     return "--" + name.replace("_", "-")
 
 
-def keep_priors_in_order(estimator: Any, a: Namespace) -> None:
+def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
     """Set the priors; a number is the probability of the class of interest."""
     priors = a.priors
     if priors is None:
@@ -238,47 +268,35 @@ def keep_priors_in_order(estimator: Any, a: Namespace) -> None:
         if not 0 < priors < 1:
             raise Usage(f"--priors {priors} must be empirical, equal or between 0 and 1")
         priors = (1 - priors, priors)
-        # In the order of the classes, which are sorted; those of a bank's models are truth values.
+        # Classes are sorted. Those of a bank's models are False and True.
         if a.positive != ALL and a.positive < rest_of(a.positive):
             priors = priors[::-1]
     final.set_params(priors=priors)
 
 
 def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
-    import pandas as pd
-
     column = table.column(name, "--weight")
-    if not pd.api.types.is_numeric_dtype(column.dtype) or column.hasnans:
+    if column.dtype.kind not in "buif" or column.ndim > 1 or tables.missing(column).any():
         raise Problem(
             f"--weight {name}: this column of {table.source} must have a number in each row"
         )
-    return column.to_numpy(dtype=np.float64)
+    return column.astype(np.float64)
 
 
-def _to_last_step(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(estimator, Pipeline):
-        return given
-    return {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
-
-
-def left_out_figures(estimator: Any) -> dict[str, float] | None:
-    """Error rate and cost of the left-out scores, where a single model has them."""
+def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
+    """Return error rate and cost of the left-out scores of a single model, if it has them."""
     scorer = Scorer(estimator)
-    if scorer.is_bank:
+    rows = None if scorer.is_bank else left_out(scorer.verifier())
+    if rows is None or not rows.has_both:
         return None
-    model = scorer.verifier()
-    if not hasattr(model, "loo_scores_"):
-        return None
-    counted = model.groups_ >= 0
-    positive, scores = model.groups_[counted] == 0, model.loo_scores_[counted]
     return {
-        "eer": metrics.equal_error_rate(positive, scores)[0],
-        "cllr": metrics.cllr(positive, scores),
+        "eer": metrics.equal_error_rate(rows.positive, rows.scores)[0],
+        "cllr": metrics.cllr(rows.positive, rows.scores),
     }
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """What a model file holds, in one sentence."""
+    """Describe a model file in one sentence."""
     kind = facts["model"]
     size = f"{facts['n_features']} columns"
     if facts["n_samples"] is not None:

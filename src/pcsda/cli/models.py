@@ -1,15 +1,19 @@
-"""Model files on the command line: open one, say what is in it, write it in another format."""
+"""The commands `inspect` and `export`, and how other commands open model files."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .. import tables
+from ..estimators import MixtureVerifier
 from ..onnx_export import export_onnx
-from ..persistence import describe, load
+from ..persistence import load
+from ..report.evaluation import changed_parameters
 from ..scoring import Scorer
-from . import tables
+from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
@@ -22,25 +26,28 @@ def open_model(path: str) -> Scorer:
     return Scorer(load(path))
 
 
-def label_of(scorer: Scorer, text: str) -> Any:
-    """The label of a model that is written like this."""
-    for label in scorer.labels:
-        if tables.as_text(label) == text:
-            return label
-    known = [tables.as_text(label) for label in scorer.labels]
-    raise Problem(f"--positive {text}: the model has no such label; it has {tables.listed(known)}")
+def label_of(scorer: Scorer, text: str | None) -> Any:
+    """Find the label that --positive names; without the option, the first label."""
+    if not text:
+        return scorer.labels[0]
+    known = {tables.as_text(label): label for label in scorer.labels}
+    if text not in known:
+        has = tables.listed(list(known))
+        raise Problem(f"--positive {text}: the model has no such label; it has {has}")
+    return known[text]
 
 
-def inspect(arguments: Namespace) -> None:
-    """Say what a model file holds."""
-    path = arguments.model
-    scorer = open_model(path)
-    facts = {"file": path, "bytes": Path(path).stat().st_size, **describe(path)}
-    facts["parameters"] = _parameters(scorer)
+def inspect(a: Namespace) -> None:
+    """Print what a model file holds."""
+    scorer = open_model(a.model)
+    facts = {"file": a.model, "bytes": Path(a.model).stat().st_size, **facts_of(a.model)}
+    facts["parameters"] = changed_parameters(scorer.verifier(scorer.labels[0]))
     facts["models"] = [{"label": label, **_details(scorer, label)} for label in scorer.labels]
-    if arguments.json:
-        show_json(facts)
+    threshold = scorer.threshold
+    if a.json:
+        show_json(facts if threshold is None else facts | {"threshold": asdict(threshold)})
         return
+    facts["threshold"] = threshold
     models = facts.pop("models")
     names = facts.pop("feature_names")
     facts["columns"] = "without names" if names is None else tables.listed(names)
@@ -56,16 +63,15 @@ def inspect(arguments: Namespace) -> None:
     show_table([tuple(model.values()) for model in models], tuple(models[0]))
 
 
-def _parameters(scorer: Scorer) -> dict[str, Any]:
-    """Parameters that differ from the defaults of the library."""
-    model = scorer.verifier(scorer.labels[0])
-    defaults = type(model)().get_params()
-    given = model.get_params()
-    return {n: v for n, v in given.items() if repr(v) != repr(defaults[n]) and n != "pos_label"}
-
-
-def _details(scorer: Scorer, label: Any) -> dict[str, Any]:
+def _details(scorer: Scorer, label: object) -> dict[str, Any]:
     model = scorer.verifier(label)
+    if isinstance(model, MixtureVerifier):
+        return {
+            "modes": model.n_modes_,
+            "prior": scorer.prior(label),
+            "calibration slope": float(model.calibration_.slope),
+            "calibration offset": float(model.calibration_.offset),
+        }
     return {
         "subclasses": len(model.subclass_counts_),
         "dimensions": model.n_components_,
@@ -76,14 +82,14 @@ def _details(scorer: Scorer, label: Any) -> dict[str, Any]:
     }
 
 
-def export(arguments: Namespace) -> None:
+def export(a: Namespace) -> None:
     """Write a model as ONNX."""
-    check_target(arguments.onnx, arguments.model)
+    check_target(a.onnx, a.model)
     for package in ("onnx", "skl2onnx"):
         needs(package, "onnx", "to export models")
-    export_onnx(open_model(arguments.model).model, arguments.onnx, dtype=arguments.dtype)
-    size = Path(arguments.onnx).stat().st_size
-    if arguments.json:
-        show_json({"file": arguments.onnx, "bytes": size})
+    export_onnx(open_model(a.model).model, a.onnx, dtype=a.dtype)
+    size = Path(a.onnx).stat().st_size
+    if a.json:
+        show_json({"file": a.onnx, "bytes": size})
     else:
-        print(f"{arguments.onnx}: {size} bytes.")
+        print(f"{a.onnx}: {size} bytes.")

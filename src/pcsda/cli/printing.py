@@ -1,4 +1,4 @@
-"""Results on paper: tables for people, JSON for programs, files that are whole or not there."""
+"""Results: tables for people, JSON for programs, and files of columns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..tables.table import is_number
 from ..writing import whole_file
-from .problems import Problem, needs
+from .problems import Problem, needs, visible
+
+PARQUET = (".parquet", ".pq")
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it; what is not finite becomes null."""
+def plain(value: object) -> Any:
+    """Turn a value into what JSON can hold; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -30,15 +34,16 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def show_json(value: Any) -> None:
+def show_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     json.dump(plain(value), sys.stdout, indent=1, allow_nan=False, ensure_ascii=False)
     print()
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print a table: with lines on a terminal where rich is installed, aligned text elsewhere."""
+    """Print a table: by rich on a terminal if it is installed, as aligned text otherwise."""
     cells = [[shown(value) for value in row] for row in rows]
+    header = [visible(name) for name in header]
     right = [all(not isinstance(row[place], str) for row in rows) for place in range(len(header))]
     if sys.stdout.isatty():
         try:
@@ -64,67 +69,76 @@ def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
         print("  ".join(aligned).rstrip())
 
 
-def shown(value: Any) -> str:
-    """A value in a table for people."""
+def shown(value: object) -> str:
+    """Write a value for a table."""
     if value is None:
         return "-"
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    return str(value)
+    return visible(str(value).replace("\n", " "))
 
 
 def check_format(path: str | None) -> None:
     """Refuse a file of results whose extension names no format."""
-    if path is not None and not path.lower().endswith((".csv", ".tsv", ".parquet", ".pq")):
+    if path is None:
+        return
+    if not path.lower().endswith((".csv", ".tsv", *PARQUET)):
         raise Problem(f"{path}: results are written as .csv, .tsv or .parquet; use one of these")
-    if path is not None and path.lower().endswith((".parquet", ".pq")):
+    if path.lower().endswith(PARQUET):
         needs("pyarrow", "parquet", "to write Parquet files")
 
 
 @contextmanager
-def column_writer(path: str | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def column_writer(
+    path: str | None, formulas: bool = False
+) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
     """Yield a function that writes columns, piece after piece.
 
-    They go to a CSV or Parquet file by its extension, or as CSV to standard output.
+    They go to a CSV or Parquet file by its extension, or as CSV to standard output. In CSV, text
+    that a spreadsheet would run as a formula gets a ' in front, unless `formulas` are kept.
     """
     import pandas as pd
 
-    if path is None:
-        yield _csv_writer(sys.stdout, ",")
-    elif path.lower().endswith((".csv", ".tsv")):
-        with whole_file(path) as file:
-            yield _csv_writer(file, "\t" if path.lower().endswith(".tsv") else ",")
-    else:
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
+    name = (path or "").lower()
+    with ExitStack() as stack:
+        file = sys.stdout if path is None else stack.enter_context(whole_file(path))
+        parquet: Any = None
+        begun = False
 
-        with whole_file(path) as file, ExitStack() as stack:
-            opened: list[Any] = []
+        def write(columns: Mapping[str, NDArray[Any]]) -> None:
+            nonlocal begun, parquet
+            frame = pd.DataFrame(dict(columns))
+            if name.endswith(PARQUET):
+                import pyarrow as pa
+                from pyarrow.parquet import ParquetWriter
 
-            def write(columns: Mapping[str, Any]) -> None:
-                table = pa.Table.from_pandas(pd.DataFrame(dict(columns)), preserve_index=False)
-                if not opened:
-                    opened.append(stack.enter_context(ParquetWriter(file, table.schema)))
-                opened[0].write_table(table)
+                table = pa.Table.from_pandas(frame, preserve_index=False)
+                if not begun:
+                    parquet = stack.enter_context(ParquetWriter(file, table.schema))
+                parquet.write_table(table)
+            else:
+                separator = "\t" if name.endswith(".tsv") else ","
+                for column in frame.columns[frame.dtypes.map(pd.api.types.is_string_dtype)]:
+                    values = frame[column].map(str)
+                    values = values if formulas else values.map(_harmless)
+                    on_screen = path is None and sys.stdout.isatty()
+                    frame[column] = values.map(visible) if on_screen else values
+                frame.to_csv(
+                    file, index=False, sep=separator, header=not begun, lineterminator="\n"
+                )
+            begun = True
 
-            yield write
-
-
-def _csv_writer(file: Any, separator: str) -> Callable[[Mapping[str, Any]], None]:
-    import pandas as pd
-
-    headed = False
-
-    def write(columns: Mapping[str, Any]) -> None:
-        nonlocal headed
-        frame = pd.DataFrame(dict(columns))
-        frame.to_csv(file, index=False, sep=separator, header=not headed, lineterminator="\n")
-        headed = True
-
-    return write
+        yield write
 
 
-def as_records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Columns as a list of rows, for JSON."""
+def _harmless(text: str) -> str:
+    """Put a ' before text that a spreadsheet would take for a formula; numbers are none."""
+    if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
+        return text
+    return f"'{text}"
+
+
+def as_records(columns: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+    """Turn columns into a list of rows, for JSON."""
     lists = [np.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

@@ -1,10 +1,11 @@
-"""What the command line tells people when something is wrong."""
+"""Messages of the command line: problems, wrong usage and notes."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+import unicodedata
 from pathlib import Path
 
 
@@ -20,21 +21,28 @@ said: set[str] = set()
 
 
 def note(text: str) -> None:
-    """Say something on standard error, out of the way of results, and only once."""
-    if text in said:
-        return
-    said.add(text)
-    print(f"pcsda: note: {text}", file=sys.stderr)
+    """Print a note on standard error, away from results, and only once."""
+    if text not in said:
+        said.add(text)
+        print(visible(f"pcsda: note: {text}"), file=sys.stderr)
+
+
+def visible(text: str) -> str:
+    """Show marks that a terminal would obey, or that would turn the direction of text, as codes."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else ascii(c)[1:-1]
+        for c in text
+    )
 
 
 def needs(package: str, extra: str, purpose: str) -> None:
-    """Refuse where an optional package is missing, naming the extra that has it."""
+    """Refuse to go on without an optional package, and name the extra that brings it."""
     if importlib.util.find_spec(package) is None:
         raise Problem(f'{package} is needed {purpose}: pip install "pcsda[{extra}]"')
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Refuse a file that could not be written in the end, before any work is done."""
+    """Refuse, before any work is done, a file that could not be written in the end."""
     if path is None:
         return
     target = Path(path)

@@ -1,121 +1,88 @@
-"""A table read once into a file of plain numbers, which passes of a fit go over many times."""
+"""A table written once as plain numbers, for the many passes of a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import errno
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .problems import Problem
 
-@dataclass(frozen=True)
-class Spool:
-    """Rows on disk, and what belongs to them in memory.
+if TYPE_CHECKING:
+    from .columns import Features
 
-    Attributes
-    ----------
-    rows : memory-mapped array of shape (n_rows, n_columns)
-    names : list of str or None
-        Names of the columns.
-    labels : tuple of codes and values
-        Label of each row, as a place in the values.
-    subclasses : tuple of codes and values, or None
-    weights : array of shape (n_rows,) or None
-    ends : list of int
-        Where the blocks end.
-    """
-
-    rows: NDArray[np.floating]
-    names: list[str] | None
-    labels: tuple[NDArray[np.int32], NDArray[Any]]
-    subclasses: tuple[NDArray[np.int32], NDArray[Any]] | None
-    weights: NDArray[np.float64] | None
-    ends: list[int]
-
-    def blocks(self) -> Iterator[tuple[Any, ...]]:
-        """Yield X, labels, subclass labels and weights of one block after the other."""
-        start = 0
-        for end in self.ends:
-            part = slice(start, end)
-            X: Any = np.array(self.rows[part])
-            if self.names is not None:
-                import pandas as pd
-
-                X = pd.DataFrame(X, columns=self.names)
-            yield (
-                X,
-                _decoded(self.labels, part),
-                None if self.subclasses is None else _decoded(self.subclasses, part),
-                None if self.weights is None else self.weights[part],
-            )
-            start = end
+    # Features, labels, and a dict that may have `subclass_labels` and `sample_weight`.
+    Part: TypeAlias = tuple[Features, NDArray[np.str_], dict[str, NDArray[Any]]]
+    # Features, labels, subclass labels and weights.
+    Block: TypeAlias = tuple[Features, NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
+    Coded: TypeAlias = tuple[NDArray[Any], NDArray[np.int32]]
 
 
 @contextmanager
-def spooled(parts: Iterable[tuple[Any, Any, dict[str, Any]]], beside: Path) -> Iterator[Spool]:
-    """Write parts of a table to a temporary file in the folder of `beside`, gone afterwards.
+def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterator[Block]]]:
+    """Write the features of a table to a temporary file, and yield a function that reads blocks.
 
     Parameters
     ----------
     parts : iterable of X, y and a dict that may have `subclass_labels` and `sample_weight`
+        Each part becomes a block. Labels and weights stay in memory.
     beside : path
-        A file on the disk that has the room.
+        The temporary file lies in the folder of this one, which has to have the room.
     """
-    with TemporaryDirectory(prefix=".pcsda-", dir=beside.resolve().parent) as folder:
-        yield _written(parts, Path(folder) / "rows")
-
-
-def _written(parts: Iterable[tuple[Any, Any, dict[str, Any]]], path: Path) -> Spool:
-    labels, subclasses = _Codes(), _Codes()
-    weights: list[Any] = []
-    ends = [0]
     names: list[str] | None = None
-    dtype: Any = None
+    dtype: type[np.floating] = np.float64
     width = 0
-    with open(path, "wb") as file:
-        for X, y, given in parts:
-            if dtype is None:
-                names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-                width = X.shape[1]
-                dtype = np.float32 if np.asarray(X[:1]).dtype == np.float32 else np.float64
-            np.ascontiguousarray(X, dtype=dtype).tofile(file)
-            labels.add(y)
-            if "subclass_labels" in given:
-                subclasses.add(given["subclass_labels"])
-            if "sample_weight" in given:
-                weights.append(given["sample_weight"])
-            ends.append(ends[-1] + len(y))
-    return Spool(
-        np.memmap(path, dtype=dtype, mode="r", shape=(ends[-1], width)),
-        names,
-        labels.joined(),
-        subclasses.joined() if subclasses.parts else None,
-        np.concatenate(weights) if weights else None,
-        ends[1:],
-    )
+    kept: list[tuple[Coded, Coded | None, NDArray[Any] | None]] = []
+    with TemporaryDirectory(prefix=".pcsda-", dir=beside.resolve().parent) as folder:
+        path = Path(folder) / "rows"
+        with full_disk_named(path.parent), open(path, "wb") as file:
+            for X, y, given in parts:
+                if not kept:
+                    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+                    width = X.shape[1]
+                    dtype = np.float32 if np.asarray(X[:1]).dtype == np.float32 else np.float64
+                file.write(np.ascontiguousarray(X, dtype=dtype).data)
+                subclasses = given.get("subclass_labels")
+                coded = None if subclasses is None else _coded(subclasses)
+                kept.append((_coded(y), coded, given.get("sample_weight")))
+        rows = np.memmap(path, dtype=dtype, mode="r").reshape(-1, width)
+
+        def blocks() -> Iterator[Block]:
+            end = 0
+            for (values, codes), coded, weights in kept:
+                start, end = end, end + len(codes)
+                X: Features = np.array(rows[start:end])
+                if names is not None:
+                    import pandas as pd
+
+                    X = pd.DataFrame(X, columns=names)
+                yield X, values[codes], None if coded is None else coded[0][coded[1]], weights
+
+        yield blocks
 
 
-class _Codes:
-    """Labels that come in parts, each kept as the number of a value."""
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Say what a file is for where the disk has no room for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise Problem(
+            f"there is no room for the rows of the table in {path} ({error.strerror}); a fit in "
+            "blocks needs up to eight bytes for each number of the table beside its output: free "
+            "room, or put the output on another disk"
+        ) from error
 
-    def __init__(self) -> None:
-        self.parts: list[NDArray[np.int32]] = []
-        self.numbers: dict[Any, int] = {}
 
-    def add(self, labels: NDArray[Any]) -> None:
-        values, codes = np.unique(labels, return_inverse=True)
-        known = [self.numbers.setdefault(value, len(self.numbers)) for value in values.tolist()]
-        self.parts.append(np.array(known, dtype=np.int32)[codes])
-
-    def joined(self) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        return np.concatenate(self.parts), np.array(list(self.numbers))
-
-
-def _decoded(coded: tuple[NDArray[np.int32], NDArray[Any]], part: slice) -> NDArray[Any]:
-    codes, values = coded
-    return values[codes[part]]
+def _coded(labels: NDArray[Any]) -> Coded:
+    """Return the different labels, and the number of each row's label among them."""
+    values, codes = np.unique(labels, return_inverse=True)
+    return values, codes.astype(np.int32)

@@ -1,27 +1,34 @@
-"""The commands `score` and `rank`: what a model says about new rows."""
+"""The commands `score`, `rank` and `count`: new rows scored, ordered and counted by a model."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from .. import tables
+from ..core.threshold import Threshold
+from ..estimators.operating import count_positives
 from ..metrics import bayes_threshold
 from ..scoring import Scorer
-from . import tables
+from ..tables import bases, is_large
+from .columns import chosen, matched, suitable
 from .models import label_of, open_model
+from .preparing import of_model, opened, say_gaps, without_gaps
 from .printing import as_records, check_format, column_writer, show_json, show_table
-from .problems import Problem, Usage, check_target, note
-from .reading import is_large, pieces, read
+from .problems import Problem, Usage, check_target, note, visible
+
+if TYPE_CHECKING:
+    from .columns import Features
 
 
-def score(arguments: Namespace) -> None:
+def score(a: Namespace) -> None:
     """Score rows or trials and decide on them."""
-    a = arguments
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
         raise Usage("take one of --positive, --claimed and --all")
     if a.id and a.trial:
@@ -29,26 +36,27 @@ def score(arguments: Namespace) -> None:
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
-    _refuse_bank_options(scorer, a)
-    label = None
-    if not scorer.is_bank or a.positive:
-        label = label_of(scorer, a.positive) if a.positive else scorer.labels[0]
-    prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior())
-    note(f"accepted from a log-likelihood ratio of {threshold:.4g} on (prior {prior:.4g})")
-    records: list[dict[str, Any]] = []
+    if not scorer.is_bank:
+        for name in ("claimed", "all", "positive"):
+            if getattr(a, name):
+                raise Usage(f"--{name} is for a bank; {a.model} verifies {scorer.labels[0]} alone")
+    one = not scorer.is_bank or a.positive
+    place = scorer.labels.index(label_of(scorer, a.positive)) if one else None
+    limit = chosen_threshold(scorer, a)
+    prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
+    why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
+    note(f"accepted from a log-likelihood ratio of {threshold:.4g} on ({why})")
     found = (
-        _scored(scorer, table, X, a, label, prior, threshold)
+        _scored(scorer, table, X, a, place, prior, threshold)
         for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed])
     )
-    if a.json and not a.output:
+    records: list[dict[str, Any]] = []
+    with column_writer(a.output, a.keep_formulas) as write:
         for columns in found:
-            records += as_records(columns)
-    else:
-        with column_writer(a.output) as write:
-            for columns in found:
+            if a.output or not a.json:
                 write(columns)
-                if a.json:
-                    records += as_records(columns)
+            if a.json:
+                records += as_records(columns)
     if a.json:
         show_json({"model": a.model, "threshold": threshold, "prior": prior, "rows": records})
 
@@ -56,125 +64,166 @@ def score(arguments: Namespace) -> None:
 def _scored(
     scorer: Scorer,
     table: tables.Table,
-    X: Any,
+    X: Features,
     a: Namespace,
-    label: Any,
+    place: int | None,
     prior: float,
     threshold: float,
-) -> dict[str, Any]:
-    """Columns of results; without a label, those of a bank for the best or the claimed one."""
+) -> dict[str, NDArray[Any]]:
+    """Return columns of results: for the label at `place`, or for the best or claimed ones."""
     columns, trials, order = _keys(table, a)
     ratios = scorer.log_likelihood_ratios(X, trials)
-    names = np.array([tables.as_text(one) for one in scorer.labels])
-    if label is None and not a.claimed:
+    names = np.array([tables.as_text(label) for label in scorer.labels])
+    every = np.arange(len(ratios))
+    if place is None and not a.claimed:
         best = ratios.argmax(axis=1)
-        llr = ratios[np.arange(len(best)), best]
+        llr = ratios[every, best]
         columns["label"] = np.where(llr >= threshold, names[best], a.unknown)
         columns |= {"best": names[best], "llr": llr}
         if a.all:
-            columns |= {f"llr:{name}": ratios[:, place] for place, name in enumerate(names)}
+            columns |= {f"llr:{name}": ratios[:, i] for i, name in enumerate(names)}
     else:
+        places = np.full(len(ratios), place)
         if a.claimed:
             places = _claims(table, a, names.tolist(), trials)
             columns["claimed"] = names[places]
-        else:
-            places = np.full(len(ratios), scorer.labels.index(label))
-        llr = ratios[np.arange(len(ratios)), places]
+        llr = ratios[every, places]
         chance = expit(llr + logit(prior))
         columns |= {"llr": llr, "probability": chance, "accepted": llr >= threshold}
-    if order is None:
-        return columns
     return {name: values[order] for name, values in columns.items()}
 
 
-def rank(arguments: Namespace) -> None:
+def rank(a: Namespace) -> None:
     """List the best rows."""
-    a = arguments
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
-    if scorer.is_bank and not a.positive:
-        raise Usage(
-            "a bank has several labels; say which with --positive: "
-            f"{tables.listed([tables.as_text(label) for label in scorer.labels])}"
-        )
-    label = label_of(scorer, a.positive) if a.positive else scorer.labels[0]
-    found: dict[str, list[Any]] = {"row": [], "id": [], "distance": [], "llr": []}
+    label = _one_label(scorer, a.positive)
+    by = a.by or scorer.ranking(label)
+    parts: list[dict[str, NDArray[Any]]] = []
     for table, X in new_rows(scorer, a, [a.id]):
-        found["row"].append(table.start + np.arange(len(table)))
-        found["id"].append(tables.labels(table, a.id, "--id") if a.id else [])
-        found["distance"].append(-scorer.closeness(X, label))
-        ratios = scorer.log_likelihood_ratios(X)
-        found["llr"].append(ratios[:, scorer.labels.index(label)])
-    whole = {name: np.concatenate(parts) for name, parts in found.items() if name != "id" or a.id}
-    by = whole["distance"] if a.by == "distance" else -whole["llr"]
-    order = np.argsort(by, kind="stable")[: a.top]
+        ids = {"id": tables.labels(table, a.id, "--id")} if a.id else {}
+        llr = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
+        row, distance = table.numbers, -scorer.closeness(X, label)
+        parts.append({"row": row, **ids, "distance": distance, "llr": llr})
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    keys = whole["distance"] if by == "distance" else -whole["llr"]
+    order = np.argsort(keys, kind="stable")[: a.top]
     columns = {"rank": np.arange(1, len(order) + 1)}
     columns |= {name: values[order] for name, values in whole.items()}
     if a.json:
-        show_json({"model": a.model, "label": label, "by": a.by, "rows": as_records(columns)})
+        show_json({"model": a.model, "label": label, "by": by, "rows": as_records(columns)})
     elif not a.output:
         show_table(list(zip(*columns.values(), strict=True)), list(columns))
     if a.output:
-        with column_writer(a.output) as write:
+        with column_writer(a.output, a.keep_formulas) as write:
             write(columns)
 
 
+def count(a: Namespace) -> None:
+    """Estimate how many rows belong to a class."""
+    scorer = open_model(a.model)
+    label = _one_label(scorer, a.positive)
+    place = scorer.labels.index(label)
+    parts = [scorer.log_likelihood_ratios(X)[:, place] for _, X in new_rows(scorer, a, [])]
+    found = count_positives(scorer.verifier(label), np.concatenate(parts))
+    if a.json:
+        show_json({"model": a.model, "label": label, **asdict(found)})
+    else:
+        print(visible(f"{tables.as_text(label)}: {found}"))
+
+
+def _one_label(scorer: Scorer, named: str | None) -> Any:
+    """Return the label to look at; one of the labels of a bank must be named."""
+    if scorer.is_bank and not named:
+        known = tables.listed([tables.as_text(label) for label in scorer.labels])
+        raise Usage(f"a bank has several labels; say which with --positive: {known}")
+    return label_of(scorer, named)
+
+
 def new_rows(
-    scorer: Scorer, arguments: Namespace, used: Sequence[str | None]
-) -> Iterator[tuple[tables.Table, Any]]:
-    """Yield tables with their feature columns as the model knows them: one, or piece by piece."""
-    a = arguments
-    text = [name for name in used if name]
+    scorer: Scorer, a: Namespace, used: Sequence[str | None]
+) -> Iterator[tuple[tables.Table, Features]]:
+    """Yield tables, and their features in the order of the model: one table, or piece by piece."""
     in_pieces = a.block_rows is not None or is_large(a.data)
     if in_pieces and getattr(a, "trial", None):
         raise Problem(
             f"--trial {a.trial}: rows of one trial must be in memory together, and {a.data} is "
             "read in blocks; leave out --block-rows, or cut the table between trials"
         )
-    for table in pieces(a.data, text, a.block_rows) if in_pieces else [read(a.data, text)]:
-        names = tables.chosen(table, used, a.features, a.ignore)
-        yield table, tables.matched(table, names, scorer.feature_names, scorer.n_features)
+    prepared = of_model(a)
+    expected = scorer.feature_names
+    ignored = [*a.ignore, *prepared.left_out]
+    names: list[str] = []
+    for table in opened(a, prepared, used):
+        if not names:
+            there = [n for n in ignored if n in a.ignore or n in table.names]
+            names = chosen(table, used, a.features, there)
+            names = suitable(table, names, a.features) if expected is None else names
+        needed = names if expected is None else bases(list(expected), table.names)
+        known = [n for n in needed if n in table.names]
+        table = without_gaps(table, known, prepared)
+        X = matched(table, names, expected, scorer.n_features, prepared.missing == "impute")
+        say_gaps(X, prepared)
+        if len(table):
+            yield table, X
 
 
-def settle_threshold(arguments: Namespace, fitted_prior: float) -> tuple[float, float]:
-    """Prior and threshold, from the options or from the fit."""
-    a = arguments
+def given_costs(a: Namespace) -> dict[str, float]:
+    """Return the costs that are given as options."""
     costs = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
-    given = {name: cost for name, cost in costs.items() if cost is not None}
-    if a.threshold is not None and given:
+    return {name: cost for name, cost in costs.items() if cost is not None}
+
+
+def chosen_threshold(scorer: Scorer, a: Namespace) -> Threshold | None:
+    """Choose the threshold for a rate of false alarms; without that, take that of the model."""
+    if a.max_false_alarms is None:
+        return scorer.threshold
+    if a.threshold is not None or a.prior is not None or given_costs(a):
+        raise Usage("--max-false-alarms decides by itself; leave out --threshold, prior and costs")
+    if scorer.is_bank and not hasattr(scorer.final, "choose_threshold"):
+        raise Usage("--max-false-alarms is for one class, not for a bank")
+    model: Any = scorer.final if scorer.is_bank else scorer.verifier()
+    found: Threshold = model.choose_threshold(max_false_alarms=a.max_false_alarms)
+    return found
+
+
+def settle_threshold(
+    a: Namespace, fitted_prior: float, chosen: Threshold | None = None
+) -> tuple[float, float]:
+    """Return prior and threshold, from the options, as chosen at the fit, or from its prior."""
+    costs = given_costs(a)
+    if a.threshold is not None and costs:
         raise Usage("--threshold decides by itself; leave out the costs")
     prior = fitted_prior if a.prior is None else a.prior
     if a.threshold is not None:
         return prior, a.threshold
-    return prior, bayes_threshold(prior, **given)
+    if chosen is not None and a.prior is None and not costs:
+        return prior, chosen.value
+    return prior, bayes_threshold(prior, **costs)
 
 
-def _refuse_bank_options(scorer: Scorer, a: Namespace) -> None:
-    if scorer.is_bank:
-        return
-    for name in ("claimed", "all", "positive"):
-        if getattr(a, name):
-            raise Usage(f"--{name} is for a bank; {a.model} verifies {scorer.labels[0]} alone")
+def _keys(
+    table: tables.Table, a: Namespace
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | NDArray[np.intp]]:
+    """Return columns that identify each result, the trials, and the order of the results.
 
-
-def _keys(table: tables.Table, a: Namespace) -> tuple[dict[str, Any], Any, Any]:
-    """Columns that say what each result belongs to, the trials, and the order of the results.
-
-    Trials are listed in the order in which the table has them, not in that of their names.
+    Trials keep the order in which they appear in the table; that of their names is another.
     """
     if not a.trial:
-        columns: dict[str, Any] = {"row": table.start + np.arange(len(table))}
+        columns: dict[str, NDArray[Any]] = {"row": table.numbers}
         if a.id:
             columns["id"] = tables.labels(table, a.id, "--id")
-        return columns, None, None
+        return columns, None, slice(None)
     trials = tables.labels(table, a.trial, "--trial")
     names, first, counts = np.unique(trials, return_index=True, return_counts=True)
     return {"trial": names, "rows": counts}, trials, np.argsort(first)
 
 
-def _claims(table: tables.Table, a: Namespace, known: list[str], trials: Any) -> NDArray[np.intp]:
-    """Place of the label that each row or trial claims."""
+def _claims(
+    table: tables.Table, a: Namespace, known: list[str], trials: NDArray[np.str_] | None
+) -> NDArray[np.intp]:
+    """Return the place of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
     names, codes = np.unique(claimed, return_inverse=True)
     strangers = [name for name in names.tolist() if name not in known]

@@ -1,0 +1,193 @@
+"""Which columns of a table are features, and how they match the columns of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tables import Table, example, listed, no_column
+from ..tables.table import bases, is_number
+from .problems import Problem, note
+
+# Text is judged by so many values, and ids by no fewer rows.
+LOOKED_AT, ENOUGH_ROWS = 1000, 20
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    # A DataFrame if the columns have names.
+    Features: TypeAlias = pd.DataFrame | NDArray[Any]
+
+
+def chosen(
+    table: Table, used: Sequence[str | None], wanted: Sequence[str], ignored: Sequence[str]
+) -> list[str]:
+    """Choose the feature columns: all that serve no other purpose, or those that are wanted.
+
+    `wanted` and `ignored` are names or shell patterns, each of which must match a column.
+    """
+    known = table.names
+    for option, patterns in (("--features", wanted), ("--ignore", ignored)):
+        for pattern in patterns:
+            if not filter_names(known, [pattern]):
+                raise Problem(no_column(table.source, pattern, known, option))
+    left_out = {*used, *filter_names(known, ignored)}
+    candidates = filter_names(known, wanted) if wanted else known
+    names = [name for name in candidates if name not in left_out]
+    if not names:
+        raise Problem(f"{table.source} has no feature columns left of {listed(table.names)}")
+    return names
+
+
+def suitable(table: Table, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Leave out text, dates and columns like ids, unless they are wanted, and say which.
+
+    Text of which half is numbers stays: it has typing errors, of which :func:`numbers` tells.
+    """
+    if wanted or table.matrix is not None:
+        return list(names)
+    found = {name: table.column(name) for name in names}
+    why = {name: kind for name, values in found.items() if (kind := _unsuited(values))}
+    ids = [n for n, values in found.items() if n not in why and _is_like_ids(values)]
+    if 2 * len(ids) <= len(found) - len(why):  # many such columns are measurements
+        why |= dict.fromkeys(ids, "all different whole numbers, like ids")
+    if len(why) == len(found):
+        raise Problem(
+            f"{table.source} has no columns of numbers: {_shown(why)}; name features with "
+            "--features, or turn text into numbers"
+        )
+    why = {name: why[name] for name in names if name in why}
+    if why:
+        note(f"columns are left out: {_shown(why)}; --features would use them")
+    return [name for name in names if name not in why]
+
+
+def _shown(why: dict[str, str]) -> str:
+    return listed([f"{name} ({kind})" for name, kind in why.items()])
+
+
+def _unsuited(values: NDArray[Any]) -> str | None:
+    """Name what a column holds where that is text or dates."""
+    if values.dtype.kind in "mM":
+        return "dates"
+    if values.dtype.kind not in "OU":
+        return None
+    some = [v for v in values[:LOOKED_AT].tolist() if v is not None and v == v]
+    texts = [v for v in some if isinstance(v, str)]
+    if len(texts) < len(some):
+        kinds = {type(v).__name__ for v in some if not isinstance(v, str)}
+        return "dates" if kinds <= {"date", "datetime", "Timestamp"} else None
+    return None if 2 * sum(map(is_number, texts)) >= len(texts) > 0 else "text"
+
+
+def _is_like_ids(values: NDArray[Any]) -> bool:
+    """Whether a column has whole numbers that are all different, in enough rows to tell."""
+    if values.ndim > 1 or len(values) < ENOUGH_ROWS or values.dtype.kind not in "iuf":
+        return False
+    if values.dtype.kind == "f" and not np.all(values == np.round(values)):
+        return False
+    return len(np.unique(values)) == len(values)
+
+
+def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that match one of the shell patterns."""
+    plain = set(patterns)
+    shapes = [pattern for pattern in patterns if any(mark in pattern for mark in "*?[")]
+    return [n for n in names if n in plain or any(fnmatchcase(n, shape) for shape in shapes)]
+
+
+def matched(
+    table: Table,
+    names: Sequence[str],
+    expected: NDArray[Any] | None,
+    count: int,
+    gaps: bool = False,
+) -> Features:
+    """Return the features of a model.
+
+    Parameters
+    ----------
+    table : Table
+    names : columns of the table that can be features
+    expected : names of the model's columns, or None if it was fitted without names
+    count : their number
+    gaps : whether the model fills gaps
+    """
+    if expected is None or table.matrix is not None:
+        rows = numbers(table, names, gaps)
+        if rows.shape[1] != count:
+            raise Problem(
+                f"{table.source} has {rows.shape[1]} feature columns but the model was fitted on "
+                f"{count}; leave columns out with --ignore, or choose them with --features"
+            )
+        if expected is None:
+            return rows
+        import pandas as pd
+
+        note(f"{table.source} has no column names; its columns are taken in the model's order")
+        return pd.DataFrame(rows, columns=list(expected))
+    wanted = dict.fromkeys(map(str, expected))
+    present = {*table.names, *table.feature_names(table.names)}
+    missing = [name for name in wanted if name not in present]
+    needed = bases(list(wanted), table.names)
+    extra = [name for name in names if name not in needed]
+    if missing:
+        instead = f"; columns that the model does not know: {listed(extra)}" if extra else ""
+        raise Problem(
+            f"{table.source} lacks {len(missing)} of the model's {count} columns: "
+            f"{listed(missing)}{instead}"
+        )
+    if extra:
+        note(f"columns that the model does not know are left out: {listed(extra)}")
+    if [name for name in table.names if name in set(needed)] != needed:
+        note("columns are in another order than at the fit; they are matched by name")
+    return numbers(table, list(wanted), gaps)
+
+
+def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
+    """Return features after checking that all values are finite numbers, or missing with `gaps`."""
+    columns = [table.matrix] if table.matrix is not None else None
+    if columns is None:
+        columns = [table.column(name) for name in bases(names, table.names)]
+    bad = [
+        f"{name}{example(values)}"
+        for name, values in zip(bases(names, table.names), columns, strict=False)
+        if values.dtype.kind not in "buif"
+    ]
+    if bad:
+        raise Problem(
+            f"{table.source} has columns that are not numeric: {listed(bad)}; leave them out with "
+            "--ignore, or turn them into numbers"
+        )
+    found = table.feature_names(names)
+    rows = table.chosen(found)
+    _refuse_gaps(table, found, rows, gaps)
+    if table.matrix is not None:
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=found)
+
+
+def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow: bool) -> None:
+    """Refuse infinite values, and missing ones unless allowed, and say where they are."""
+    if values.dtype.kind in "biu":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    gaps = np.isinf(values) if allow else ~np.isfinite(values)
+    counts = gaps.sum(axis=0)
+    if not counts.any():  # the sum overflowed
+        return
+    places = [f"{names[j]} ({counts[j]})" for j in np.flatnonzero(counts).tolist()]
+    first = table.numbers[np.flatnonzero(gaps.any(axis=1))[0]]
+    raise Problem(
+        f"{table.source} has {int(counts.sum())} missing or infinite values, in columns "
+        f"{listed(places)}, first in row {first}; fill them in or leave those rows out, as "
+        "--missing impute and --missing drop do at the fit"
+    )

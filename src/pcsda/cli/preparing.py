@@ -1,0 +1,175 @@
+"""How tables are read and prepared: chosen at the fit, kept in the model file, and done again."""
+
+from __future__ import annotations
+
+import codecs
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import RobustScaler, StandardScaler
+
+from ..estimators import make_pipeline
+from ..persistence import describe
+from ..tables import Table, Wording, is_large, missing, pieces, read
+from ..tables.table import bases
+from .problems import Usage, note
+
+if TYPE_CHECKING:
+    from .columns import Features
+
+SCALERS = {"standard": StandardScaler, "robust": RobustScaler}
+# Columns whose ranges differ by more than this are in different units.
+UNITS = 100
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a model wants its tables.
+
+    Attributes
+    ----------
+    encoding, decimal : str
+        Of text.
+    scale : {"standard", "robust", "none"}
+    missing : {"fail", "drop", "impute"}
+        What happens to rows with missing numbers.
+    left_out : tuple of str
+        Columns that were left out without being asked to.
+    rows : tuple of str
+        Fingerprints of the training rows.
+    """
+
+    encoding: str = "utf-8"
+    decimal: str = "."
+    scale: str = "none"
+    missing: str = "fail"
+    left_out: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+    def wording(self, text: Sequence[str | None]) -> Wording:
+        """How to read text; the columns named stay as written."""
+        names = tuple(name for name in text if name)
+        return Wording(self.encoding, self.decimal, text=names)
+
+    def facts(self) -> dict[str, Any]:
+        """What a model file keeps."""
+        return asdict(self)
+
+
+def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
+    """Take what the options say, and for the rest what the model was fitted with."""
+    prepared = kept or Preparation()
+    given: dict[str, Any] = {
+        name: getattr(a, name, None)
+        for name in ("encoding", "decimal", "scale", "missing")
+        if getattr(a, name, None) is not None
+    }
+    if kept is not None:
+        if given.get("scale", kept.scale) != kept.scale:
+            raise Usage(f"--scale {given['scale']}: the model was fitted with --scale {kept.scale}")
+        if given.get("missing") == "impute" != kept.missing:
+            raise Usage(
+                "--missing impute: the model was fitted without it and has no values to fill in; "
+                "fit with --missing impute, or take --missing drop"
+            )
+    prepared = replace(prepared, **given)
+    try:
+        codecs.lookup(prepared.encoding)
+    except LookupError:
+        raise Usage(
+            f"--encoding {prepared.encoding} is not known; take utf-8, cp1252, latin-1, utf-16 or "
+            "another name that Python knows"
+        ) from None
+    return prepared
+
+
+def of_model(a: Namespace) -> Preparation:
+    """Take what a model file keeps, and what the options say instead."""
+    kept = describe(a.model).get("table") or {}
+    known = {field.name for field in fields(Preparation)}
+    values: dict[str, Any] = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in kept.items() if n in known
+    }
+    return of_options(a, Preparation(**values))
+
+
+def facts_of(path: str) -> dict[str, Any]:
+    """Describe a model file, without the fingerprints of its rows."""
+    facts = describe(path)
+    if "table" in facts:
+        facts["table"] = {n: v for n, v in facts["table"].items() if n != "rows" and v != []}
+    return facts
+
+
+def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> Iterator[Table]:
+    """Yield the table of a command: whole, or in parts if it is large or parts are asked for."""
+    wording = prepared.wording(text)
+    if a.block_rows is not None or is_large(a.data):
+        yield from pieces(a.data, wording, a.block_rows)
+    else:
+        yield read(a.data, wording)
+
+
+def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
+    """Leave rows with missing features out where that was chosen, and say how many there are."""
+    if prepared.missing != "drop":
+        return table
+    if table.matrix is not None:
+        gaps = missing(table.matrix)
+    else:
+        columns = [table.column(name) for name in bases(names, table.names)]
+        gaps = np.any([missing(c) for c in columns if c.dtype.kind in "buif"], axis=0)
+    if not np.any(gaps):
+        return table
+    note(f"{int(gaps.sum())} of {len(table)} rows of {table.source} have missing values: left out")
+    return table.part(np.flatnonzero(~gaps))
+
+
+def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseEstimator:
+    """Put what fills gaps and scales before an estimator."""
+    before: list[BaseEstimator] = []
+    if prepared.missing == "impute":
+        before.append(SimpleImputer(strategy="median", keep_empty_features=True))
+    if prepared.scale in SCALERS:
+        before.append(SCALERS[prepared.scale]())
+    if not before:
+        return estimator
+    inner = (
+        [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+    )
+    return make_pipeline(*before, *inner)
+
+
+def say_units(X: Features, prepared: Preparation) -> None:
+    """Say that columns have different units, where nothing brings them to one."""
+    if prepared.scale != "none" or not hasattr(X, "columns"):
+        return
+    rows = np.asarray(X, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        spread = np.nanmax(rows, axis=0) - np.nanmin(rows, axis=0)
+    places = np.flatnonzero(np.isfinite(spread) & (spread > 0))
+    if len(places) == 0:
+        return
+    low, high = places[spread[places].argmin()], places[spread[places].argmax()]
+    if spread[high] > UNITS * spread[low]:
+        note(
+            f"columns have different units: {X.columns[high]} spans {spread[high]:.3g} and "
+            f"{X.columns[low]} {spread[low]:.3g}; --scale standard brings all to one"
+        )
+
+
+def say_gaps(X: Features, prepared: Preparation) -> None:
+    """Say how many values are filled in."""
+    if prepared.missing == "impute":
+        gaps = np.isnan(np.asarray(X, dtype=np.float64))
+        if gaps.any():
+            note(
+                f"{int(gaps.sum())} missing values in {int(gaps.any(axis=1).sum())} rows are "
+                "filled in by the median of their column"
+            )

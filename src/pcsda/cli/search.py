@@ -1,0 +1,130 @@
+"""`pcsda search`: find more like these, on a page in the browser."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import webbrowser
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..tables import Table, as_text, labels, listed, read
+from .columns import chosen
+from .printing import show_json
+from .problems import Problem, needs, note
+
+if TYPE_CHECKING:
+    from ..retrieval import SearchSession
+    from ..retrieval.media import Media
+
+# Columns beside the media that a card shows.
+MOST_FACTS = 4
+
+
+def search(arguments: Namespace) -> None:
+    """Read the gallery, open the store and serve the page."""
+    needs("starlette", "search", "for the page")
+    needs("uvicorn", "search", "for the page")
+    from ..retrieval.server import hosts_of, listen, serve
+
+    session, media = open_session(arguments)
+    if arguments.host not in ("127.0.0.1", "::1", "localhost"):
+        note(f"the page is open to whoever reaches {arguments.host} and knows its address")
+    host = "127.0.0.1" if arguments.host == "localhost" else arguments.host
+    try:
+        listener = listen(host, arguments.port)
+    except OSError as error:
+        raise Problem(f"port {arguments.port} of {host} cannot be used ({error})") from error
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
+    hosts = hosts_of(host, port)
+    address = f"http://{min(hosts)}/{token}/"
+    facts = {"address": address, "rows": len(session.gallery), "store": str(session.store.path)}
+    if arguments.json:
+        show_json(facts)
+    else:
+        print(f"Find more like these: {address}")
+        print(f"Labels go to {session.store.path}. End with Ctrl+C; nothing is lost.")
+    sys.stdout.flush()
+    if not (arguments.no_browser or arguments.json):
+        webbrowser.open(address)
+    serve(session, media, token, listener, hosts)
+
+
+def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
+    """The session of a gallery, and what its rows look like."""
+    from ..retrieval import SearchSession
+
+    if Path(arguments.gallery).is_dir() and not list(Path(arguments.gallery).glob("*.parquet")):
+        raise Problem(
+            f"{arguments.gallery} is a folder; give a table with a row of features for each file, "
+            "and the folder as --media"
+        )
+    note(f"reading {arguments.gallery}")
+    table = read(arguments.gallery)
+    column = None if _is_folder(arguments.media) else arguments.media
+    ids = labels(table, arguments.id, "--id").tolist() if arguments.id else None
+    names = _features(table, (arguments.id, column), arguments)
+    rows = table.features(names)
+    if rows.dtype.kind not in "biuf":
+        raise Problem(f"{table.source} has columns that are not numeric; choose with --features")
+    store = arguments.store or f"{arguments.gallery}.labels.db"
+    note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
+    session = SearchSession(rows, ids, store=store, carry_over=arguments.carry_over)
+    lost = int((~session.gallery.usable).sum())
+    if lost:
+        note(f"{lost} rows have missing or infinite values and are never shown")
+    _label(session, arguments.examples)
+    return session, _media(arguments, table, ids, names)
+
+
+def _is_folder(media: str | None) -> bool:
+    return media is not None and Path(media).is_dir()
+
+
+def _features(table: Table, used: Sequence[str | None], arguments: Namespace) -> list[str]:
+    """Numeric columns that serve no other purpose, or those that are asked for."""
+    names = chosen(table, used, arguments.features, arguments.ignore)
+    if arguments.features or table.matrix is not None:
+        return names
+    numeric = [name for name in names if table.columns[name].dtype.kind in "biuf"]
+    if not numeric:
+        raise Problem(f"{table.source} has no numeric columns, only {listed(names)}")
+    return numeric
+
+
+def _label(session: SearchSession, examples: Sequence[str]) -> None:
+    """Answer "yes" to examples that have no answer yet."""
+    if not examples:
+        return
+    by_text = {as_text(name): name for name in session.gallery.ids}
+    known = session.labels()
+    wanted = [by_text.get(name, name) for name in examples]
+    try:
+        session.label([name for name in wanted if name not in known], True)
+    except ValueError as error:
+        raise Problem(f"--examples: {error}") from error
+
+
+def _media(arguments: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
+    """What to show: files of a folder or a column, texts, or the other columns."""
+    from ..retrieval.media import PICTURES, SOUNDS, Media, media_of
+
+    beside = [n for n in table.columns if n not in {*names, arguments.id, arguments.media}]
+    facts = {n: table.columns[n] for n in beside[:MOST_FACTS] if table.columns[n].ndim == 1}
+    if arguments.media is None:
+        if not facts:
+            facts = {n: table.column(n) for n in table.names[:MOST_FACTS]}
+            facts = {n: values for n, values in facts.items() if values.ndim == 1}
+        return Media("row", columns=facts)
+    if not _is_folder(arguments.media):
+        values = table.column(arguments.media, "--media")
+        return media_of([as_text(v) for v in values], Path(arguments.gallery).parent, facts)
+    if ids is None:
+        raise Problem("--media with a folder needs --id, the column with the names of the files")
+    found = media_of(ids, arguments.media, facts)
+    if found.kind == "text":
+        kinds = ", ".join(sorted({*PICTURES, *SOUNDS}))
+        raise Problem(f"--id {arguments.id} has no names of files that can be shown: {kinds}")
+    return found
