@@ -5,8 +5,8 @@ facts as JSON, and the model as skops packs it. Nothing in it is code. Types are
 they are on a list: those of this library below, and what skops trusts by itself (numbers, texts,
 containers, NumPy arrays and random states, scikit-learn's own estimators).
 
-The sum tells accidents, not forgery: whoever alters a file on purpose can write a new sum. Against
-that stands the list of types.
+The sum shows accidents, not forgery: whoever alters a file on purpose can write a new sum. The list
+of types protects against that.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from inspect import signature
-from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 from zipfile import ZipFile
 
@@ -30,67 +31,63 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from .archive import check_entries, check_room, check_schema
 from .core.calibration import Calibration
-from .core.density import Blend, Marginal, Mixture, NoDensity
+from .core.density import Blend, Density, Marginal, Mixture, NoDensity
 from .core.scatter import GroupScatter
-from .estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, Verifier, VerifierBank
+from .core.threshold import Threshold
+from .estimators import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelCSDA,
+    KernelPCSDA,
+    MixtureVerifier,
+    MultilinearCSDA,
+    Verifier,
+    VerifierBank,
+    VerifierPipeline,
+)
+from .estimators.sample import RowSample
 from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .unwrap import parts, steps, unwrap
 from .writing import whole_file
 
-# To be raised when files change so that earlier versions of the library would misread them.
+# Raise it when files change so that earlier versions of the library would misread them.
 FORMAT = 2
 OWN_TYPES: tuple[type, ...] = (
-    CSDA,
-    PCSDA,
-    KernelCSDA,
-    KernelPCSDA,
-    PCSDACV,
-    VerifierBank,
-    ExactKernelMap,
-    FourierMap,
-    NystroemMap,
-    ZNorm,
-    TNorm,
-    SNorm,
-    AdaptiveSNorm,
-    Calibration,
-    Marginal,
-    Mixture,
-    Blend,
-    NoDensity,
-    GroupScatter,
-    Kernel,
+    *(CSDA, PCSDA, KernelCSDA, KernelPCSDA, PCSDACV, VerifierBank),
+    *(MixtureVerifier, MultilinearCSDA, VerifierPipeline),
+    *(ExactKernelMap, FourierMap, NystroemMap, ZNorm, TNorm, SNorm, AdaptiveSNorm),
+    *(Calibration, Marginal, Mixture, Blend, NoDensity, GroupScatter, RowSample, Kernel, Threshold),
 )
 
 
 class OldDensity:
-    """The density of a file of format 1, which :func:`_renewed` turns into one of today's."""
+    """The density of a file of format 1."""
 
 
 class OldCalibration:
     """The calibration of a file of format 1: slope and offset of one score."""
 
 
-# Where format 1 had its types, and what reads them now.
-OLD_NAMES = {
-    "pcsda.bank.VerifierBank": VerifierBank,
-    "pcsda.calibration.Calibration": OldCalibration,
-    "pcsda.core.density.Density": OldDensity,
-    "pcsda.estimators.CSDA": CSDA,
-    "pcsda.estimators.PCSDA": PCSDA,
-    "pcsda.kernel_estimators.KernelCSDA": KernelCSDA,
-    "pcsda.kernel_estimators.KernelPCSDA": KernelPCSDA,
-    "pcsda.maps.ExactKernelMap": ExactKernelMap,
-    "pcsda.maps.FourierMap": FourierMap,
-    "pcsda.maps.NystroemMap": NystroemMap,
-    "pcsda.model_selection.PCSDACV": PCSDACV,
+# The modules of format 1, and what reads their types now.
+OLD_TYPES: dict[str, tuple[type, ...]] = {
+    "bank": (VerifierBank,),
+    "estimators": (CSDA, PCSDA),
+    "kernel_estimators": (KernelCSDA, KernelPCSDA),
+    "maps": (ExactKernelMap, FourierMap, NystroemMap),
+    "model_selection": (PCSDACV,),
 }
-TRUSTED = [f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES]
+OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
+OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
+OLD_NAMES["pcsda.core.density.Density"] = OldDensity
+# The type of numbers, which imputers of scikit-learn keep, is data and runs nothing.
+TRUSTED = [*(f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES), "numpy.dtype"]
 TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
-# Keys of dictionaries become texts in JSON; these types come back from their text as they were.
+# JSON turns keys of dictionaries into texts; these types can be restored from them.
 KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}
 _MAGIC = re.compile(rb"pcsda-model ([1-9][0-9]{0,8}) ")
 _HEAD = re.compile(rb"pcsda-model [0-9]+ ([0-9a-f]{64})\n([^\n]*)\n")
@@ -101,6 +98,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     metrics: Mapping[str, Any] | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted model to a file that :func:`load` reads back.
 
@@ -110,31 +108,54 @@ def save(
         Any fitted estimator of this library, or a scikit-learn estimator made of such: a Pipeline,
         a search. It may hold numbers, texts, arrays, random states, and scikit-learn's estimators.
     path : path
-        Where to write. The file appears whole or, where writing fails, not at all.
+        Where to write. The file appears whole or, if writing fails, not at all.
     metrics : mapping of str to numbers, optional
         Figures to keep with the model, such as the error rates of a test.
+    table : mapping of str to numbers and texts, optional
+        How tables for this model are read and prepared, as the command line keeps it.
 
     Raises
     ------
     TypeError
-        If the model holds something that a model file may not, which the message names: a
-        function as kernel or scoring, a clusterer of another library. No file is written.
+        If the model holds something that a model file may not, such as a function as kernel or
+        scoring, or a clusterer of another library. The message names it, and no file is written.
+
+    Notes
+    -----
+    The files of some models hold training rows as they were: those of kernels, of banks, and of
+    models that `partial_fit` made, which go on where they stopped. Mind who may see such a file.
+    :func:`pcsda.persistence.describe` tells how many there are (`rows_held`). The model of `fit` on
+    the same rows holds none.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA, load, save
+    >>> from pcsda.datasets import make_class_specific
+    >>> X, y = make_class_specific(200, n_features=5, random_state=0, return_X_y=True)
+    >>> model = PCSDA(n_subclasses=3, random_state=0).fit(X, y)
+    >>> save(model, "model.pcsda", metrics={"eer": 0.1})
+    >>> load("model.pcsda")
+    PCSDA(n_subclasses=3, random_state=0)
     """
     if not isinstance(model, BaseEstimator) or isinstance(model, type):
         raise TypeError(f"save takes a fitted estimator, got {model!r:.100}")
     check_is_fitted(model)
     facts = _facts(model) | {"metrics": _plain_metrics(metrics)}
+    if table is not None:
+        facts["table"] = _plain_metrics(table)
     body = json.dumps(facts, default=str).encode() + b"\n" + _packed(model)
     with whole_file(path) as file:
-        file.write(b"pcsda-model %d %s\n" % (FORMAT, hashlib.sha256(body).hexdigest().encode()))
+        file.write(b"pcsda-model %d %s\n" % (FORMAT, _checksum(body)))
         file.write(body)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
     """Read a model that :func:`save` wrote.
 
-    No code of the file is run: a file that holds any type but those of this library and those that
-    skops trusts by itself is refused before anything is built from it.
+    No code of the file is run, whoever made it. A file with types other than those of this library
+    and those that skops trusts by itself is refused before anything is built from it, and one that
+    would take more memory or time than its size explains before it is read further. What is
+    trusted are the numbers: somebody who can write the file can put another model into it.
 
     Parameters
     ----------
@@ -150,32 +171,41 @@ def load(path: str | os.PathLike[str]) -> Any:
     ValueError
         If the file is not a model file, is cut off or altered, was written in a newer format, or
         holds what it may not. The message says which.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA, load, save
+    >>> from pcsda.datasets import make_class_specific
+    >>> X, y = make_class_specific(200, n_features=5, random_state=0, return_X_y=True)
+    >>> model = PCSDA(n_subclasses=3, random_state=0).fit(X, y)
+    >>> save(model, "model.pcsda")
+    >>> bool((load("model.pcsda").predict(X) == model.predict(X)).all())
+    True
     """
     facts, payload = _read(path)
     skops_io = _skops_io()
-    trusted = TRUSTED
-    try:
-        _check_size(payload)
+    with _as_unreadable(path):
+        _check_claims(payload)
+        trusted = TRUSTED
         if facts.get("format") == 1:
             payload, trusted = _with_new_names(payload), TRUSTED_OLD
         foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
-    except Exception as error:
-        raise _unreadable(path, error) from error
     if foreign:
         raise ValueError(
             f"{path} holds {', '.join(foreign)}, which a model file may not; nothing of it was "
             "run. Do not use the file unless you know who made it and why"
         )
-    try:
+    with _as_unreadable(path):
         model = _unpacked(payload, trusted)
         _renew(model)
-        return model
-    except Exception as error:
-        raise _unreadable(path, error) from error
+    return model
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Facts about a model file, without building the model.
+    """Return facts about a model file, without building the model.
+
+    The facts are a line of JSON, checked by the sum of the file and trusted otherwise: they are
+    what the writer said.
 
     Parameters
     ----------
@@ -186,26 +216,39 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     dict
         `format`, `pcsda` (the version that wrote it), `versions` (of Python and the libraries
         beneath), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
-        `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components` and `metrics`. What
-        a model does not know is None.
+        `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
+        `metrics`. What a model does not know is None. `rows_held` counts the training rows that a
+        single model holds as they were: kernels need them to score, `partial_fit` to leave them
+        out.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA, save
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.persistence import describe
+    >>> X, y = make_class_specific(200, n_features=5, random_state=0, return_X_y=True)
+    >>> save(PCSDA(n_subclasses=3, random_state=0).fit(X, y), "model.pcsda")
+    >>> facts = describe("model.pcsda")
+    >>> facts["model"], facts["n_samples"], facts["n_positive"]
+    ('PCSDA', 200, 20)
     """
-    facts, _ = _read(path)
-    return facts
+    return _read(path)[0]
 
 
-def _facts(model: Any) -> dict[str, Any]:
+def _facts(model: BaseEstimator) -> dict[str, Any]:
     inside = unwrap(model)
     final = inside.model
-    names = getattr(inside.first, "feature_names_in_", None)
-    classes = getattr(final, "classes_", None)
+    names, classes = (
+        getattr(inside.first, "feature_names_in_", None),
+        getattr(final, "classes_", None),
+    )
     rows, positives = _data_size(final)
-    facts: dict[str, Any] = {
+    is_one = isinstance(final, Verifier)
+    beneath = {name: version(name) for name in ("numpy", "scikit-learn", "skops")}
+    return {
         "format": FORMAT,
         "pcsda": version("pcsda"),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "scikit-learn", "skops")},
-        },
+        "versions": {"python": platform.python_version(), **beneath},
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": _title(model),
         "n_samples": rows,
@@ -213,43 +256,54 @@ def _facts(model: Any) -> dict[str, Any]:
         "n_features": getattr(inside.first, "n_features_in_", None),
         "feature_names": None if names is None else names.tolist(),
         "classes": None if classes is None else classes.tolist(),
-        "pos_label": None,
-        "n_subclasses": None,
+        "pos_label": inside.label if isinstance(final, (Verifier, MixtureVerifier)) else None,
+        "n_subclasses": len(final.subclass_counts_) if is_one else None,
         "n_components": getattr(final, "n_components_", None),
+        "rows_held": _rows_held(final),
     }
-    if isinstance(final, Verifier):
-        facts["pos_label"] = inside.label
-        facts["n_subclasses"] = len(final.subclass_counts_)
-    return facts
 
 
-def _data_size(final: Any) -> tuple[float | None, float | None]:
-    """Rows and positives that the model was fitted on, or their weights where it kept no rows."""
+def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
+    """Count the rows and the positives of the fit, or their weights if the model kept no rows."""
     if isinstance(final, VerifierBank):
         return len(final.clusters_), None
+    if isinstance(final, MixtureVerifier):
+        return len(final.modes_), int(np.sum(final.modes_ >= 0))
     if not isinstance(final, Verifier):
         return None, None
-    if hasattr(final, "groups_"):
-        return len(final.groups_), int(np.sum(final.groups_ == 0))
-    positives = final.positive_count_
-    total = positives + float(final.subclass_counts_.sum())
-    rows, positives = (int(n) if n.is_integer() else n for n in (total, positives))
+    if hasattr(final, "partition_") and not hasattr(final, "scatter_"):
+        return len(final.partition_), int(np.sum(final.partition_ == 0))
+    positives = float(final.positive_count_)
+    counts = (positives + float(final.subclass_counts_.sum()), positives)
+    rows, positives = (int(n) if n.is_integer() else n for n in counts)
     return rows, positives
 
 
-def _title(model: Any) -> str:
-    """Name of a model with what it is made of, such as "Pipeline(StandardScaler, PCSDA)"."""
+def _rows_held(final: BaseEstimator) -> int | None:
+    """Count the training rows themselves that a single model holds."""
+    if not isinstance(final, Verifier):
+        return None
+    rows = final.sample_.X if hasattr(final, "sample_") else getattr(final, "X_fit_", None)
+    return 0 if rows is None else len(rows)
+
+
+def _title(model: BaseEstimator) -> str:
+    """Name a model and what it contains, such as "Pipeline(StandardScaler, PCSDA)"."""
     name = type(model).__name__
     inside = parts(model)
     if isinstance(model, VerifierBank):
-        inside = (next(iter(model.models_.values())),)
+        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # need no model
+        one = model.estimator if alike else next(iter(model.models_.values()))
+        inside = (PCSDA() if one is None else one,)
+    elif isinstance(model, MixtureVerifier):
+        inside = (model.models_[0],)
     return f"{name}({', '.join(map(_title, inside))})" if inside else name
 
 
 def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metrics as JSON has them."""
+    """Turn metrics into what JSON can hold."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
         raise TypeError(
@@ -261,43 +315,48 @@ def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     return kept
 
 
-def _packed(model: Any) -> bytes:
-    """The model in skops' form, after a look at whether it can be restored."""
+def _packed(model: BaseEstimator) -> bytes:
+    """Pack a model by skops, and check that it can be restored."""
     skops_io = _skops_io()
+    title = _title(model)
     try:
         payload: bytes = skops_io.dumps(model)
+        foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
+        _refuse_nodes(payload, foreign, model)
+        _unpacked(payload)  # a file that cannot be loaded must not be written
     except Exception as error:
-        raise TypeError(f"{_title(model)} cannot be saved: {error}") from error
+        raise TypeError(f"{title} cannot be saved: {error}") from error
+    return payload
+
+
+def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> None:
+    """Refuse what cannot be restored, and say where in the model it is."""
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
-    foreign = {*skops_io.get_untrusted_types(data=payload)} - {*TRUSTED}
     searched = any(hasattr(step, "best_estimator_") for step in steps(model))
     remedy = "replace the search by its best_estimator_" if searched else "fit without that"
     for place, node in _nodes(schema, ""):
-        name = f"{node.get('__module__')}.{node.get('__class__')}"
-        if name in foreign:
+        if (name := _type_name(node)) in foreign:
             raise TypeError(
-                f"{_title(model)} cannot be saved: its {place} is {name}, and a model file holds "
-                "only types of pcsda and what skops trusts (numbers, texts, arrays, scikit-learn's "
-                f"estimators); {remedy}"
+                f"its {place} is {name}, and a model file holds only types of pcsda and what skops "
+                f"trusts (numbers, texts, arrays, scikit-learn's estimators); {remedy}"
             )
         keys = {key["__class__"] for key in node.get("key_types", {}).get("content", ())}
         if not keys <= KEYS:
             raise TypeError(
-                f"{_title(model)} cannot be saved: the dictionary {place} has keys of type "
-                f"{', '.join(sorted(keys - KEYS))}; only texts and numbers come back as they were"
+                f"the dictionary {place} has keys of type {', '.join(sorted(keys - KEYS))}; only "
+                "texts and numbers come back as they were"
             )
     if foreign:
-        raise TypeError(f"{_title(model)} cannot be saved: it holds {', '.join(sorted(foreign))}")
-    try:
-        _unpacked(payload)  # a file that cannot be loaded must not be written
-    except Exception as error:
-        raise TypeError(f"{_title(model)} cannot be saved: {error}") from error
-    return payload
+        raise TypeError(f"it holds {', '.join(sorted(foreign))}")
 
 
-def _nodes(node: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All nodes of a skops schema, inner ones first, with where in the model they are."""
+def _type_name(node: dict[str, Any]) -> str:
+    return f"{node.get('__module__')}.{node.get('__class__')}"
+
+
+def _nodes(node: object, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield all nodes of a skops schema, inner ones first, with their place in the model."""
     if isinstance(node, dict):
         for key, value in node.items():
             deeper = place if key in ("content", "attrs") else f"{place}.{key}".lstrip(".")
@@ -309,14 +368,11 @@ def _nodes(node: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _nodes(value, place)
 
 
-def _check_size(payload: bytes) -> None:
-    """Refuse an archive that would grow when it is read; ours are not compressed."""
+def _check_claims(payload: bytes) -> None:
+    """Refuse a packed model that would take more memory or time than its size allows for."""
     with ZipFile(io.BytesIO(payload)) as archive:
-        size = sum(entry.file_size for entry in archive.infolist())
-    if size > len(payload):
-        raise ValueError(
-            f"its entries would take {size} bytes, more than the {len(payload)} it has"
-        )
+        check_entries(archive, len(payload))
+        check_schema(json.loads(archive.read("schema.json")), archive, len(payload))
 
 
 def _with_new_names(payload: bytes) -> bytes:
@@ -328,16 +384,15 @@ def _with_new_names(payload: bytes) -> bytes:
             if entry.filename == "schema.json":
                 schema = json.loads(data)
                 for _, node in _nodes(schema, ""):
-                    known = OLD_NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
-                    if known is not None:
+                    if (known := OLD_NAMES.get(_type_name(node))) is not None:
                         node.update(__module__=known.__module__, __class__=known.__name__)
                 data = json.dumps(schema).encode()
             new.writestr(entry, data)
     return packed.getvalue()
 
 
-def _renew(value: Any) -> None:
-    """Bring a model of an earlier version up to date: its density, and parameters it has not."""
+def _renew(value: object) -> None:
+    """Bring a model of an earlier version up to date: its density, and parameters that it lacks."""
     if isinstance(value, BaseEstimator):
         if type(value).__module__ == "pcsda":
             for name, parameter in signature(type(value).__init__).parameters.items():
@@ -346,6 +401,8 @@ def _renew(value: Any) -> None:
         if isinstance(getattr(value, "density_", None), OldDensity):
             value.density_, value.calibration_ = _renewed(value.density_, value.calibration_)
         _renew(list(vars(value).values()))
+        if isinstance(value, VerifierBank) and type(value.models_) is MappingProxyType:
+            _renew(list(value.models_.values()))
     elif isinstance(value, list | tuple):
         for part in value:
             _renew(part)
@@ -353,20 +410,13 @@ def _renew(value: Any) -> None:
         _renew(list(value.values()))
 
 
-def _renewed(density: Any, calibration: Any) -> tuple[Any, Calibration]:
-    """Density and calibration of today from those of format 1, which kept weights in the former."""
+def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
+    """Turn density and calibration of format 1, which kept weights in the former, into new ones."""
     kind = Mixture if np.any(density.centres) else Marginal
-    base = kind(
-        density.positive,
-        density.negative,
-        density.centres,
-        density.log_weights,
-        density.within,
-        density.positive_strength,
-        density.negative_strength,
-        density.subclasses,
-        float(density.tails[0]),
-    )
+    kept = {
+        field.name: getattr(density, field.name) for field in fields(kind) if field.name != "tail"
+    }
+    base = kind(**kept, tail=float(density.tails[0]))
     slope, offset = calibration.slope, calibration.offset
     if density.axis is None:
         return base, Calibration((1.0,)).then(slope, offset)
@@ -375,7 +425,7 @@ def _renewed(density: Any, calibration: Any) -> tuple[Any, Calibration]:
 
 
 def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
-    """Build the model; its types were checked, and skops checks them once more."""
+    """Build the model; skops checks its types once more."""
     model = _skops_io().loads(payload, trusted=trusted)
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
@@ -383,8 +433,10 @@ def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """Facts and packed model of a file, after a look at its format and its sum."""
-    data = Path(path).read_bytes()
+    """Return the facts and the packed model of a file, after checking its format and sum."""
+    with open(path, "rb") as file:
+        check_room(os.fstat(file.fileno()).st_size, str(path))
+        data = file.read()
     magic = _MAGIC.match(data)
     if magic is None:
         raise ValueError(
@@ -397,22 +449,27 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
             "install a newer pcsda"
         )
     head = _HEAD.match(data)
-    if head is None or hashlib.sha256(memoryview(data)[head.start(2) :]).hexdigest() != (
-        head[1].decode()
-    ):
+    if head is None or _checksum(memoryview(data)[head.start(2) :]) != head[1]:
         raise ValueError(
             f"{path} is damaged: it was cut off or altered after it was written ({len(data)} "
             "bytes, whose sum is not the one it names); get it again from where it was saved"
         )
-    try:
+    with _as_unreadable(path):
         facts = dict(json.loads(head[2]))
-    except (TypeError, ValueError) as error:
-        raise _unreadable(path, error) from error
     return facts, data[head.end() :]
 
 
-def _unreadable(path: str | os.PathLike[str], error: Exception) -> ValueError:
-    return ValueError(f"{path} cannot be read as a model: {error}")
+def _checksum(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
+
+
+@contextmanager
+def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever goes wrong with a file into one message."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as a model: {error}") from error
 
 
 def _skops_io() -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.pipeline import make_pipeline
@@ -16,6 +16,9 @@ from ..estimators import Verifier
 from ..unwrap import Unwrapped, unwrap
 from ..writing import whole_file
 from .converters import MAPS, MODELS, OUTPUTS, output_types, register
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 __all__ = ["export_onnx", "register_onnx"]
 
@@ -35,7 +38,7 @@ def export_onnx(
         CSDA, PCSDA, their kernel forms, VerifierBank or a kernel map, or a pipeline or search that
         holds one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
     path : path
-        Where to write. The file appears whole or, where writing fails, not at all.
+        Where to write. The file appears whole or, if writing fails, not at all.
     dtype : {"float32", "float64"}, default="float32"
         Type of the input and of the outputs. Between them the graph computes in double precision.
     target_opset : int or None, default=None
@@ -46,8 +49,22 @@ def export_onnx(
     The graph has one input, `X` of shape (rows, features), and four outputs: `label`,
     `probabilities` (rows, classes), `log_likelihood_ratio` and `z`. For a bank the log-likelihood
     ratio has a column for each label, and `z` has the shape (rows, labels, axes), zero beyond
-    the axes that a label's model has. A map has one output, `features`. Labels that are truth
+    the axes that a label's model has. A model with a `threshold_` has a fifth, `accepted`, of truth
+    values. A map has one output, `features`. Labels that are truth
     values become 0 and 1. Metadata name the classes, the class of interest and the version.
+
+    Examples
+    --------
+    >>> import onnxruntime
+    >>> from pcsda import PCSDA, export_onnx
+    >>> from pcsda.datasets import make_class_specific
+    >>> X, y = make_class_specific(200, n_features=5, random_state=0, return_X_y=True)
+    >>> model = PCSDA(n_subclasses=3, random_state=0).fit(X, y)
+    >>> export_onnx(model, "model.onnx", dtype="float64")
+    >>> session = onnxruntime.InferenceSession("model.onnx")
+    >>> (llr,) = session.run(["log_likelihood_ratio"], {"X": X})
+    >>> bool(abs(llr - model.log_likelihood_ratio(X)).max() < 1e-9)
+    True
     """
     validation.check_option("dtype", dtype, ("float32", "float64"))
     check_is_fitted(model)
@@ -69,8 +86,8 @@ def export_onnx(
     if isinstance(final, MAPS):
         outputs = [("features", kind([None, final.n_components_]))]
     else:
-        outputs = list(zip(OUTPUTS, output_types(final, kind), strict=True))
-    # All steps get double precision, those of scikit-learn too: single precision at the borders
+        outputs = list(zip(OUTPUTS, output_types(final, kind), strict=False))
+    # All steps compute in double precision, scikit-learn's too: rounding to single precision
     # between them would cost digits.
     steps = make_pipeline(CastTransformer(dtype=np.float64), *inside.before, final)
     graph = convert_sklearn(
@@ -87,12 +104,23 @@ def export_onnx(
 
 
 def register_onnx() -> None:
-    """Teach skl2onnx our estimators, so that it converts pipelines they are part of.
+    """Register our estimators with skl2onnx, which then converts pipelines that contain them.
 
     :func:`export_onnx` does so by itself; call this before ``skl2onnx.to_onnx`` or
     ``skl2onnx.convert_sklearn``. A model at the end of a pipeline has the outputs that
     :func:`export_onnx` names. In the middle of a pipeline, where it is a transformer, give
     skl2onnx the option ``{PCSDA: {"transform": True}}``.
+
+    Examples
+    --------
+    >>> import skl2onnx
+    >>> from pcsda import PCSDA, register_onnx
+    >>> from pcsda.datasets import make_class_specific
+    >>> X, y = make_class_specific(200, n_features=5, random_state=0, return_X_y=True)
+    >>> register_onnx()
+    >>> graph = skl2onnx.to_onnx(PCSDA(n_subclasses=3, random_state=0).fit(X, y), X[:1])
+    >>> [output.name for output in graph.graph.output]
+    ['label', 'probabilities', 'log_likelihood_ratio', 'z']
     """
     try:
         import onnx  # noqa: F401
@@ -105,14 +133,14 @@ def register_onnx() -> None:
 
 
 def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:
-    """What the converters of our models are to do, by the place they have in a pipeline."""
+    """Return options of our models, which depend on their place in a pipeline."""
     options = {id(step): {"transform": True} for step in inside.before if isinstance(step, MODELS)}
     if isinstance(inside.model, MODELS):
         options[id(inside.model)] = {"single": single}
     return options
 
 
-def _describe(graph: Any, inside: Unwrapped) -> None:
+def _describe(graph: ModelProto, inside: Unwrapped) -> None:
     from onnx import helper
 
     final = inside.model

@@ -1,80 +1,93 @@
-"""What skl2onnx has to know about our estimators: outputs, shapes and nodes of each."""
+"""What skl2onnx has to know about our estimators: the outputs, shapes and nodes of each."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 
-from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
+from ..estimators import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelCSDA,
+    KernelPCSDA,
+    MultilinearCSDA,
+    Verifier,
+    VerifierBank,
+)
 from ..maps import ExactKernelMap, FourierMap, NystroemMap
 from ..unwrap import Unwrapped, unwrap
 from . import formulas
-from .graph import Graph
+from .graph import Graph, asked, wanted
 
-OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z")
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer as Container
+    from skl2onnx.common._topology import Operator, Scope, Variable
+
+    from ..kernels import Kernel
+
+# Only a model with a threshold has the last of these.
+OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z", "accepted")
 MAPS = (ExactKernelMap, NystroemMap, FourierMap)
-VERIFIERS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA)
-MODELS = (*VERIFIERS, PCSDACV, VerifierBank)
+MODELS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA, PCSDACV, VerifierBank)
 # skl2onnx asks every classifier at the end of a pipeline about zipmap; probabilities are always an
 # array here. With `raw_scores` it asks for decision values in their place, as its converters of
 # scikit-learn's meta-estimators do. `transform` gives z alone, for a model in the middle of a
-# pipeline. `single` keeps probabilities above the least number of single precision.
-OPTIONS = {
-    "zipmap": [True, False, "columns"],
-    "raw_scores": [True, False],
-    "transform": [True, False],
-    "single": [True, False],
-}
+# pipeline. `single` keeps probabilities above the smallest float32 number.
+OPTIONS: dict[str, list[Any]] = {"zipmap": [True, False, "columns"]}
+OPTIONS |= {name: [True, False] for name in ("raw_scores", "transform", "single")}
 
 
 def register() -> None:
-    """Make the converters known to skl2onnx; again does no harm."""
+    """Register the converters with skl2onnx; calling it again is harmless."""
     from skl2onnx import update_registered_converter
 
-    maps: dict[type, Any] = {kind: _convert_pivots for kind in MAPS}
-    maps[FourierMap] = _convert_waves
-    for kind, convert in maps.items():
-        update_registered_converter(kind, f"Pcsda{kind.__name__}", _shape_map, convert)
-    models: dict[type, Any] = {kind: _convert_verifier for kind in VERIFIERS}
-    models |= {PCSDACV: _convert_search, VerifierBank: _convert_bank}
-    for kind, convert in models.items():
-        update_registered_converter(
-            kind,
-            f"Pcsda{kind.__name__}",
-            _shape_model,
-            convert,
-            parser=_parse_model,
-            options=OPTIONS,
-        )
+    for transformer in MAPS:
+        name = f"Pcsda{transformer.__name__}"
+        update_registered_converter(transformer, name, _shape_map, _convert)
+    more: dict[str, Any] = {"parser": _parse_model, "options": OPTIONS}
+    for model in MODELS:
+        update_registered_converter(model, f"Pcsda{model.__name__}", _shape_model, _convert, **more)
 
 
-def output_types(model: Any, kind: type, rows: Any = None) -> list[Any]:
-    """Types with shapes of the four outputs; `kind` is that of the numbers."""
+def _convert(scope: Scope, operator: Operator, container: Container) -> None:
+    """Write the nodes of a map or a model."""
+    converters: dict[type, Callable[[Graph], None]] = {
+        FourierMap: _convert_waves,
+        PCSDACV: _convert_search,
+        VerifierBank: _convert_bank,
+        **dict.fromkeys((ExactKernelMap, NystroemMap), _convert_pivots),
+    }
+    graph = Graph(scope, operator, container)
+    converters.get(type(graph.model), _convert_verifier)(graph)
+
+
+def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> list[Any]:
+    """Return types with shapes of the outputs in order; `kind` is that of the numbers."""
+    from skl2onnx.common.data_types import BooleanTensorType, Int64TensorType, StringTensorType
+
     final = unwrap(model).model
-    label = _label_type()[_labels(final.classes_).dtype.kind == "U"]
+    is_text = _labels(final.classes_).dtype.kind == "U"
+    label = (StringTensorType if is_text else Int64TensorType)([rows])
     count = len(final.classes_)
     if isinstance(final, VerifierBank):
         axes = max(unwrap(one).model.n_components_ for one in final.models_.values())
         shapes = [[rows, count], [rows, count], [rows, count, axes]]
     else:
         shapes = [[rows, count], [rows], [rows, final.n_components_]]
-    return [label([rows]), *(kind(shape) for shape in shapes)]
-
-
-def _label_type() -> tuple[type, type]:
-    from skl2onnx.common.data_types import Int64TensorType, StringTensorType
-
-    return Int64TensorType, StringTensorType
+    accepted = [BooleanTensorType([rows])] if hasattr(final, "threshold_") else []
+    return [label, *map(kind, shapes), *accepted]
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """Labels as ONNX has them: whole numbers or texts."""
-    if classes.dtype.kind in "biu":
-        return classes.astype(np.int64)
-    if classes.dtype.kind == "f" and np.all(classes == np.round(classes)):
+    """Return labels in a type of ONNX: whole numbers or texts."""
+    whole = classes.dtype.kind == "f" and np.all(classes == np.round(classes))
+    if whole or classes.dtype.kind in "biu":
         return classes.astype(np.int64)
     if all(isinstance(label, str) for label in classes.tolist()):
         return classes.astype(str)
@@ -84,40 +97,56 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _parse_model(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
-    """Declare the outputs of a model: all four, or z alone."""
-    from skl2onnx import get_model_alias
+def _parse_model(
+    scope: Scope, model: BaseEstimator, inputs: list[Variable], custom_parsers: object = None
+) -> list[Variable]:
+    """Declare the outputs of a model: all of them, or z alone."""
     from skl2onnx.common.data_types import guess_tensor_type
+
+    kind = type(guess_tensor_type(inputs[0].type))
+    chosen = slice(3, 4) if asked(scope, model, "transform") else slice(None)
+    return _declared(scope, model, inputs, kind, chosen)
+
+
+def _declared(
+    scope: Scope,
+    model: BaseEstimator,
+    inputs: list[Variable],
+    kind: type,
+    chosen: slice = slice(None),
+) -> list[Variable]:
+    """Declare a model as a node, with some of its outputs."""
+    from skl2onnx import get_model_alias
 
     operator = scope.declare_local_operator(get_model_alias(type(model)), model)
     operator.inputs = inputs
-    types = output_types(model, type(guess_tensor_type(inputs[0].type)))
-    alone = _asked(scope, model, "transform")
-    for name, kind in list(zip(OUTPUTS, types, strict=True))[3 * alone :]:
-        operator.outputs.append(scope.declare_local_variable(name, kind))
-    return operator.outputs
+    named = list(zip(OUTPUTS, output_types(model, kind), strict=False))
+    for name, shape in named[chosen]:
+        operator.outputs.append(scope.declare_local_variable(name, shape))
+    outputs: list[Variable] = operator.outputs
+    return outputs
 
 
-def _asked(scope: Any, model: Any, option: str) -> bool:
-    return bool(scope.get_options(model, {option: False})[option])
-
-
-def _shape_model(operator: Any) -> None:
+def _shape_model(operator: Operator) -> None:
     rows = _checked_rows(operator)
-    types = output_types(operator.raw_operator, type(operator.outputs[-1].type), rows)
-    if len(operator.outputs) == 1:
-        types = types[3:]
-    for variable, kind in zip(operator.outputs, types, strict=False):
+    types = output_types(operator.raw_operator, _number_type(operator), rows)
+    outputs = operator.outputs
+    for variable, kind in zip(outputs, wanted(types, len(outputs)), strict=False):
         variable.set_type(kind)
 
 
-def _shape_map(operator: Any) -> None:
+def _number_type(operator: Operator) -> type:
+    """Type of the outputs that are numbers: of the probabilities, or of z where that is alone."""
+    return type(operator.outputs[:2][-1].type)
+
+
+def _shape_map(operator: Operator) -> None:
     rows = _checked_rows(operator)
     operator.outputs[0].type.shape = [rows, operator.raw_operator.n_components_]
 
 
-def _checked_rows(operator: Any) -> Any:
-    """Number of rows, where it is known, of an input that has the right number of columns."""
+def _checked_rows(operator: Operator) -> int | None:
+    """Check the number of columns of the input, and return that of its rows if it is known."""
     from skl2onnx.common.utils import check_input_and_output_numbers
 
     check_input_and_output_numbers(operator, input_count_range=1)
@@ -128,30 +157,18 @@ def _checked_rows(operator: Any) -> Any:
             f"the input has {columns} columns, but {type(model).__name__} was fitted on "
             f"{model.n_features_in_}; declare as many"
         )
-    return given.get_first_dimension()
+    rows: int | None = given.get_first_dimension()
+    return rows
 
 
-def _give(graph: Graph, operator: Any, results: list[str]) -> None:
-    """Write the results asked for: all, the first few, or the coordinates alone."""
-    if len(operator.outputs) == 1:
-        results = results[3:]
-    for values, variable in zip(results, operator.outputs, strict=False):
-        graph.write(values, variable)
-
-
-def _start(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
-    graph = Graph(scope, container)
-    return graph, graph.double(operator.inputs[0].full_name)
-
-
-def _coordinates(graph: Graph, X: str, models: list[Any]) -> str:
+def _coordinates(graph: Graph, X: str, models: list[Verifier]) -> str:
     if hasattr(models[0], "dual_coef_"):
         _refuse_functions(models[0].kernel_)
         return formulas.kernel_coordinates(graph, X, models)
     return formulas.linear_coordinates(graph, X, models)
 
 
-def _refuse_functions(kernel: Any) -> None:
+def _refuse_functions(kernel: Kernel) -> None:
     if callable(kernel.metric):
         raise NotImplementedError(
             f"kernel={kernel.metric!r} is a function of Python, which an ONNX graph cannot hold; "
@@ -166,114 +183,109 @@ def _label_of(graph: Graph, classes: NDArray[Any], index: str) -> str:
     return graph("Gather", _labels(classes), graph("Reshape", whole, np.array([-1])))
 
 
-def _convert_verifier(scope: Any, operator: Any, container: Any) -> None:
-    model = operator.raw_operator
-    graph, X = _start(scope, operator, container)
-    z = _coordinates(graph, X, [model])
+def _convert_verifier(graph: Graph) -> None:
+    model = graph.model
+    z = _coordinates(graph, graph.input(), [model])
     ratio = formulas.log_likelihood_ratios(graph, z, [model])
     sign = 2.0 * unwrap(model).index - 1.0
     odds = graph("Add", graph("Mul", ratio, sign), formulas.prior_odds([model]))
     label = _label_of(graph, model.classes_, graph("GreaterOrEqual", odds, 0.0))
     both = graph("Mul", odds, np.array([[-1.0, 1.0]]))
-    if not _asked(scope, model, "raw_scores"):
-        both = graph("Max", formulas.chances(graph, both), _smallest(scope, operator))
+    if not asked(graph.scope, graph.model, "raw_scores"):
+        both = graph("Max", formulas.chances(graph, both), _smallest(graph))
     ratio = graph("Reshape", ratio, np.array([-1]))
     z = graph("Reshape", z, np.array([-1, model.n_components_]))
-    _give(graph, operator, [label, both, ratio, z])
+    accepted = []
+    if hasattr(model, "threshold_"):
+        accepted = [graph("GreaterOrEqual", ratio, model.threshold_.value)]
+    graph.write(label, both, ratio, z, *accepted)
 
 
-def _smallest(scope: Any, operator: Any) -> float:
-    """Least probability that is given out, as in `predict_proba`."""
+def _smallest(graph: Graph) -> float:
+    """Return the least probability that is given out, as in `predict_proba`."""
     from skl2onnx.common.data_types import DoubleTensorType
 
-    double = isinstance(operator.outputs[-1].type, DoubleTensorType)
-    single = not double or _asked(scope, operator.raw_operator, "single")
-    return float(np.finfo(np.float32 if single else np.float64).tiny)
+    double = _number_type(graph.operator) is DoubleTensorType
+    kind = np.float64 if double and not asked(graph.scope, graph.model, "single") else np.float32
+    return float(np.finfo(kind).tiny)
 
 
-def _convert_bank(scope: Any, operator: Any, container: Any) -> None:
-    bank = operator.raw_operator
-    graph = Graph(scope, container)
-    inside = [unwrap(model) for model in bank.models_.values()]
+def _convert_bank(graph: Graph) -> None:
+    inside = [unwrap(model) for model in graph.model.models_.values()]
     models = [one.model for one in inside]
     if any(one.before for one in inside):
-        ratios, z = _one_by_one(graph, operator.inputs, inside)
+        ratios, z = _one_by_one(graph, inside)
     else:
-        z = _coordinates(graph, graph.double(operator.inputs[0].full_name), models)
+        z = _coordinates(graph, graph.input(), models)
         ratios = formulas.log_likelihood_ratios(graph, z, models)
         z = graph("Transpose", z, perm=[1, 0, 2])
     odds = graph("Add", ratios, formulas.prior_odds(models))
-    label = _label_of(graph, bank.classes_, graph("ArgMax", odds, axis=1, keepdims=0))
+    label = _label_of(graph, graph.model.classes_, graph("ArgMax", odds, axis=1, keepdims=0))
     if len(models) == 2:  # the second against the first
         odds = graph("MatMul", odds, np.array([[1.0, -1.0], [-1.0, 1.0]]))
-    if _asked(scope, bank, "raw_scores"):
+    if asked(graph.scope, graph.model, "raw_scores"):
         probabilities = odds
     elif len(models) == 2:
         probabilities = formulas.chances(graph, odds)
     else:
         probabilities = graph("Softmax", formulas.log_chances(graph, odds), axis=1)
-    _give(graph, operator, [label, probabilities, ratios, z])
+    accepted = []
+    if hasattr(graph.model, "threshold_"):  # whether identify names the row
+        best = graph.reduce("ReduceMax", ratios, 1)
+        accepted = [graph("GreaterOrEqual", best, graph.model.threshold_.value)]
+    graph.write(label, probabilities, ratios, z, *accepted)
 
 
-def _one_by_one(graph: Graph, inputs: Any, inside: list[Unwrapped]) -> tuple[str, str]:
-    """Log-likelihood ratios and coordinates of models that each have steps of their own."""
+def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
+    """Return log-likelihood ratios and coordinates of models that have steps of their own."""
     from skl2onnx.common.data_types import DoubleTensorType
 
     wide = max(one.model.n_components_ for one in inside)
     ratios, z = [], []
     for one in inside:
-        _, _, ratio, own = _inside(graph.scope, one, inputs, DoubleTensorType)
+        _, _, ratio, own, *_ = _inside(graph, one, DoubleTensorType)
         ratios.append(graph("Reshape", ratio, np.array([-1, 1])))
         filled = graph("MatMul", own, np.eye(one.model.n_components_, wide))
         z.append(graph("Reshape", filled, np.array([0, 1, wide])))
     return graph("Concat", *ratios, axis=1), graph("Concat", *z, axis=1)
 
 
-def _inside(scope: Any, inside: Unwrapped, inputs: Any, kind: type) -> list[str]:
-    """The four outputs of a model that is part of another, by its own converter."""
-    from skl2onnx import get_model_alias
-
+def _inside(graph: Graph, inside: Unwrapped, kind: type) -> list[str]:
+    """Return the outputs of a model that is part of another, by its own converter."""
     model = make_pipeline(*inside.before, inside.model) if inside.before else inside.model
-    inner = scope.declare_local_operator(get_model_alias(type(model)), model)
-    inner.inputs = inputs
-    for name, shape in zip(OUTPUTS, output_types(model, kind), strict=True):
-        inner.outputs.append(scope.declare_local_variable(name, shape))
-    return [variable.full_name for variable in inner.outputs]
+    outputs = _declared(graph.scope, model, graph.operator.inputs, kind)
+    return [variable.full_name for variable in outputs]
 
 
-def _convert_search(scope: Any, operator: Any, container: Any) -> None:
-    """Hand over to the converter of the model that was chosen."""
-    search, kind = operator.raw_operator, type(operator.outputs[-1].type)
-    best = unwrap(search)
-    if _asked(scope, search, "raw_scores"):
-        for collector in (scope, container):
+def _convert_search(graph: Graph) -> None:
+    """Leave the work to the converter of the chosen model."""
+    best = unwrap(graph.model)
+    if asked(graph.scope, graph.model, "raw_scores"):
+        for collector in (graph.scope, graph.container):
             collector.add_options(id(best.model), {"raw_scores": True})
-    results = _inside(scope, best, operator.inputs, kind)
-    _give(Graph(scope, container), operator, results)
+    graph.write(*_inside(graph, best, _number_type(graph.operator)))
 
 
-def _convert_pivots(scope: Any, operator: Any, container: Any) -> None:
-    model = operator.raw_operator
+def _convert_pivots(graph: Graph) -> None:
+    model, X = graph.model, graph.input()
     _refuse_functions(model.kernel_)
-    graph, X = _start(scope, operator, container)
-    if model.kernel_.metric == "precomputed":
+    if hasattr(model, "basis_"):  # a linear kernel: features come from the rows
+        values = X
+    elif model.kernel_.metric == "precomputed":
         values = graph("Gather", X, np.asarray(model.pivot_indices_), axis=1)
     else:
         rows = np.asarray(model.pivots_, dtype=np.float64)
         values = formulas.kernel_values(graph, model.kernel_, X, rows)
-    graph.write(graph("MatMul", values, model.whitening_), operator.outputs[0])
+    graph.write(graph("MatMul", values, model.whitening_))
 
 
-def _convert_waves(scope: Any, operator: Any, container: Any) -> None:
-    model = operator.raw_operator
-    graph, X = _start(scope, operator, container)
-    X = graph("Sub", X, model.origin_.astype(np.float64))
+def _convert_waves(graph: Graph) -> None:
+    model = graph.model
+    X = graph("Sub", graph.input(), model.origin_.astype(np.float64))
     frequencies = model.frequencies_.astype(np.float64)
     count = frequencies.shape[1]
-    cosines = graph("Cos", graph("MatMul", X, frequencies))
-    rest = model.n_components_ - count
-    both = cosines
-    if rest:
+    waves = graph("Cos", graph("MatMul", X, frequencies))
+    if rest := model.n_components_ - count:
         sines = graph("Sin", graph("MatMul", X, frequencies[:, :rest]))
-        both = graph("Concat", cosines, sines, axis=1)
-    graph.write(graph("Mul", both, float(np.sqrt(1 / count))), operator.outputs[0])
+        waves = graph("Concat", waves, sines, axis=1)
+    graph.write(graph("Mul", waves, float(np.sqrt(1 / count))))

@@ -1,44 +1,43 @@
 """The formulas of prediction as nodes of a graph: kernels, coordinates, densities, decisions.
 
-All models of a bank are computed side by side, in arrays of shape (models, rows, axes). Models of
-fewer axes or subclasses than others are filled up with what adds nothing; a model alone is a bank
-of one.
+All models of a bank are computed side by side, in arrays of shape (models, rows, axes). Models
+with fewer axes or subclasses than others are padded with values that add nothing; a single model is
+a bank of one.
 
 Habits of ONNX Runtime shape the formulas. It joins a product of matrices and a number beside it
 into one node that keeps the number in single precision, so numbers go into the matrix. It drops a
-factor that is almost one, so factors are kept away from one. It joins a transposition and a product
-into a node that ends the process where there are no rows, so arrays are transposed only after the
-last product.
+factor close to one, so factors are kept away from one. It joins a transposition and a product into
+a node that crashes the process if there are no rows, so arrays are transposed only after the last
+product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
 from ..core.density import Blend, Density, Mixture
-from ..core.student import log_volume
-from ..estimators.verifier import FARTHEST
+from ..core.linalg import Array
+from ..estimators import Verifier
+from ..estimators.ratios import FARTHEST
 from ..kernels import Kernel
 from .graph import Graph
 
-Array = NDArray[np.float64]
 TINY = float(np.finfo(np.float64).tiny)
-# Stands for the logarithm of nothing where a model has fewer subclasses than others.
+# The logarithm of a weight of zero, for models with fewer subclasses than others.
 NOTHING = -1e300
 
 
 def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
-    """Values of a kernel between the rows of X and those that a model keeps."""
+    """Compute a kernel between the rows of X and the rows that a model keeps."""
     gamma = float(kernel.gamma or 0)
     metric = kernel.metric
     if metric == "rbf":
-        # About a common origin: an offset would cost the digits of the distances.
+        # Relative to a common origin, because an offset would cost digits of the distances.
         origin = rows.mean(axis=0)
         X, rows = graph("Sub", X, origin), rows - origin
         values = graph("MatMul", X, 2 * gamma * rows.T)
@@ -62,7 +61,7 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
 
 
 def _of_unit_length(graph: Graph, X: str) -> str:
-    """Rows of length one, or zero; they are made of one size first, so that no square overflows."""
+    """Scale rows to length one, but for zeros; by their largest entry first, against overflow."""
     largest = graph.reduce("ReduceMax", graph("Abs", X), 1, keep=True)
     X = graph("Div", X, graph("Max", largest, TINY))
     length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
@@ -70,36 +69,36 @@ def _of_unit_length(graph: Graph, X: str) -> str:
 
 
 def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
-    """Sums over features of |x - y| or (x - y)^2 / (x + y), one row of X after the other.
+    """Sum |x - y| or (x - y)^2 / (x + y) over the features, one row of X after the other.
 
     All at once would take an array of rows times rows times features.
     """
     from onnx import TensorProto, helper
 
     kept, axes, tiny = graph.constant(rows), graph.constant(np.array([1])), graph.constant(TINY)
-    part = helper.make_node
-    body = [part("Sub", ["row", kept], ["difference"])]
+    nodes = [("Sub", ["row", kept], "difference")]
     if metric == "laplacian":
-        body += [part("Abs", ["difference"], ["terms"])]
+        nodes += [("Abs", ["difference"], "terms")]
     else:
-        body += [
-            part("Mul", ["difference", "difference"], ["square"]),
-            part("Add", ["row", kept], ["sum"]),
-            part("Max", ["sum", tiny], ["divisor"]),  # both zero: the square is zero too
-            part("Div", ["square", "divisor"], ["terms"]),
+        nodes += [
+            ("Mul", ["difference", "difference"], "square"),
+            ("Add", ["row", kept], "sum"),
+            ("Max", ["sum", tiny], "divisor"),  # both zero: the square is zero too
+            ("Div", ["square", "divisor"], "terms"),
         ]
-    body += [part("ReduceSum", ["terms", axes], ["distances"], keepdims=0)]
+    body = [helper.make_node(operator, given, [name]) for operator, given, name in nodes]
+    body += [helper.make_node("ReduceSum", ["terms", axes], ["distances"], keepdims=0)]
     inside = helper.make_tensor_value_info("row", TensorProto.DOUBLE, [rows.shape[1]])
     outside = helper.make_tensor_value_info("distances", TensorProto.DOUBLE, [len(rows)])
     loop = helper.make_graph(body, "distances_of_a_row", [inside], [outside])
-    # ONNX Runtime's Scan needs a row to begin with: one more is added and taken away.
+    # ONNX Runtime's Scan needs at least one row: one is added, and removed afterwards.
     X = graph("Concat", X, np.zeros((1, rows.shape[1])), axis=0)
     distances = graph("Scan", X, body=loop, num_scan_inputs=1)
     return graph("Slice", distances, np.array([0]), np.array([-1]), np.array([0]))
 
 
-def linear_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
-    """Coordinates (models, rows, axes) of linear models."""
+def linear_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
+    """Compute the coordinates (models, rows, axes) of linear models."""
     means = np.array([model.positive_mean_ for model in models], dtype=np.float64)
     origin = means.mean(axis=0)
     size = (_widest(models), len(origin))
@@ -108,10 +107,10 @@ def linear_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
     return graph("Sub", graph("MatMul", graph("Sub", X, origin), directions), shifts)
 
 
-def kernel_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
-    """Coordinates (models, rows, axes) of kernel models; rows kept in common are used once."""
+def kernel_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
+    """Compute the coordinates (models, rows, axes) of kernel models; shared rows are used once."""
     wide = _widest(models)
-    groups: dict[Any, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for index, model in enumerate(models):
         common = index if model.X_fit_ is None else (id(model.X_fit_), id(model.kernel_))
         groups.setdefault(common, []).append(index)
@@ -134,8 +133,8 @@ def kernel_coordinates(graph: Graph, X: str, models: Sequence[Any]) -> str:
     return graph("Gather", graph("Concat", *parts, axis=0), np.argsort(order), axis=0)
 
 
-def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
-    """Calibrated log-likelihood ratios (rows, models) from coordinates."""
+def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> str:
+    """Compute calibrated log-likelihood ratios (rows, models) from coordinates."""
     z = _bounded(graph, z)
     densities = [model.density_ for model in models]
     weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
@@ -143,7 +142,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
     mixtures = [density.base for density in densities]
     ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
     if weights[:, 1].any():
-        # On an axis of a blend; a model without one gets zeros, and a weight of nothing.
+        # The second view of blends; other models get zeros, with a weight of zero.
         axes = [_on_axis(density) for density in densities]
         columns = np.stack([_filled(axis[:, None], (wide, 1)) for axis, _ in axes])
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
@@ -153,7 +152,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Any]) -> str:
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:
-    """Fisher's axis of a blend with the cloud on it; of others, an axis of no length."""
+    """Return Fisher's axis of a blend and the density on it; for others, an axis of zeros."""
     if isinstance(density, Blend):
         return density.axis, density.cloud
     base = density.base
@@ -162,30 +161,30 @@ def _on_axis(density: Density) -> tuple[Array, Mixture]:
 
 
 def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -> str:
-    """Log ratios (models, rows) of one view of each density, not calibrated."""
+    """Compute log ratios (models, rows) of one view of each density, before calibration."""
     most = max(len(density.centres) for density in densities)
     positive, negative, pulls, sizes, levels, volumes = [], [], [], [], [], []
     for density in densities:
         inside, outside = density.white
-        at_centres = density.centres @ outside.T
+        at_centres, lengths, volume = density.terms
         positive.append(_filled(inside.T, (wide, wide)))
         negative.append(_filled(outside.T, (wide, wide)))
         pulls.append(_filled((at_centres @ outside).T, (wide, most)))
-        sizes.append(_filled(np.einsum("ij,ij->i", at_centres, at_centres), (most,))[None])
+        sizes.append(_filled(lengths, (most,))[None])
         levels.append(_filled(density.log_weights, (most,), NOTHING)[None])
-        volumes.append([log_volume(inside) - log_volume(outside)])
+        volumes.append([volume])
     tails = np.array([[density.tail] for density in densities])
     widths = np.array([[len(density.positive)] for density in densities], dtype=np.float64)
     near = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(positive)), 2)
     far = graph.reduce("ReduceSumSquare", graph("MatMul", z, np.array(negative)), 2)
-    heavy = bool(np.isfinite(tails).any())
-    if not heavy:
+    if np.isinf(tails).all():
         level = np.array(levels) - 0.5 * np.array(sizes)
         centres = graph("Add", graph("MatMul", z, np.array(pulls)), level)
         ratio = graph("Mul", graph("Sub", far, near), 0.5)
     else:
         apart = graph("MatMul", z, -2 * np.array(pulls))
-        apart = graph("Add", graph("Add", apart, np.array(sizes)), _column(graph, far))
+        column = graph("Unsqueeze", far, np.array([2]))
+        apart = graph("Add", graph("Add", apart, np.array(sizes)), column)
         energies = _energy(graph, apart, widths[..., None], tails[..., None])
         centres = graph("Sub", np.array(levels), energies)
         ratio = graph("Neg", _energy(graph, near, widths, tails))
@@ -193,12 +192,8 @@ def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -
     return graph("Add", ratio, np.array(volumes))
 
 
-def _column(graph: Graph, values: str) -> str:
-    return graph("Unsqueeze", values, np.array([2]))
-
-
 def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
-    """Half the squares, or what takes their place in densities with tails; see `core.student`."""
+    """Halve the squares, or take their logarithm for heavy tails; see `core.student`."""
     gaussian = np.isinf(tails)
     spread = np.where(gaussian, 1.0, tails - 2)
     factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))
@@ -211,42 +206,42 @@ def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
 
 
 def _scaled(graph: Graph, values: str, factors: Array) -> str:
-    """Values times factors; a power of two costs no digit, the rest lies between 1/4 and 1/2."""
+    """Multiply by a number between 1/4 and 1/2, then by a power of two, which is exact."""
     parts, powers = np.frexp(factors)
     return graph("Mul", graph("Mul", values, parts / 2), np.ldexp(2.0, powers))
 
 
 def _bounded(graph: Graph, z: str) -> str:
-    """Coordinates, shortened where their squares would overflow."""
+    """Shorten coordinates whose squares would overflow."""
     far = graph.reduce("ReduceMax", graph("Abs", z), 2, keep=True)
     share = graph("Div", FARTHEST, graph("Max", far, 1.0))
     return graph("Mul", z, graph("Min", share, 1.0))
 
 
-def prior_odds(models: Sequence[Any]) -> Array:
-    """Logarithms of the prior of the second class over that of the first."""
+def prior_odds(models: Sequence[Verifier]) -> Array:
+    """Return the prior log odds of the second class against the first."""
     priors = np.array([model.class_prior_ for model in models])
     logs: Array = np.log(priors[:, 1] / priors[:, 0])
     return logs
 
 
 def chances(graph: Graph, odds: str) -> str:
-    """Probabilities of log odds; ONNX Runtime's own Sigmoid has but half the digits."""
+    """Turn log odds into probabilities; ONNX Runtime's Sigmoid keeps only half the digits."""
     return graph("Reciprocal", graph("Add", graph("Exp", graph("Neg", odds)), 1.0))
 
 
 def log_chances(graph: Graph, odds: str) -> str:
-    """Logarithms of the probabilities of log odds."""
+    """Turn log odds into logarithms of probabilities."""
     tail = graph("Exp", graph("Neg", graph("Abs", odds)))
     return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", tail, 1.0)))
 
 
-def _widest(models: Sequence[Any]) -> int:
-    return max(model.n_components_ for model in models)
+def _widest(models: Sequence[Verifier]) -> int:
+    return max(int(model.n_components_) for model in models)
 
 
-def _filled(values: Any, shape: tuple[int, ...], filling: float = 0.0) -> Array:
-    """An array of this shape with `values` in its corner."""
+def _filled(values: ArrayLike, shape: tuple[int, ...], filling: float = 0.0) -> Array:
+    """Return an array of this shape with `values` in its corner."""
     result = np.full(shape, filling)
     result[tuple(slice(size) for size in np.shape(values))] = values
     return result

@@ -1,10 +1,20 @@
-"""A pen for ONNX graphs: nodes in double precision, written where skl2onnx collects them."""
+"""Nodes of an ONNX graph in double precision, added where skl2onnx collects them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+if TYPE_CHECKING:
+    # The types that skl2onnx passes to converters; its documentation names no others.
+    from skl2onnx.common._container import ModelComponentContainer as Container
+    from skl2onnx.common._topology import Operator, Scope
+
+Item = TypeVar("Item")
 
 
 class Graph:
@@ -14,27 +24,29 @@ class Graph:
     ratio is a difference of squares, and single precision would leave too few digits of it.
     """
 
-    def __init__(self, scope: Any, container: Any) -> None:
+    def __init__(self, scope: Scope, operator: Operator, container: Container) -> None:
         self.scope = scope
+        self.operator = operator
         self.container = container
+        self.model: Any = operator.raw_operator
 
-    def constant(self, values: Any) -> str:
+    def constant(self, values: ArrayLike) -> str:
         """Keep an array in the graph: numbers as double, whole numbers and texts as they are."""
         from onnx import TensorProto, numpy_helper
 
         name: str = self.scope.get_unique_variable_name("constant")
-        values = np.asarray(values)
-        if values.dtype.kind in "US":
-            texts = [text.encode() for text in values.ravel().tolist()]
-            self.container.add_initializer(name, TensorProto.STRING, values.shape, texts)
+        array = np.asarray(values)
+        if array.dtype.kind in "US":
+            texts = [text.encode() for text in array.ravel().tolist()]
+            self.container.add_initializer(name, TensorProto.STRING, array.shape, texts)
             return name
-        wide = np.int64 if values.dtype.kind in "iu" else np.float64
-        tensor = numpy_helper.from_array(np.ascontiguousarray(values, dtype=wide))
-        self.container.add_initializer(name, tensor.data_type, values.shape, tensor)
+        wide = np.int64 if array.dtype.kind in "iu" else np.float64
+        tensor = numpy_helper.from_array(np.ascontiguousarray(array, dtype=wide))
+        self.container.add_initializer(name, tensor.data_type, array.shape, tensor)
         return name
 
     def __call__(
-        self, operator: str, *inputs: Any, output: str | None = None, **options: Any
+        self, operator: str, *inputs: ArrayLike, output: str | None = None, **options: Any
     ) -> str:
         """Add a node; inputs are names of other nodes, or arrays to keep in the graph."""
         name: str = output or self.scope.get_unique_variable_name(operator.lower())
@@ -44,19 +56,31 @@ class Graph:
         return name
 
     def reduce(self, operator: str, values: str, axis: int, *, keep: bool = False) -> str:
-        """Add a node that goes over one axis; what was an option of it is now an input."""
+        """Add a node that reduces one axis, which later operator sets take as an input."""
         since = 13 if operator == "ReduceSum" else 18
         if self.container.target_opset >= since:
             return self(operator, values, np.array([axis]), keepdims=int(keep))
         return self(operator, values, axes=[axis], keepdims=int(keep))
 
-    def double(self, values: str) -> str:
-        """Turn an input into double precision."""
+    def input(self) -> str:
+        """Return the input of the model in double precision."""
         from onnx import TensorProto
 
-        return self("Cast", values, to=TensorProto.DOUBLE)
+        return self("Cast", self.operator.inputs[0].full_name, to=TensorProto.DOUBLE)
 
-    def write(self, values: str, variable: Any) -> None:
-        """Give out a result under the name and in the type of a variable of skl2onnx."""
-        kind = variable.type.to_onnx_type().tensor_type.elem_type
-        self("Cast", values, output=variable.full_name, to=kind)
+    def write(self, *results: str) -> None:
+        """Write results under the names and in the types of the outputs that are wanted."""
+        outputs = self.operator.outputs
+        for values, variable in zip(wanted(results, len(outputs)), outputs, strict=False):
+            kind = variable.type.to_onnx_type().tensor_type.elem_type
+            self("Cast", values, output=variable.full_name, to=kind)
+
+
+def asked(scope: Scope, model: BaseEstimator, option: str) -> bool:
+    """Say whether an option of a model was chosen."""
+    return bool(scope.get_options(model, {option: False})[option])
+
+
+def wanted(outputs: Sequence[Item], count: int) -> Sequence[Item]:
+    """Choose outputs: all, the first few, or one alone: z of a model, the features of a map."""
+    return (outputs[3:4] or outputs) if count == 1 else outputs
