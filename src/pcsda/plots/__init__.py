@@ -1,6 +1,7 @@
 """Pictures of models, scores and choices; matplotlib is needed only when one is drawn."""
 
 from .det import DetDisplay
+from .explanation import ExplanationDisplay
 from .reliability import BayesErrorDisplay, ReliabilityDisplay
 from .scores import ScoreDisplay
 from .selection import SelectionDisplay
@@ -10,6 +11,7 @@ from .subspace import SubspaceDisplay
 __all__ = [
     "BayesErrorDisplay",
     "DetDisplay",
+    "ExplanationDisplay",
     "ReliabilityDisplay",
     "ScoreDisplay",
     "SelectionDisplay",

@@ -1,36 +1,46 @@
-"""Detection error trade-off with the points at which one works."""
+"""Detection error trade-off, with the operating points marked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.metrics import DetCurveDisplay, det_curve
-from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import Array, Mask
 from ..metrics import bayes_threshold, detection_cost, equal_error_rate, min_detection_cost
-from ..metrics.scorers import scores_of
 from ..metrics.trials import check_trials
-from ..unwrap import unwrap
-from .style import LINE_COLOR, MUTED_COLOR, POSITIVE_COLOR, SECOND_COLOR, new_axes
+from .style import (
+    BESIDE,
+    LINE_COLOR,
+    MUTED_COLOR,
+    PALETTE,
+    POSITIVE_COLOR,
+    SECOND_COLOR,
+    Display,
+    score_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
-FloatArray = NDArray[np.float64]
 _TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99)
 # Points nearer than this on the scale of the axes look the same.
 _RESOLUTION = 2e-3
+_MARK: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "clip_on": False, "zorder": 4}
 
 
-class DetDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class DetDisplay(Display):
     """DET curve with the equal error rate and the points of least and of actual cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The curve and its axes are
-    those of scikit-learn's `DetCurveDisplay`; both axes have the scale of the normal deviate, on
-    which Gaussian scores give a straight line.
+    those of scikit-learn's `DetCurveDisplay`. Both axes are normal deviates, so that Gaussian
+    scores give a straight line.
 
     Parameters
     ----------
@@ -41,7 +51,7 @@ class DetDisplay:
     minimum : tuple of float
         False-match and false-non-match rate at the threshold of least cost.
     actual : tuple of float, default=None
-        The same at the Bayes threshold; None where scores are no log-likelihood ratios.
+        The same at the Bayes threshold. None means that scores are not log-likelihood ratios.
     costs : tuple of float, default=None
         Normalised minimum and actual cost, for the legend.
     prior : float, default=0.5
@@ -57,33 +67,30 @@ class DetDisplay:
     line_ : Line2D
         The curve.
     eer_, minimum_, actual_ : Line2D
-        Markers of the three points, moved to the edge where they lie beyond it; `actual_` is None
-        where it is not known.
+        Markers of the three points, moved to the edge if they lie beyond it; `actual_` is None
+        without an actual cost.
     legend_ : Legend
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.plots import DetDisplay
+    >>> labels = np.repeat([0, 1], 500)
+    >>> llr = np.random.default_rng(0).normal(4 * labels - 2, 2)
+    >>> display = DetDisplay.from_predictions(labels, llr, prior=0.01)
+    >>> print(display.eer_.get_label())
+    equal error rate 16.60%
     """
 
-    def __init__(
-        self,
-        *,
-        false_match_rate: FloatArray,
-        false_non_match_rate: FloatArray,
-        eer: float,
-        minimum: tuple[float, float],
-        actual: tuple[float, float] | None = None,
-        costs: tuple[float, float | None] | None = None,
-        prior: float = 0.5,
-        name: str | None = None,
-        finest: float = 1e-3,
-    ) -> None:
-        self.false_match_rate = false_match_rate
-        self.false_non_match_rate = false_non_match_rate
-        self.eer = eer
-        self.minimum = minimum
-        self.actual = actual
-        self.costs = costs
-        self.prior = prior
-        self.name = name
-        self.finest = finest
+    false_match_rate: Array
+    false_non_match_rate: Array
+    eer: float
+    minimum: tuple[float, float]
+    actual: tuple[float, float] | None = None
+    costs: tuple[float, float | None] | None = None
+    prior: float = 0.5
+    name: str | None = None
+    finest: float = 1e-3
 
     @classmethod
     def from_estimator(
@@ -97,7 +104,7 @@ class DetDisplay:
         cost_false_alarm: float = 1.0,
         name: str | None = None,
         ax: Axes | None = None,
-    ) -> DetDisplay:
+    ) -> Self:
         """Draw the trade-off of a fitted binary classifier.
 
         Parameters
@@ -116,11 +123,9 @@ class DetDisplay:
         -------
         DetDisplay
         """
-        check_is_fitted(estimator)
-        label = unwrap(estimator).label
-        scores, are_ratios = scores_of(estimator, X, label)
+        positive, scores, are_ratios = score_rows(estimator, X, y)
         return cls.from_predictions(
-            np.asarray(y) == label,
+            positive,
             scores,
             prior=prior,
             cost_miss=cost_miss,
@@ -143,8 +148,8 @@ class DetDisplay:
         pos_label: Any = None,
         name: str | None = None,
         ax: Axes | None = None,
-    ) -> DetDisplay:
-        """Draw the trade-off of scores that are known.
+    ) -> Self:
+        """Draw the trade-off of given scores.
 
         Parameters
         ----------
@@ -186,54 +191,37 @@ class DetDisplay:
             finest=0.5 / max(n_positive, len(positive) - n_positive),
         ).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> DetDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         low = float(np.clip(self.finest, _TICKS[0], 1e-3))
         match, non_match = _thinned(self.false_match_rate, self.false_non_match_rate, low)
-        # A curve without a name would be called by scikit-learn's name for none.
+        # scikit-learn would give a curve without a name a name of its own.
         drawn = DetCurveDisplay(fpr=match, fnr=non_match, estimator_name=self.name or "scores")
         drawn.plot(ax=self.ax_, color=LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
         reach = norm.ppf([low, 0.995])
         self.ax_.plot(reach, reach, color=MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
-        self.eer_ = self._mark(
-            (self.eer, self.eer), low, f"equal error rate {self.eer:.2%}", "o", POSITIVE_COLOR
+        least, paid = (
+            "" if cost is None else f" {cost:.3g}" for cost in self.costs or (None, None)
         )
-        least, paid = (None, None) if self.costs is None else self.costs
-        self.minimum_ = self._mark(
-            self.minimum, low, f"least cost{_told(least)}, prior {self.prior:g}", "s", SECOND_COLOR
-        )
+        at = f", prior {self.prior:g}"
+        named = f"equal error rate {self.eer:.2%}"
+        self.eer_ = self._mark((self.eer, self.eer), low, named, "o", POSITIVE_COLOR)
+        self.minimum_ = self._mark(self.minimum, low, f"least cost{least}{at}", "s", SECOND_COLOR)
         self.actual_ = None
         if self.actual is not None:
-            self.actual_ = self._mark(
-                self.actual, low, f"actual cost{_told(paid)}, prior {self.prior:g}", "X", "#CC79A7"
-            )
+            self.actual_ = self._mark(self.actual, low, f"actual cost{paid}{at}", "X", PALETTE[3])
         self._frame(low)
-        # Beside the axes: a poor curve passes through every corner.
-        self.legend_ = self.ax_.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        return self
+        self.legend_ = self.ax_.legend(**BESIDE)
 
     def _mark(
         self, rates: tuple[float, float], low: float, label: str, marker: str, color: str
-    ) -> Any:
+    ) -> Line2D:
         places = norm.ppf(np.clip(rates, low, 0.995))
-        (point,) = self.ax_.plot(
-            *places[:, None],
-            linestyle="none",
-            marker=marker,
-            markersize=9,
-            color=color,
-            markeredgecolor="white",
-            label=label,
-            clip_on=False,
-            zorder=4,
-        )
+        (point,) = self.ax_.plot(*places[:, None], marker, color=color, label=label, **_MARK)
         return point
 
     def _frame(self, low: float) -> None:
-        """Show the curve up to a half, or to the last of the points."""
+        """Show rates up to one half, or up to the largest rate of a marked point."""
         farthest = max(self.eer, *self.minimum, *(self.actual or ()))
         high = float(np.clip(1.2 * farthest, 0.5, 0.995))
         ends = norm.ppf([low, high])
@@ -241,27 +229,22 @@ class DetDisplay:
         names = [f"{100 * tick:g}" for tick in ticks]
         self.ax_.set_xticks(norm.ppf(ticks), names)
         self.ax_.set_yticks(norm.ppf(ticks), names)
-        self.ax_.set(xlim=ends, ylim=ends)
-        self.ax_.set_xlabel("false match rate (%)")
-        self.ax_.set_ylabel("false non-match rate (%)")
+        labels = {"xlabel": "false match rate (%)", "ylabel": "false non-match rate (%)"}
+        self.ax_.set(xlim=ends, ylim=ends, **labels)
         self.ax_.grid(visible=True, color="#DDDDDD", linewidth=0.6)
         self.ax_.set_axisbelow(True)
         self.ax_.set_aspect("equal", adjustable="box")
 
 
-def _rates(positive: NDArray[np.bool_], scores: FloatArray, at: float) -> tuple[float, float]:
+def _rates(positive: Mask, scores: Array, at: float) -> tuple[float, float]:
     accepted = scores >= at
     return float(np.mean(accepted[~positive])), float(np.mean(~accepted[positive]))
 
 
-def _thinned(match: FloatArray, non_match: FloatArray, low: float) -> tuple[FloatArray, FloatArray]:
-    """Points of the curve that can be told apart: a million trials need no million points."""
+def _thinned(match: Array, non_match: Array, low: float) -> tuple[Array, Array]:
+    """Keep the points of the curve that can be told apart: far fewer than a million trials have."""
     match, non_match = (np.clip(rate, 0.1 * low, 1 - 0.1 * low) for rate in (match, non_match))
     cells = np.floor(np.stack([norm.ppf(match), norm.ppf(non_match)]) / _RESOLUTION)
     kept = np.append(True, np.any(np.diff(cells, axis=1) != 0, axis=0))
     kept[-1] = True
     return match[kept], non_match[kept]
-
-
-def _told(cost: float | None) -> str:
-    return "" if cost is None else f" {cost:.3g}"

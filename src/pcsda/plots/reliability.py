@@ -1,46 +1,43 @@
-"""Are the log-likelihood ratios to be trusted: reliability, and Bayes error over all priors."""
+"""Calibration of log-likelihood ratios: reliability, and the Bayes error over all priors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 from scipy.stats import beta
-from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import Array, Mask
 from ..metrics import bayes_error_curve, cllr, min_cllr
-from ..metrics.scorers import scores_of
 from ..metrics.trials import check_trials, sort_trials
-from ..unwrap import unwrap
-from .style import LINE_COLOR, MUTED_COLOR, SECOND_COLOR, new_axes
+from .style import LINE_COLOR, MUTED_COLOR, SECOND_COLOR, Display, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
-FloatArray = NDArray[np.float64]
 
-
-def _ratios(estimator: Any, X: Any, y: ArrayLike) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Which rows are of the class of interest, and their log-likelihood ratios."""
-    check_is_fitted(estimator)
-    label = unwrap(estimator).label
-    scores, are_ratios = scores_of(estimator, X, label)
+def _ratios(estimator: Any, X: Any, y: ArrayLike) -> tuple[Mask, Array]:
+    """Mark the rows of the class of interest, and return the log-likelihood ratios of all."""
+    positive, scores, are_ratios = score_rows(estimator, X, y)
     if not are_ratios:
         raise TypeError(
             f"{type(estimator).__name__} gives no log-likelihood ratios; use from_predictions, or "
             "sklearn.calibration.CalibrationDisplay for probabilities"
         )
-    return np.asarray(y) == label, scores
+    return positive, scores
 
 
-class ReliabilityDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ReliabilityDisplay(Display):
     """Observed share of the class of interest over its predicted probability.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. Probabilities follow from
-    log-likelihood ratios at a prior. The line is the best monotonic map (pool adjacent violators),
-    the points are bins of equally many samples with intervals; both lie on the diagonal where the
+    log-likelihood ratios at a prior. The line is the best monotonic map (pool adjacent violators).
+    The points are bins of equally many samples, with intervals. Both lie on the diagonal if the
     ratios are calibrated.
 
     Parameters
@@ -60,22 +57,23 @@ class ReliabilityDisplay:
     points_ : ErrorbarContainer
     curve_, diagonal_ : Line2D
     legend_ : Legend
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.plots import ReliabilityDisplay
+    >>> labels = np.repeat([0, 1], 500)
+    >>> llr = np.random.default_rng(0).normal(4 * labels - 2, 2)
+    >>> display = ReliabilityDisplay.from_predictions(labels, llr, n_bins=4)
+    >>> print(display.predicted.round(2), display.observed.round(2))
+    [0.04 0.28 0.71 0.95] [0.03 0.3  0.72 0.95]
     """
 
-    def __init__(
-        self,
-        *,
-        predicted: FloatArray,
-        observed: FloatArray,
-        intervals: FloatArray,
-        curve: FloatArray,
-        prior: float,
-    ) -> None:
-        self.predicted = predicted
-        self.observed = observed
-        self.intervals = intervals
-        self.curve = curve
-        self.prior = prior
+    predicted: Array
+    observed: Array
+    intervals: Array
+    curve: Array
+    prior: float
 
     @classmethod
     def from_estimator(
@@ -87,7 +85,7 @@ class ReliabilityDisplay:
         prior: float | None = None,
         n_bins: int = 10,
         ax: Axes | None = None,
-    ) -> ReliabilityDisplay:
+    ) -> Self:
         """Draw the reliability of a fitted estimator of this library.
 
         Parameters
@@ -116,8 +114,8 @@ class ReliabilityDisplay:
         n_bins: int = 10,
         pos_label: Any = None,
         ax: Axes | None = None,
-    ) -> ReliabilityDisplay:
-        """Draw the reliability of log-likelihood ratios that are known.
+    ) -> Self:
+        """Draw the reliability of given log-likelihood ratios.
 
         Parameters
         ----------
@@ -126,8 +124,8 @@ class ReliabilityDisplay:
         llr : array-like of shape (n_samples,)
             Natural log-likelihood ratios.
         prior : float, default=None
-            Prior at which probabilities are made, to which the classes are weighted. None means
-            the share of the class of interest among the samples.
+            Prior of the probabilities, to which the classes are weighted. None means the share of
+            the class of interest among the samples.
         n_bins : int, default=10
             Number of points, at most; equal ratios stay together.
         pos_label : int, float, bool or str, default=None
@@ -147,20 +145,10 @@ class ReliabilityDisplay:
             raise ValueError(f"n_bins={n_bins} must be at least 1")
         chance = expit(ratios + logit(prior))
         weights = np.where(positive, prior / share, (1 - prior) / (1 - share))
-        predicted, observed, intervals = _bins(positive, chance, weights, n_bins)
-        display = cls(
-            predicted=predicted,
-            observed=observed,
-            intervals=intervals,
-            curve=_monotonic(positive, chance, weights),
-            prior=prior,
-        )
-        return display.plot(ax=ax)
+        bins = _bins(positive, chance, weights, n_bins)
+        return cls(**bins, curve=_monotonic(positive, chance, weights), prior=prior).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> ReliabilityDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         (self.diagonal_,) = self.ax_.plot(
             [0, 1], [0, 1], color=MUTED_COLOR, linestyle=":", label="calibrated", zorder=1
         )
@@ -168,52 +156,47 @@ class ReliabilityDisplay:
             *self.curve, color=SECOND_COLOR, linewidth=1.6, label="best monotonic map", zorder=2
         )
         reach = np.abs(self.intervals - self.observed)
+        style: dict[str, Any] = {"color": LINE_COLOR, "markeredgecolor": "white", "markersize": 7}
         self.points_ = self.ax_.errorbar(
             self.predicted,
             self.observed,
-            yerr=reach,
+            reach,
             fmt="o",
-            color=LINE_COLOR,
-            markeredgecolor="white",
-            markersize=7,
             capsize=3,
-            label="bins, 95 % intervals",
             zorder=3,
+            **style,
+            label="bins, 95 % intervals",
         )
         self.ax_.set_xlabel(f"predicted probability at prior {self.prior:.3g}")
         self.ax_.set_ylabel("observed share of the class of interest")
         self.ax_.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         self.ax_.set_aspect("equal", adjustable="box")
         self.legend_ = self.ax_.legend(loc="upper left", frameon=False)
-        return self
 
 
-def _bins(
-    positive: NDArray[np.bool_], chance: FloatArray, weights: FloatArray, n_bins: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean prediction, observed share and its interval in bins of about equally many samples."""
+def _bins(positive: Mask, chance: Array, weights: Array, n_bins: int) -> dict[str, Array]:
+    """Return mean prediction, observed share and its interval in bins of about equal size."""
     order = np.argsort(chance, kind="stable")
     ends = np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(int)[1:-1]
     # A bin begins where its first value does, so that equal values share one.
     starts = np.unique(np.searchsorted(chance[order], chance[order][ends]))
     starts = np.append(0, starts[starts > 0])
-    sums = [
+    mass, predicted, hits, squares = (
         np.add.reduceat(values[order], starts)
         for values in (weights, weights * chance, weights * positive, weights**2)
-    ]
-    mass, predicted, hits, squares = sums
+    )
     observed = hits / mass
-    # As many samples as the weighted ones are worth, in Jeffreys' interval.
+    # Jeffreys' interval for the effective number of samples.
     worth = mass**2 / squares
     tails = np.array([[0.025], [0.975]])
     intervals = beta.ppf(tails, observed * worth + 0.5, (1 - observed) * worth + 0.5)
     intervals[0, observed <= 0], intervals[1, observed >= 1] = 0.0, 1.0
     intervals = np.stack([np.minimum(intervals[0], observed), np.maximum(intervals[1], observed)])
-    return predicted / mass, observed, intervals
+    return {"predicted": predicted / mass, "observed": observed, "intervals": intervals}
 
 
-def _monotonic(positive: NDArray[np.bool_], chance: FloatArray, weights: FloatArray) -> FloatArray:
-    """Predicted and observed probability at both ends of every pool."""
+def _monotonic(positive: Mask, chance: Array, weights: Array) -> Array:
+    """Return predicted and observed probability at both ends of every pool."""
     trials = sort_trials(positive, chance, weights)
     pools = trials.pooled()
     share = pools.positives / (pools.positives + pools.negatives)
@@ -223,11 +206,12 @@ def _monotonic(positive: NDArray[np.bool_], chance: FloatArray, weights: FloatAr
     return np.stack([ends, np.repeat(share, 2)])
 
 
-class BayesErrorDisplay:
-    """Normalised Bayes error rate over the prior: what decisions cost, and what they had to.
+@dataclass(kw_only=True, eq=False, repr=False)
+class BayesErrorDisplay(Display):
+    """Normalised Bayes error rate over the prior: actual cost, and least possible cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The gap between the lines is
-    lost by calibration. Above 1 it is better not to look at the scores.
+    the loss by poor calibration. Above 1 it is better to ignore the scores.
 
     Parameters
     ----------
@@ -241,26 +225,27 @@ class BayesErrorDisplay:
     ----------
     ax_, figure_ : matplotlib axes and figure
     actual_, minimum_, default_ : Line2D
-        The two costs, and that of not looking.
+        The two costs, and the cost of ignoring the scores.
     priors_ : matplotlib axes
         The upper axis, which gives priors in per cent.
     legend_ : Legend
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.plots import BayesErrorDisplay
+    >>> labels = np.repeat([0, 1], 500)
+    >>> llr = np.random.default_rng(0).normal(4 * labels - 2, 2)
+    >>> display = BayesErrorDisplay.from_predictions(labels, llr)
+    >>> print(f"{display.cllr:.3f} {display.min_cllr:.3f}")
+    0.508 0.486
     """
 
-    def __init__(
-        self,
-        *,
-        prior_log_odds: FloatArray,
-        actual: FloatArray,
-        minimum: FloatArray,
-        cllr: float | None = None,
-        min_cllr: float | None = None,
-    ) -> None:
-        self.prior_log_odds = prior_log_odds
-        self.actual = actual
-        self.minimum = minimum
-        self.cllr = cllr
-        self.min_cllr = min_cllr
+    prior_log_odds: Array
+    actual: Array
+    minimum: Array
+    cllr: float | None = None
+    min_cllr: float | None = None
 
     @classmethod
     def from_estimator(
@@ -271,7 +256,7 @@ class BayesErrorDisplay:
         *,
         prior_log_odds: ArrayLike | None = None,
         ax: Axes | None = None,
-    ) -> BayesErrorDisplay:
+    ) -> Self:
         """Draw the Bayes error of a fitted estimator of this library.
 
         Parameters
@@ -300,8 +285,8 @@ class BayesErrorDisplay:
         prior_log_odds: ArrayLike | None = None,
         pos_label: Any = None,
         ax: Axes | None = None,
-    ) -> BayesErrorDisplay:
-        """Draw the Bayes error of log-likelihood ratios that are known.
+    ) -> Self:
+        """Draw the Bayes error of given log-likelihood ratios.
 
         Parameters
         ----------
@@ -323,32 +308,16 @@ class BayesErrorDisplay:
             min_cllr=min_cllr(positive, ratios),
         ).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> BayesErrorDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         self.default_ = self.ax_.axhline(
             1.0, color=MUTED_COLOR, linestyle=":", label="without looking", zorder=1
         )
-        named = "" if self.cllr is None else f" (Cllr {self.cllr:.3g})"
-        (self.actual_,) = self.ax_.plot(
-            self.prior_log_odds,
-            self.actual,
-            color=SECOND_COLOR,
-            linewidth=2,
-            label=f"actual{named}",
-        )
-        named = "" if self.min_cllr is None else f" (minCllr {self.min_cllr:.3g})"
-        (self.minimum_,) = self.ax_.plot(
-            self.prior_log_odds,
-            self.minimum,
-            color=LINE_COLOR,
-            linewidth=2,
-            linestyle="--",
-            label=f"minimum{named}",
+        self.actual_ = self._line(self.actual, "actual", "Cllr", self.cllr, SECOND_COLOR, "-")
+        self.minimum_ = self._line(
+            self.minimum, "minimum", "minCllr", self.min_cllr, LINE_COLOR, "--"
         )
         self.ax_.set_xlim(self.prior_log_odds[0], self.prior_log_odds[-1])
-        # Where ratios mislead the cost has no bound; what matters is that it is above 1.
+        # Misleading ratios cost without bound; what matters is that the cost is above 1.
         self.ax_.set_ylim(0, float(np.clip(1.1 * self.actual.max(), 1.15, 2.0)))
         self.ax_.set_xlabel("prior log odds of the class of interest")
         self.ax_.set_ylabel("normalised Bayes error rate")
@@ -357,4 +326,12 @@ class BayesErrorDisplay:
         self.priors_.set_xticks(logit(chances), [f"{100 * chance:g} %" for chance in chances])
         self.priors_.set_xlabel("prior")
         self.legend_ = self.ax_.legend(loc="best", frameon=False)
-        return self
+
+    def _line(
+        self, costs: Array, name: str, total: str, value: float | None, color: str, style: str
+    ) -> Line2D:
+        label = name if value is None else f"{name} ({total} {value:.3g})"
+        (line,) = self.ax_.plot(
+            self.prior_log_odds, costs, color=color, linewidth=2, linestyle=style, label=label
+        )
+        return line

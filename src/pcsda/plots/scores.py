@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import ArrayLike
 
-from ..metrics import equal_error_rate
-from ..metrics.scorers import scores_of
+from ..core.linalg import Array
+from ..metrics import bayes_threshold, equal_error_rate
 from ..metrics.trials import check_trials
 from ..unwrap import unwrap
-from .style import POSITIVE_COLOR, REST_COLOR, new_axes
+from .style import DECISION_STYLE, POSITIVE_COLOR, REST_COLOR, Display, draw_histogram, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 _TAILS = (0.002, 0.998)
 
 
-class ScoreDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ScoreDisplay(Display):
     """Histogram of the scores of both classes, each with area one, and a threshold.
 
-    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The legend gives the errors
-    at the threshold. The outermost bars hold all scores beyond.
+    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The legend gives the error
+    rates at the threshold. The outermost bars hold all scores beyond them.
 
     Parameters
     ----------
@@ -47,24 +48,24 @@ class ScoreDisplay:
     line_ : Line2D
         The threshold.
     legend_ : Legend
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.plots import ScoreDisplay
+    >>> labels = np.repeat([0, 1], 500)
+    >>> llr = np.random.default_rng(0).normal(4 * labels - 2, 2)
+    >>> display = ScoreDisplay.from_predictions(labels, llr, threshold=0)
+    >>> print(display.bars_[0].get_label())
+    class of interest (n = 500), 16.40% missed
     """
 
-    def __init__(
-        self,
-        *,
-        positive: NDArray[np.float64],
-        negative: NDArray[np.float64],
-        threshold: float,
-        threshold_name: str = "threshold",
-        score_name: str = "score",
-        bins: int | None = None,
-    ) -> None:
-        self.positive = positive
-        self.negative = negative
-        self.threshold = threshold
-        self.threshold_name = threshold_name
-        self.score_name = score_name
-        self.bins = bins
+    positive: Array
+    negative: Array
+    threshold: float
+    threshold_name: str = "threshold"
+    score_name: str = "score"
+    bins: int | None = None
 
     @classmethod
     def from_estimator(
@@ -76,17 +77,17 @@ class ScoreDisplay:
         threshold: float | None = None,
         bins: int | None = None,
         ax: Axes | None = None,
-    ) -> ScoreDisplay:
+    ) -> Self:
         """Draw the log-likelihood ratios of a fitted estimator.
 
         Parameters
         ----------
         estimator : fitted binary classifier
-            Of other classifiers than those of this library the decision values are drawn.
+            Classifiers of other libraries are drawn by their decision values.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         threshold : float, default=None
-            None means where the estimator itself decides, at its fitted prior.
+            None means the threshold of the estimator itself, at its fitted prior.
         bins : int, default=None
         ax : matplotlib axes, optional
 
@@ -94,17 +95,14 @@ class ScoreDisplay:
         -------
         ScoreDisplay
         """
-        check_is_fitted(estimator)
-        inside = unwrap(estimator)
-        label = inside.label
-        scores, are_ratios = scores_of(estimator, X, label)
+        positive, scores, are_ratios = score_rows(estimator, X, y)
         name = "threshold"
         if threshold is None:
             name, threshold = "decision", 0.0
             if are_ratios:
-                threshold = float(np.log1p(-inside.prior) - np.log(inside.prior))
+                threshold = bayes_threshold(unwrap(estimator).prior)
         return cls.from_predictions(
-            np.asarray(y) == label,
+            positive,
             scores,
             threshold=threshold,
             threshold_name=name,
@@ -125,8 +123,8 @@ class ScoreDisplay:
         pos_label: Any = None,
         bins: int | None = None,
         ax: Axes | None = None,
-    ) -> ScoreDisplay:
-        """Draw scores that are known.
+    ) -> Self:
+        """Draw given scores.
 
         Parameters
         ----------
@@ -150,69 +148,44 @@ class ScoreDisplay:
         if threshold is None:
             threshold_name = "equal error rate"
             threshold = equal_error_rate(positive, scores)[1]
-        display = cls(
+        return cls(
             positive=scores[positive],
             negative=scores[~positive],
             threshold=threshold,
             threshold_name=threshold_name,
             score_name=score_name,
             bins=bins,
-        )
-        return display.plot(ax=ax)
+        ).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> ScoreDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         edges = self._edges()
+        low, high = edges[0], edges[-1]
+        missed = f"{np.mean(self.positive < self.threshold):.2%} missed"
+        accepted = f"{np.mean(self.negative >= self.threshold):.2%} accepted"
         self.bars_ = []
-        for scores, color, name in (
-            (self.positive, POSITIVE_COLOR, "class of interest"),
-            (self.negative, REST_COLOR, "rest"),
+        for scores, color, name, errors in (
+            (self.positive, POSITIVE_COLOR, "class of interest", missed),
+            (self.negative, REST_COLOR, "rest", accepted),
         ):
-            heights, _ = np.histogram(np.clip(scores, edges[0], edges[-1]), edges, density=True)
-            bars = self.ax_.stairs(
-                heights,
-                edges,
-                fill=True,
-                facecolor=(color, 0.25),
-                edgecolor=color,
-                linewidth=1.8 if name != "rest" else 1.2,
-                zorder=3 if name != "rest" else 2,
-                label=f"{name} (n = {len(scores)}), {self._errors(name)}",
-            )
-            self.bars_.append(bars)
-        self.line_ = self.ax_.axvline(
-            float(np.clip(self.threshold, edges[0], edges[-1])),
-            color=POSITIVE_COLOR,
-            linestyle="--",
-            linewidth=1.6,
-            zorder=4,
-            label=f"{self.threshold_name} at {self.threshold:.3g}",
-        )
-        self.ax_.set_xlabel(self.score_name)
-        self.ax_.set_ylabel("density within class")
+            label = f"{name} (n = {len(scores)}), {errors}"
+            shown = np.clip(scores, low, high)
+            front = scores is self.positive
+            self.bars_.append(draw_histogram(self.ax_, shown, edges, color, label, in_front=front))
+        at = f"{self.threshold_name} at {self.threshold:.3g}"
+        place = float(np.clip(self.threshold, low, high))
+        self.line_ = self.ax_.axvline(place, zorder=4, label=at, **DECISION_STYLE)
+        self.ax_.set(xlabel=self.score_name, ylabel="density within class")
         self.ax_.set_ylim(bottom=0)
         self.legend_ = self.ax_.legend(loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False)
-        return self
 
-    def _edges(self) -> NDArray[np.float64]:
+    def _edges(self) -> Array:
         finite = [part[np.isfinite(part)] for part in (self.positive, self.negative)]
-        ends = [np.quantile(part, _TAILS) for part in finite if len(part)]
-        low, high = float(np.min(ends, initial=np.inf)), float(np.max(ends, initial=-np.inf))
+        ends = [end for part in finite if len(part) for end in np.quantile(part, _TAILS)]
         if np.isfinite(self.threshold):
-            low, high = min(low, self.threshold), max(high, self.threshold)
-        if not np.isfinite(low):
-            low = high = 0.0
+            ends.append(self.threshold)
+        low, high = float(min(ends, default=0.0)), float(max(ends, default=0.0))
         if not high > low:
             low, high = low - 0.5, high + 0.5
-        count = self.bins
-        if count is None:
-            fewest = min(len(self.positive), len(self.negative))
-            count = int(np.clip(3 * np.sqrt(fewest), 20, 80))
+        fewest = min(len(self.positive), len(self.negative))
+        count = int(np.clip(3 * np.sqrt(fewest), 20, 80)) if self.bins is None else self.bins
         return np.linspace(low, high, count + 1)
-
-    def _errors(self, name: str) -> str:
-        if name == "rest":
-            return f"{np.mean(self.negative >= self.threshold):.2%} accepted"
-        return f"{np.mean(self.positive < self.threshold):.2%} missed"

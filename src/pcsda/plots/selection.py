@@ -1,32 +1,35 @@
-"""The selection surface of a search: its score over the number of axes and of subclasses."""
+"""The scores of a search over the number of axes and of subclasses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import Array
 from ..unwrap import steps
-from .style import new_axes
+from .style import POSITIVE_COLOR, SECOND_COLOR, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class SelectionDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class SelectionDisplay(Display):
     """Score of every K and d, at the best of the other settings, as a coloured grid.
 
-    Use :meth:`from_estimator` to make one. The chosen setting has a ring, the best score a cross;
-    they differ where a simpler setting is as good.
+    Use :meth:`from_estimator` to make one. A ring marks the chosen setting, a cross the best score;
+    they differ if a simpler setting is as good.
 
     Parameters
     ----------
     scores : ndarray of shape (n_subclass_counts, n_dimensions)
         NaN where a setting does not exist.
     n_subclasses, n_components : ndarrays
-        Values of K and d that the rows and columns stand for.
+        Values of K and d for the rows and columns.
     chosen : tuple of int
         Values of K and d of the chosen setting.
     score_name : str
@@ -38,57 +41,62 @@ class SelectionDisplay:
         The coloured grid.
     chosen_, best_ : PathCollection
         The ring and the cross.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA, PCSDACV
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.plots import SelectionDisplay
+    >>> data = make_class_specific(200, n_features=5, random_state=0)
+    >>> search = PCSDACV(
+    ...     PCSDA(random_state=0), n_subclasses=[2, 6], n_components=[1, 3], regularization=[0.01]
+    ... )
+    >>> display = SelectionDisplay.from_estimator(search.fit(data.data, data.target))
+    >>> display.scores.shape, display.chosen
+    ((2, 2), (6, 3))
     """
 
-    def __init__(
-        self,
-        *,
-        scores: NDArray[np.float64],
-        n_subclasses: NDArray[np.intp],
-        n_components: NDArray[np.intp],
-        chosen: tuple[int, int],
-        score_name: str = "score",
-    ) -> None:
-        self.scores = scores
-        self.n_subclasses = n_subclasses
-        self.n_components = n_components
-        self.chosen = chosen
-        self.score_name = score_name
+    scores: Array
+    n_subclasses: NDArray[np.intp]
+    n_components: NDArray[np.intp]
+    chosen: tuple[int, int]
+    score_name: str = "score"
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> SelectionDisplay:
-        """Draw the surface of a fitted :class:`pcsda.PCSDACV`.
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+        """Draw the scores of a fitted :class:`pcsda.PCSDACV`.
 
         Parameters
         ----------
         estimator : PCSDACV, or a pipeline that ends in one
         ax : matplotlib axes, optional
+
+        Returns
+        -------
+        SelectionDisplay
         """
         search = steps(estimator)[-1]
         check_is_fitted(search, "cv_results_")
-        results = search.cv_results_
-        of_k = np.asarray(results["param_n_subclasses"])
-        of_d = np.asarray(results["param_n_components"])
-        rows, columns = np.unique(of_k), np.unique(of_d)
-        scores = np.full((len(rows), len(columns)), np.nan)
-        for k, d, score in zip(of_k, of_d, results["mean_test_score"], strict=True):
-            cell = np.searchsorted(rows, k), np.searchsorted(columns, d)
-            if np.isfinite(score):
-                scores[cell] = np.fmax(scores[cell], score)
-        best = search.best_params_
-        name = search.scoring if isinstance(search.scoring, str) else "score"
-        chosen = (best["n_subclasses"], best["n_components"])
-        display = cls(
-            scores=scores, n_subclasses=rows, n_components=columns, chosen=chosen, score_name=name
+        results, best = search.cv_results_, search.best_params_
+        subclasses, rows = np.unique(np.asarray(results["param_n_subclasses"]), return_inverse=True)
+        components, columns = np.unique(
+            np.asarray(results["param_n_components"]), return_inverse=True
         )
-        return display.plot(ax=ax)
+        values = np.asarray(results["mean_test_score"], dtype=np.float64)
+        scores = np.full((len(subclasses), len(components)), np.nan)
+        # The best of the other settings; NaN gives way to any number.
+        np.fmax.at(scores, (rows, columns), np.where(np.isfinite(values), values, np.nan))
+        return cls(
+            scores=scores,
+            n_subclasses=subclasses,
+            n_components=components,
+            chosen=(best["n_subclasses"], best["n_components"]),
+            score_name=search.scoring if isinstance(search.scoring, str) else "score",
+        ).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> SelectionDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         visible = np.ma.masked_invalid(self.scores)
-        # The few best settings are what one looks at: poor scores share the darkest colour.
+        # Only the best few settings matter, so poor scores share the darkest colour.
         floor = float(np.nanquantile(self.scores, 0.1))
         self.mesh_ = self.ax_.pcolormesh(visible, cmap="cividis", vmin=floor)
         self.ax_.set_xticks(np.arange(len(self.n_components)) + 0.5, self.n_components.tolist())
@@ -98,24 +106,13 @@ class SelectionDisplay:
                 label.set_visible(False)
         row, column = np.unravel_index(np.nanargmax(self.scores), self.scores.shape)
         self.best_ = self.ax_.scatter(
-            column + 0.5, row + 0.5, marker="x", color="#111111", s=60, label="best score"
+            column + 0.5, row + 0.5, marker="x", color=POSITIVE_COLOR, s=60, label="best score"
         )
-        place = (
-            np.searchsorted(self.n_components, self.chosen[1]) + 0.5,
-            np.searchsorted(self.n_subclasses, self.chosen[0]) + 0.5,
-        )
-        self.chosen_ = self.ax_.scatter(
-            *place,
-            marker="o",
-            facecolors="none",
-            edgecolors="#D55E00",
-            s=160,
-            linewidths=2.5,
-            label="chosen",
-        )
-        self.ax_.set_xlabel("number of axes d")
-        self.ax_.set_ylabel("number of subclasses K")
+        x = np.searchsorted(self.n_components, self.chosen[1]) + 0.5
+        y = np.searchsorted(self.n_subclasses, self.chosen[0]) + 0.5
+        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": SECOND_COLOR}
+        self.chosen_ = self.ax_.scatter(x, y, s=160, linewidths=2.5, label="chosen", **ring)
+        self.ax_.set(xlabel="number of axes d", ylabel="number of subclasses K")
         if self.figure_ is not None:
             self.figure_.colorbar(self.mesh_, ax=self.ax_, label=self.score_name)
         self.ax_.legend(loc="upper left", bbox_to_anchor=(0, 1.14), ncols=2, frameon=False)
-        return self

@@ -1,27 +1,29 @@
-"""The eigenvalue spectrum of a subspace: how much every axis tells the class apart."""
+"""The eigenvalue spectrum of a subspace: how well each axis separates the class."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import Array
 from ..unwrap import unwrap
-from .style import LINE_COLOR, new_axes
+from .style import LINE_COLOR, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Above this ratio of the largest to the smallest a logarithmic axis is used.
+# Above this ratio of the largest to the smallest eigenvalue the axis is logarithmic.
 _WIDE = 100.0
 # Up to this many bars the shares are written above them.
 _MOST_TEXTS = 12
 
 
-class SpectrumDisplay:
-    """Eigenvalue of every axis as a bar, with the share of the sum that is reached with it.
+@dataclass(kw_only=True, eq=False, repr=False)
+class SpectrumDisplay(Display):
+    """Eigenvalue of every axis as a bar, with the cumulative share of the sum.
 
     Use :meth:`from_estimator` to make one. An eigenvalue is the value of the criterion on its axis:
     the spread of the rest about the positive mean over that within the groups.
@@ -35,19 +37,26 @@ class SpectrumDisplay:
     ax_, figure_ : matplotlib axes and figure
     bars_ : BarContainer
     texts_ : list of Text
-        Running shares of the sum, for up to 12 axes.
+        Cumulative shares of the sum, for up to 12 axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcsda.plots import SpectrumDisplay
+    >>> display = SpectrumDisplay(eigenvalues=np.array([6.0, 3.0, 1.0])).plot()
+    >>> [text.get_text() for text in display.texts_]
+    ['60%', '90%', '100%']
     """
 
-    def __init__(self, *, eigenvalues: NDArray[np.float64]) -> None:
-        self.eigenvalues = eigenvalues
+    eigenvalues: Array
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> SpectrumDisplay:
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
         """Draw the spectrum of a fitted estimator, or of a pipeline or search that holds one.
 
         Parameters
         ----------
-        estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or what holds one
+        estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or what contains one
         ax : matplotlib axes, optional
 
         Returns
@@ -58,10 +67,7 @@ class SpectrumDisplay:
         model = unwrap(estimator).model
         return cls(eigenvalues=np.asarray(model.eigenvalues_, dtype=np.float64)).plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> SpectrumDisplay:
-        """Draw, on new axes unless some are given."""
-        self.ax_ = new_axes() if ax is None else ax
-        self.figure_ = self.ax_.get_figure()
+    def _draw(self) -> None:
         values = np.asarray(self.eigenvalues)
         places = np.arange(1, len(values) + 1)
         self.bars_ = self.ax_.bar(places, values, width=0.7, color=LINE_COLOR)
@@ -74,10 +80,9 @@ class SpectrumDisplay:
             self.ax_.set_yscale("log")
         self.ax_.margins(y=0.1)
         self.ax_.set_xticks(places[:: 1 + len(places) // 20])
-        # A single axis is no wall of colour.
+        # The bar of a single axis should not fill the picture.
         room = max(0.4, (5 - len(values)) / 2)
         self.ax_.set_xlim(0.5 - room, len(values) + 0.5 + room)
         self.ax_.set_xlabel("axis")
         above = " (above: share of the sum so far)" if self.texts_ else ""
         self.ax_.set_ylabel(f"eigenvalue{above}")
-        return self

@@ -1,25 +1,28 @@
-"""What all displays have in common: colours that are safe for the colour-blind, and new axes."""
+"""What all displays share: axes to draw on, and colours that are safe for the colour-blind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from ..core.linalg import Array, Mask
+from ..metrics.scorers import scores_of
+from ..unwrap import unwrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import StepPatch
+    from matplotlib.patheffects import AbstractPathEffect
 
 # Okabe and Ito's colour-blind safe set without black, yellow late because it is faint on white,
 # extended by three colours of Tol's muted set that stay apart from it.
 PALETTE = (
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#CC79A7",
-    "#0072B2",
-    "#D55E00",
-    "#882255",
-    "#999933",
-    "#44AA99",
-    "#F0E442",
+    *("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2"),
+    *("#D55E00", "#882255", "#999933", "#44AA99", "#F0E442"),
 )
 MARKERS = ("o", "s", "D", "v")
 POSITIVE_COLOR = "#111111"
@@ -28,30 +31,76 @@ REST_COLOR = PALETTE[0]
 LINE_COLOR = "#0072B2"
 SECOND_COLOR = "#D55E00"
 MUTED_COLOR = "#777777"
+DECISION_STYLE: dict[str, Any] = {"color": POSITIVE_COLOR, "linestyle": "--", "linewidth": 1.6}
 
 
-def new_axes() -> Axes:
-    """Axes of a new figure; says what to install where matplotlib is missing."""
+# A legend beside the axes hides no points, and no curve that passes through every corner.
+BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False}
+
+
+class Display(ABC):
+    """A picture that keeps what it draws, so that it can be drawn again."""
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw. None means a new figure.
+
+        Returns
+        -------
+        display
+            The display itself.
+        """
+        self.ax_ = _new_axes() if ax is None else ax
+        self.figure_ = self.ax_.get_figure()
+        self._draw()
+        return self
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Draw on `ax_`, and keep the artists."""
+
+
+def _new_axes() -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
             "matplotlib is needed to draw but is not installed; pip install pcsda[plot]"
         ) from error
-    _, ax = plt.subplots(figsize=(8.0, 5.0), layout="constrained")
-    return ax
+    return plt.subplots(figsize=(8.0, 5.0), layout="constrained")[1]
+
+
+def score_rows(estimator: Any, X: Any, y: ArrayLike) -> tuple[Mask, Array, bool]:
+    """Mark the rows of the class of interest and score all; say if scores are likelihood ratios."""
+    check_is_fitted(estimator)
+    label = unwrap(estimator).label
+    return np.asarray(y) == label, *scores_of(estimator, X, label)
 
 
 def group_style(group: int) -> dict[str, str]:
-    """Colour and marker of a group: 0 is the class of interest."""
+    """Return the colour and marker of a group; group 0 is the class of interest."""
     if group == 0:
         return {"color": POSITIVE_COLOR, "marker": POSITIVE_MARKER}
     cycle, index = divmod(group - 1, len(PALETTE))
     return {"color": PALETTE[index], "marker": MARKERS[cycle % len(MARKERS)]}
 
 
-def rimmed(width: float, alpha: float = 1.0) -> list[Any]:
-    """A white rim that keeps a line or text visible on a cloud of its own colour."""
+def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
+    """Return a white rim, which keeps a line or text visible on a cloud of its own colour."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=width, foreground="white", alpha=alpha)]
+
+
+def draw_histogram(
+    ax: Axes, values: Array, edges: Array, color: str, label: str, *, in_front: bool
+) -> StepPatch:
+    """Draw a histogram of area one; that of the class of interest lies in front."""
+    heights, _ = np.histogram(values, edges, density=True)
+    style: dict[str, Any] = {"facecolor": (color, 0.25), "edgecolor": color, "label": label}
+    width, layer = (1.8, 3) if in_front else (1.2, 2)
+    return ax.stairs(heights, edges, fill=True, linewidth=width, zorder=layer, **style)

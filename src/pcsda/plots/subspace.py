@@ -1,10 +1,11 @@
-"""Pictures of models and their subspaces; matplotlib is needed only when one is drawn."""
+"""Samples in a subspace, with the groups and the decision."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,31 +13,34 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.linalg import Array, Mask
 from ..unwrap import unwrap
-from .decision import DECISION_STYLE, Decision, draw_decision, has_density, margin_decision
-from .style import group_style, new_axes, rimmed
+from .decision import Decision, draw_decision, has_density, margin_decision
+from .style import BESIDE, DECISION_STYLE, Display, draw_histogram, group_style, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Ellipse
     from matplotlib.text import Text
 
-__all__ = ["SubspaceDisplay"]
+    from ..estimators import Verifier
 
-FloatArray = NDArray[np.float64]
-
-# Beyond this many a legend and colours tell nothing; the negatives are then drawn as one group.
+# With more subclasses, colours tell nothing; all negatives are then drawn as one group.
 _MAX_SUBCLASSES = 20
-_ELLIPSE_LEVELS = (1.0, 2.0)
+# Standard deviations at which ellipses lie, and the widths of their lines.
+_ELLIPSES = ((1.0, 1.8), (2.0, 1.1))
 _SUBCLASS = "subclass "
+# More subclasses are named in the picture alone, and have one line of the legend together.
+_LEGEND_SUBCLASSES = 6
 
 
-class SubspaceDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class SubspaceDisplay(Display):
     """Scatter of samples in the subspace with a Gaussian ellipse for every group.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The class of interest is
-    drawn dark and with its own marker, the rest coloured by subclass; ellipses lie at one and two
-    standard deviations. A single axis is shown as a histogram for each group.
+    dark and has its own marker; the rest is coloured by subclass. Ellipses lie at one and two
+    standard deviations. A single axis is shown as a histogram of each group.
 
     Parameters
     ----------
@@ -47,8 +51,8 @@ class SubspaceDisplay:
     names : sequence of K + 1 str
         Names of the groups in the legend.
     axes : tuple of one or two int, default=(0, 1)
-        Which axes of the subspace to draw, counted from 0. A one-dimensional subspace has only
-        axis 0, whatever is asked for by default.
+        Which axes of the subspace to draw, counted from 0. The default draws axis 0 alone of a
+        one-dimensional subspace.
     means : ndarray of shape (K + 1, n_components), default=None
         Centres of the ellipses. None means those of the samples.
     covariances : ndarray of shape (K + 1, n_components, n_components), default=None
@@ -78,30 +82,27 @@ class SubspaceDisplay:
         Names written at the centres of the subclasses, when there are several.
     legend_ : matplotlib Legend
         The legend.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.plots import SubspaceDisplay
+    >>> data = make_class_specific(300, n_features=5, n_subclasses=3, random_state=0)
+    >>> model = PCSDA(n_subclasses=3, random_state=0).fit(data.data, data.target)
+    >>> display = SubspaceDisplay.from_estimator(model, data.data, data.target)
+    >>> display.names
+    ['class of interest', 'subclass 1', 'subclass 2', 'subclass 3']
     """
 
-    ax_: Axes
-
-    def __init__(
-        self,
-        *,
-        z: FloatArray,
-        groups: NDArray[np.int64],
-        names: Sequence[str],
-        axes: tuple[int, ...] = (0, 1),
-        means: FloatArray | None = None,
-        covariances: FloatArray | None = None,
-        eigenvalues: FloatArray | None = None,
-        decision: Decision | None = None,
-    ) -> None:
-        self.z = z
-        self.groups = groups
-        self.names = names
-        self.axes = axes
-        self.means = means
-        self.covariances = covariances
-        self.eigenvalues = eigenvalues
-        self.decision = decision
+    z: Array
+    groups: NDArray[np.int64]
+    names: Sequence[str]
+    axes: tuple[int, ...] = (0, 1)
+    means: Array | None = None
+    covariances: Array | None = None
+    eigenvalues: Array | None = None
+    decision: Decision | None = None
 
     @classmethod
     def from_estimator(
@@ -112,9 +113,10 @@ class SubspaceDisplay:
         *,
         axes: tuple[int, ...] = (0, 1),
         subclasses: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
         contour: bool = True,
         ax: Axes | None = None,
-    ) -> SubspaceDisplay:
+    ) -> Self:
         """Draw samples in the subspace of a fitted estimator.
 
         Parameters
@@ -131,9 +133,12 @@ class SubspaceDisplay:
             Subclass of every sample, for instance its original label; entries of the class of
             interest are ignored. None means the subclass whose mean is nearest in the subspace,
             and one common group if the estimator has more than 20 subclasses.
+        labels : array-like of shape (n_samples,), default=None
+            Original labels, by which subclasses are named, as "subclass 3 (mostly 8)". None means
+            those of y, where it has more than two.
         contour : bool, default=True
-            Whether to draw where the decision changes, at the fitted prior. Of a subspace with more
-            axes than are drawn, it is the decision of a model that knows the drawn axes only.
+            Whether to draw where the decision changes, at the fitted prior. If the subspace has
+            more axes than are drawn, this is the decision of a model of the drawn axes alone.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -155,6 +160,7 @@ class SubspaceDisplay:
             y,
             z,
             subclasses=subclasses,
+            labels=labels,
             pos_label=inside.label,
             axes=axes,
             eigenvalues=getattr(model, "eigenvalues_", None),
@@ -169,6 +175,7 @@ class SubspaceDisplay:
         z: ArrayLike,
         *,
         subclasses: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
         pos_label: Any = 1,
         axes: tuple[int, ...] = (0, 1),
         means: ArrayLike | None = None,
@@ -176,8 +183,8 @@ class SubspaceDisplay:
         eigenvalues: ArrayLike | None = None,
         decision: Decision | None = None,
         ax: Axes | None = None,
-    ) -> SubspaceDisplay:
-        """Draw samples whose coordinates in the subspace are known.
+    ) -> Self:
+        """Draw samples with given coordinates in the subspace.
 
         Parameters
         ----------
@@ -188,6 +195,8 @@ class SubspaceDisplay:
         subclasses : array-like of shape (n_samples,), default=None
             Subclass of every sample; entries of the class of interest are ignored. None draws the
             rest as one group.
+        labels : array-like of shape (n_samples,), default=None
+            Original labels, by which subclasses are named. None means those of `y_true`.
         pos_label : int, float, bool or str, default=1
             The class of interest.
         axes : tuple of one or two int, default=(0, 1)
@@ -210,10 +219,11 @@ class SubspaceDisplay:
         SubspaceDisplay
             The display that was drawn.
         """
-        points: FloatArray = check_array(z, dtype=np.float64)
-        labels = column_or_1d(y_true)
-        check_consistent_length(points, labels, subclasses)
-        groups, names = _encode_groups(labels == pos_label, subclasses, pos_label)
+        points: Array = check_array(z, dtype=np.float64)
+        truth = column_or_1d(y_true)
+        check_consistent_length(points, truth, subclasses, labels)
+        groups, names = _encode_groups(truth == pos_label, subclasses, pos_label)
+        names = _named_groups(groups, names, truth if labels is None else column_or_1d(labels))
         display = cls(
             z=points,
             groups=groups,
@@ -226,90 +236,74 @@ class SubspaceDisplay:
         )
         return display.plot(ax=ax)
 
-    def plot(self, ax: Axes | None = None) -> SubspaceDisplay:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw. None means a new figure.
-
-        Returns
-        -------
-        SubspaceDisplay
-            The display itself.
-        """
-        if ax is None:
-            ax = new_axes()
-        self.ax_ = ax
-        self.figure_ = ax.get_figure()
+    def _draw(self) -> None:
         self.axes = _check_axes(self.axes, self.z.shape[1])
         self.points_: list[Any] = [None] * len(self.names)
         self.ellipses_: list[list[Ellipse]] = [[] for _ in self.names]
         self.texts_: list[Text] = []
         self.decision_: Any = None
+        labels = [f"axis {axis + 1}" for axis in self.axes]
+        if self.eigenvalues is not None:
+            values = self.eigenvalues[list(self.axes)]
+            labels = [f"{n} (eigenvalue {v:.3g})" for n, v in zip(labels, values, strict=True)]
+        self.ax_.set_xlabel(labels[0])
         if len(self.axes) == 1:
+            self.ax_.set_ylabel("density within group")
             self._draw_histograms()
         else:
+            self.ax_.set_ylabel(labels[1])
             self._draw_scatter()
-            if len(self.names) > 2:
-                self._draw_names()
         if self.decision is not None:
             self.decision_ = draw_decision(self.ax_, self.decision, self.z[:, self.axes])
         self._draw_legend()
-        return self
 
-    def _draw_scatter(self) -> None:
-        # The class of interest comes last: it lies in the middle and is the smaller one.
+    def _members(self) -> Iterator[tuple[int, Array, str]]:
+        """Yield the number, the points and the label of each group.
+
+        The class of interest comes last: it lies in the middle and is the smaller one.
+        """
         for group in [*range(1, len(self.names)), 0]:
             points = self.z[self.groups == group][:, self.axes]
-            style = group_style(group)
+            yield group, points, f"{self.names[group]} (n = {len(points)})"
+
+    def _draw_scatter(self) -> None:
+        for group, points, label in self._members():
+            style: dict[str, Any] = {"alpha": 0.55, "s": 16, "edgecolors": "none", "zorder": 2}
+            if group == 0:
+                style = {"alpha": 0.85, "s": 26, "edgecolors": "white", "zorder": 3}
+            style |= group_style(group)
             if len(points):
                 self.points_[group] = self.ax_.scatter(
-                    points[:, 0],
-                    points[:, 1],
-                    s=26 if group == 0 else 16,
-                    c=style["color"],
-                    marker=style["marker"],
-                    alpha=0.85 if group == 0 else 0.55,
-                    edgecolors="white" if group == 0 else "none",
-                    linewidths=0.4,
-                    zorder=3 if group == 0 else 2,
-                    label=self._legend_name(group),
+                    points[:, 0], points[:, 1], linewidths=0.4, label=label, **style
                 )
-            self.ellipses_[group] = self._draw_ellipses(group, points)
-        self.ax_.set_xlabel(self._axis_label(0))
-        self.ax_.set_ylabel(self._axis_label(1))
+            center, covariance = self._moments(group, points)
+            if center is not None and covariance is not None:
+                self.ellipses_[group] = self._draw_ellipses(group, center, covariance)
+            if center is not None and group > 0 and len(self.names) > 2:
+                self._draw_name(group, center)
         self.ax_.set_aspect("equal", adjustable="datalim")
 
-    def _draw_ellipses(self, group: int, points: FloatArray) -> list[Ellipse]:
+    def _draw_ellipses(self, group: int, center: Array, covariance: Array) -> list[Ellipse]:
         from matplotlib.patches import Ellipse
 
-        center, covariance = self._moments(group, points)
-        if center is None or covariance is None:
-            return []
         variances, directions = np.linalg.eigh(covariance)
         lengths = np.sqrt(np.clip(variances, 0.0, None))
-        ellipses = []
-        for level in _ELLIPSE_LEVELS:
-            ellipse = Ellipse(
-                (float(center[0]), float(center[1])),
-                *(2.0 * level * lengths),
-                angle=float(np.degrees(np.arctan2(directions[1, 0], directions[0, 0]))),
-                fill=False,
-                edgecolor=group_style(group)["color"],
-                linewidth=1.8 if level == _ELLIPSE_LEVELS[0] else 1.1,
-                zorder=5 if group == 0 else 4,
-                path_effects=rimmed(3.2, 0.7),
-            )
+        style: dict[str, Any] = {
+            "angle": float(np.degrees(np.arctan2(directions[1, 0], directions[0, 0]))),
+            "edgecolor": group_style(group)["color"],
+            "zorder": 5 if group == 0 else 4,
+            "path_effects": rimmed(3.2, 0.7),
+        }
+        ellipses = [
+            Ellipse(tuple(center), *(2.0 * level * lengths), fill=False, linewidth=width, **style)
+            for level, width in _ELLIPSES
+        ]
+        for ellipse in ellipses:
             self.ax_.add_patch(ellipse)
-            ellipses.append(ellipse)
         return ellipses
 
-    def _moments(
-        self, group: int, points: FloatArray
-    ) -> tuple[FloatArray | None, FloatArray | None]:
-        """Centre and covariance of a group on the drawn axes, None where they are unknown."""
+    def _moments(self, group: int, points: Array) -> tuple[Array | None, Array | None]:
+        """Return centre and covariance of a group on the drawn axes, None if unknown."""
         axes = list(self.axes)
         center = covariance = None
         if self.means is not None:
@@ -322,83 +316,58 @@ class SubspaceDisplay:
             covariance = np.cov(points, rowvar=False)
         return center, covariance
 
-    def _draw_names(self) -> None:
-        """Write the name of every subclass at its centre, so that colour is not the only guide."""
-        for group in range(1, len(self.names)):
-            center, _ = self._moments(group, self.z[self.groups == group][:, self.axes])
-            if center is None:
-                continue
-            text = self.ax_.text(
-                float(center[0]),
-                float(center[1]),
-                self.names[group].removeprefix(_SUBCLASS),
-                ha="center",
-                va="center",
-                fontweight="bold",
-                zorder=6,
-                path_effects=rimmed(2.5),
-            )
-            self.texts_.append(text)
+    def _draw_name(self, group: int, center: Array) -> None:
+        """Write the name of a subclass at its centre, so that colour is not the only guide."""
+        name = self.names[group].removeprefix(_SUBCLASS)
+        if " (mostly " in name:  # the label says more than the number, and is short
+            name = name.partition(" (mostly ")[2].removesuffix(")")
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": 6}
+        x, y = center.tolist()
+        text = self.ax_.text(x, y, name, path_effects=rimmed(2.5), **style)
+        self.texts_.append(text)
 
     def _draw_histograms(self) -> None:
         values = self.z[:, self.axes[0]]
         edges = np.histogram_bin_edges(values, bins=min(60, max(10, round(len(values) ** 0.5))))
-        for group in [*range(1, len(self.names)), 0]:
-            members = values[self.groups == group]
-            if not len(members):
-                continue
-            heights, _ = np.histogram(members, bins=edges, density=True)
-            self.points_[group] = self.ax_.stairs(
-                heights,
-                edges,
-                fill=True,
-                facecolor=(group_style(group)["color"], 0.25),
-                edgecolor=group_style(group)["color"],
-                linewidth=1.8 if group == 0 else 1.2,
-                zorder=3 if group == 0 else 2,
-                label=self._legend_name(group),
-            )
-        self.ax_.set_xlabel(self._axis_label(0))
-        self.ax_.set_ylabel("density within group")
+        for group, points, label in self._members():
+            if len(points):
+                color = group_style(group)["color"]
+                self.points_[group] = draw_histogram(
+                    self.ax_, points[:, 0], edges, color, label, in_front=group == 0
+                )
 
     def _draw_legend(self) -> None:
         from matplotlib.lines import Line2D
 
-        handles = [artist for artist in self.points_ if artist is not None]
+        drawn = [artist for artist in self.points_ if artist is not None]
+        many = len(drawn) - 1 > _LEGEND_SUBCLASSES and len(self.axes) == 2
+        handles = drawn[:1] if many else drawn
+        if many:
+            rest = f"rest, in {len(self.names) - 1} subclasses (n = {int((self.groups > 0).sum())})"
+            style: dict[str, Any] = {"color": "0.5", "marker": "o", "linestyle": "none"}
+            handles.append(Line2D([], [], label=rest, **style))
         if self.decision_:
             alone = " by these axes alone" if len(self.axes) < self.z.shape[1] else ""
             handles.append(Line2D([], [], label=f"decision{alone}", **DECISION_STYLE))
-        # Beside the axes: ten entries would hide the points.
-        self.legend_ = self.ax_.legend(
-            handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
-        )
+        self.legend_ = self.ax_.legend(handles=handles, **BESIDE)
         if len(self.axes) == 2:
             for handle in filter(None, self.legend_.legend_handles):
                 handle.set_alpha(1.0)
 
-    def _legend_name(self, group: int) -> str:
-        return f"{self.names[group]} (n = {np.sum(self.groups == group)})"
 
-    def _axis_label(self, position: int) -> str:
-        axis = self.axes[position]
-        if self.eigenvalues is None:
-            return f"axis {axis + 1}"
-        return f"axis {axis + 1} (eigenvalue {self.eigenvalues[axis]:.3g})"
-
-
-def _subclass_centers(model: Any) -> FloatArray:
-    """Means of the subclasses in the subspace."""
+def _subclass_centers(model: Verifier) -> Array:
+    """Return the means of the subclasses in the subspace."""
     if has_density(model):
-        centers: FloatArray = model.density_.base.subclasses
+        centers: Array = model.density_.base.subclasses
         return centers
     with warnings.catch_warnings():
-        # The means are an array even where the model was fitted on named columns.
+        # The means are a plain array even if the model was fitted on named columns.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         return np.asarray(model.transform(model.subclass_means_))
 
 
 def _encode_groups(
-    positive: NDArray[np.bool_], subclasses: ArrayLike | None, pos_label: Any
+    positive: Mask, subclasses: ArrayLike | None, pos_label: object
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return groups 0..K and their names; the subclasses are numbered in sorted order."""
     groups = np.zeros(len(positive), dtype=np.int64)
@@ -409,9 +378,23 @@ def _encode_groups(
         labels, codes = np.unique(column_or_1d(subclasses)[~positive], return_inverse=True)
         groups[~positive] = 1 + codes
         present = [f"{_SUBCLASS}{label}" for label in labels]
-    # The labels 1 and True only say "the class of interest" once more.
+    # The labels 1 and True add nothing to "the class of interest".
     named = "" if pos_label == 1 else f": {pos_label}"
     return groups, [f"class of interest{named}", *present]
+
+
+def _named_groups(groups: NDArray[np.int64], names: list[str], labels: NDArray[Any]) -> list[str]:
+    """Add the label that most samples of a subclass have, where there are several labels."""
+    if len(np.unique(labels[groups > 0])) < 2:
+        return names
+    found = list(names)
+    for group in range(1, len(names)):
+        values, counts = np.unique(labels[groups == group], return_counts=True)
+        share = counts.max(initial=0) / max(counts.sum(), 1)
+        most = values[counts.argmax()] if len(values) else None
+        if share > 0.5 and names[group] != f"{_SUBCLASS}{most}" and names[group] != "rest":
+            found[group] = f"{names[group]} (mostly {most})"
+    return found
 
 
 def _check_axes(axes: tuple[int, ...], n_components: int) -> tuple[int, ...]:
@@ -430,7 +413,7 @@ def _check_axes(axes: tuple[int, ...], n_components: int) -> tuple[int, ...]:
 
 def _check_moments(
     name: str, values: ArrayLike | None, ndim: int, n_groups: int, n_components: int
-) -> FloatArray | None:
+) -> Array | None:
     if values is None:
         return None
     array = np.asarray(values, dtype=np.float64)

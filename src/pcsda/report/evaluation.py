@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.metrics import average_precision_score
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from .. import metrics
+from ..core.linalg import Array, Mask
+from ..estimators import MixtureVerifier
 from ..scoring import Scorer
-from .figures import BoolArray, Figure, FloatArray, Settings, figures, identification, precision
-from .views import View, make_view, subspace_sample
+from .figures import Figure, Settings, figures, identification, settle_threshold, value_of
+from .views import View, make_view, subspace_sample, take_rows
 
-# A bank is shown label by label too, each with a part of the room; beyond this many labels, those
-# with the highest error rates.
+# A bank has a view of each label too: up to this many, those with the highest error rates. Each
+# has this part of the room of a single view, and this part of its points in the subspace.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
 
+# A label whose subspace is drawn: in the model, in y, and the number that share the points of one.
+Drawn = tuple[Any, Any, int]
+Parts = tuple[dict[str, Any], list[Drawn]]
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model measured on labelled rows.
+    """Figures, curves and subspaces of a model on labelled rows; :func:`write_page` shows them.
 
     Attributes
     ----------
@@ -32,20 +42,31 @@ class Evaluation:
         Labels that were verified.
     figures : list of Figure
     views : list of View
-        The first is what the figures are about; a bank has one for each label after it.
+        The first is that of the figures; for a bank, one for each label follows.
     subspaces : list of dict or None
         For every view, `x`, `y`, `truth`, `id` and `positive` of some rows, and the `axes`' names.
     by_label : list of dict
         For a bank: figures of every label.
     truth, ids : arrays of shape (n_trials,)
-        Label and name of each row or trial, as text. The trials of a bank's first view are those
-        of the first label, then those of the second, and so on.
+        Label and name of each row or trial, as text. A bank's first view has all trials of the
+        first label, then all of the second, and so on.
     settings : Settings
     unit : {"row", "trial"}
     strangers : list of str
         Labels of rows that a bank does not know.
     facts : dict of str to str
         The model and the data.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.report import evaluate
+    >>> data = make_class_specific(600, n_features=5, random_state=0)
+    >>> model = PCSDA(n_subclasses=4, random_state=0).fit(data.data[:300], data.target[:300])
+    >>> found = evaluate(model, data.data[300:], data.target[300:], n_resamples=20)
+    >>> found.figures[0].name, found.views[0].n_positive
+    ('Equal error rate', 29)
     """
 
     names: list[str]
@@ -65,19 +86,40 @@ class Evaluation:
         """Whether several labels were verified."""
         return len(self.names) > 1
 
+    def __repr__(self) -> str:
+        what = f"{len(self.names)} labels" if self.is_bank else self.names[0]
+        lines = [f"<Evaluation of {what} on {len(self.truth)} {self.unit}s>"]
+        return "\n".join(
+            lines + [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
+        )
+
+    def _repr_html_(self) -> str:
+        """The figures with their intervals, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{value}</td><td>{span}</td></tr>"
+            for name, value, span in self._rows()
+        )
+        level = f"{self.settings.level:.0%} interval"
+        head = f"<tr><th>figure</th><th>value</th><th>{level}</th></tr>"
+        caption = escape(repr(self).partition("\n")[0][1:-1])
+        return f"<table><caption>{caption}</caption>{head}{rows}</table>"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [(figure.name, *value_of(figure)) for figure in self.figures]
+
 
 def evaluate(
     model: Any, X: Any, y: ArrayLike, *, trials: ArrayLike | None = None, **options: Any
 ) -> Evaluation:
-    """Measure a fitted model on labelled rows that took no part in fitting.
+    """Measure a fitted model on labelled rows that were not used for fitting.
 
     Parameters
     ----------
     model : fitted estimator or VerifierBank, or a pipeline or search that holds one
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
-        Labels. All but the class of interest count as the rest; a bank is asked about every row
-        for every one of its labels.
+        Labels. All but the class of interest count as the rest; a bank scores every row for each
+        of its labels.
     trials : array-like of shape (n_samples,), default=None
         Rows of one value are of one origin, and give one score together.
     **options
@@ -86,20 +128,27 @@ def evaluate(
     Returns
     -------
     Evaluation
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.report import evaluate
+    >>> data = make_class_specific(600, n_features=5, random_state=0)
+    >>> model = PCSDA(n_subclasses=4, random_state=0).fit(data.data[:300], data.target[:300])
+    >>> found = evaluate(model, data.data[300:], data.target[300:], prior=0.5, n_resamples=20)
+    >>> found.views[0].counts()  # misses and false alarms at the threshold
+    (1, 65)
     """
     rows = X if hasattr(X, "shape") else np.asarray(X)
     check_consistent_length(rows, y, trials)
     ratios = Scorer(model).log_likelihood_ratios(rows, trials)
-
-    def take(chosen: NDArray[np.intp]) -> Any:
-        return rows.iloc[chosen] if hasattr(rows, "iloc") else rows[chosen]
-
-    return evaluate_scores(model, ratios, y, take, trials=trials, **options)
+    return evaluate_scores(model, ratios, y, partial(take_rows, rows), trials=trials, **options)
 
 
 def evaluate_scores(
     model: Any,
-    ratios: FloatArray,
+    ratios: Array,
     y: ArrayLike,
     take: Callable[[NDArray[np.intp]], Any],
     *,
@@ -116,7 +165,7 @@ def evaluate_scores(
     random_state: Any = 0,
     verbose: bool = False,
 ) -> Evaluation:
-    """Measure a model on rows whose scores are known, for rows that do not fit in memory.
+    """Measure a model by scores that are at hand, for rows that do not fit in memory.
 
     Parameters
     ----------
@@ -128,43 +177,51 @@ def evaluate_scores(
     take : callable
         Returns the rows of X with the numbers it is given, a few thousand in rising order.
     pos_label : label, default=None
-        The class of interest in y; None stands for that of the model. For a bank, the one label to
+        The class of interest in y; None means that of the model. For a bank, the one label to
         look at; None looks at all.
     trials : array-like of shape (n_samples,), default=None
     groups : array-like of shape (n_samples,), default=None
         Identities, which the intervals resample as a whole. None resamples rows or trials.
     ids : array-like of shape (n_samples,), default=None
-        Names of the rows; None stands for their numbers.
+        Names of the rows; None means their numbers.
     prior, cost_miss, cost_false_alarm : float
-        Probability of the class of interest in use, and costs of errors. None stands for the
-        fitted prior, 0.5 for a bank.
+        Probability of the class of interest in use, and costs of errors. None means the fitted
+        prior, 0.5 for a bank.
     threshold : float, default=None
-        Least log-likelihood ratio that is accepted; None stands for that of prior and costs.
+        Least log-likelihood ratio that is accepted. None means the `threshold_` of a model that
+        has one, unless prior or costs are given; otherwise that of prior and costs.
     level : float, default=0.95
         Confidence level of the intervals.
     n_resamples : int, default=1000
-        Resamples for the intervals; fewer, but at least 50, where scores are many.
+        Resamples for the intervals; of many scores fewer are drawn, but at least 50.
     random_state : int, RandomState instance or None, default=0
-        Seeds the resampling and the choice of rows that are drawn.
+        Seed of the resampling and of the choice of rows to draw.
     verbose : bool, default=False
         Draw progress bars on a terminal.
 
     Returns
     -------
     Evaluation
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.report import evaluate_scores
+    >>> X, y = make_class_specific(600, n_features=5, random_state=0, return_X_y=True)
+    >>> model = PCSDA(n_subclasses=4, random_state=0).fit(X[:300], y[:300])
+    >>> ratios = model.log_likelihood_ratio(X[300:])[:, None]
+    >>> found = evaluate_scores(
+    ...     model, ratios, y[300:], lambda rows: X[300:][rows], prior=0.5, n_resamples=20
+    ... )
+    >>> found.views[0].counts()  # misses and false alarms at the threshold
+    (1, 65)
     """
     scorer = Scorer(model)
     labels = column_or_1d(y)
     ids = np.arange(len(labels)) if ids is None else column_or_1d(ids)
     check_consistent_length(labels, ids, trials, groups)
-    if prior is None:
-        prior = 0.5 if scorer.is_bank else scorer.prior()
-    at_costs = metrics.bayes_threshold(
-        prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
-    )
-    threshold = at_costs if threshold is None else float(threshold)
-    if not np.isfinite(threshold):
-        raise ValueError(f"threshold={threshold} must be a finite number")
+    prior, threshold = settle_threshold(scorer, prior, cost_miss, cost_false_alarm, threshold)
     seed = check_random_state(random_state).randint(2**31 - 1)
     settings = Settings(
         prior, cost_miss, cost_false_alarm, threshold, level, n_resamples, seed, verbose
@@ -174,22 +231,30 @@ def evaluate_scores(
         raise ValueError(
             f"ratios has {len(ratios)} rows but y has {len(units.labels)} to decide on"
         )
-    of = _of_bank if scorer.is_bank and pos_label is None else _of_one
-    parts = of(scorer, units, ratios, settings, pos_label)
-    drawn = parts.pop("drawn")
+    if scorer.is_bank and pos_label is None:
+        parts, drawn = _of_bank(scorer, units, ratios, settings)
+    else:
+        parts, drawn = _of_one(scorer, units, ratios, settings, pos_label)
+    facts = _facts(scorer, labels)
+    if trials is not None:
+        facts["Trials"] = str(len(units.labels))
+    if scorer.threshold is not None:
+        facts["Threshold of the model"] = str(scorer.threshold)
+    facts["Labels in the test"] = str(len(np.unique(labels.astype(str))))
+    # All labels of a bank together have no subspace.
+    together = len(parts["views"]) - len(drawn)
     return Evaluation(
         **parts,
-        subspaces=_subspaces(scorer, labels, ids, drawn, take, seed),
+        subspaces=[*[None] * together, *_subspaces(scorer, labels, ids, drawn, take, seed)],
         truth=units.labels.astype(str),
         ids=units.ids.astype(str),
         settings=settings,
         unit="row" if trials is None else "trial",
-        facts=_facts(scorer, labels, len(units.labels), trials is not None),
+        facts=facts,
     )
 
 
-@dataclass(frozen=True)
-class _Units:
+class _Units(NamedTuple):
     """What is decided on: rows, or trials of several rows."""
 
     labels: NDArray[Any]
@@ -197,13 +262,15 @@ class _Units:
     groups: NDArray[Any] | None
 
 
-def _gathered(labels: Any, ids: Any, groups: Any, trials: Any) -> _Units:
-    """Labels, names and identities of rows, or of trials in the order of their sorted names."""
-    groups = None if groups is None else column_or_1d(groups)
+def _gathered(
+    labels: NDArray[Any], ids: NDArray[Any], groups: ArrayLike | None, trials: ArrayLike | None
+) -> _Units:
+    """Return label, name and identity of rows, or of trials in the order of their names."""
+    identities = None if groups is None else column_or_1d(groups)
     if trials is None:
-        return _Units(labels, ids, groups)
+        return _Units(labels, ids, identities)
     names, first, which = np.unique(column_or_1d(trials), return_index=True, return_inverse=True)
-    for what, values in (("labels", labels), ("groups", groups)):
+    for what, values in (("labels", labels), ("groups", identities)):
         if values is not None:
             mixed = np.unique(which[values != values[first][which]])
             if len(mixed):
@@ -211,21 +278,19 @@ def _gathered(labels: Any, ids: Any, groups: Any, trials: Any) -> _Units:
                     f"{len(mixed)} trials have rows of different {what}, such as trial "
                     f"{names[mixed[0]]}; the rows of a trial must come from one origin"
                 )
-    return _Units(labels[first], names, None if groups is None else groups[first])
+    return _Units(labels[first], names, None if identities is None else identities[first])
 
 
 def _of_one(
-    scorer: Scorer, units: _Units, ratios: FloatArray, s: Settings, pos_label: Any
-) -> dict[str, Any]:
-    """Parts of the evaluation of one label; `drawn` are the views whose subspace is shown."""
+    scorer: Scorer, units: _Units, ratios: Array, settings: Settings, pos_label: object
+) -> Parts:
+    """Evaluate one label."""
     label = scorer.labels[0]
-    interest = label if pos_label is None else pos_label
     if scorer.is_bank:
-        if pos_label not in scorer.labels:
-            raise ValueError(
-                f"pos_label={pos_label!r} is not in the bank, which has {scorer.labels}"
-            )
         label = pos_label
+        if label not in scorer.labels:
+            raise ValueError(f"pos_label={label!r} is not in the bank, which has {scorer.labels}")
+    interest = label if pos_label is None else pos_label
     positive = np.asarray(units.labels == interest)
     if positive.all() or not positive.any():
         raise ValueError(
@@ -236,134 +301,125 @@ def _of_one(
     name = str(interest)
     return {
         "names": [name],
-        "figures": figures(positive, llr, units.groups, s),
-        "views": [make_view(name, positive, llr, s)],
-        "drawn": [(label, interest, 1)],
+        "figures": figures(positive, llr, units.groups, settings),
+        "views": [make_view(name, positive, llr, settings)],
         "by_label": [],
         "strangers": [],
-    }
+    }, [(label, interest, 1)]
 
 
-def _of_bank(
-    scorer: Scorer, units: _Units, ratios: FloatArray, s: Settings, _: None
-) -> dict[str, Any]:
-    """Parts of the evaluation of a bank: all labels together, then one by one."""
-    truth = np.column_stack([units.labels == label for label in scorer.labels])
+def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -> Parts:
+    """Evaluate a bank: all labels together, then one by one."""
+    labels, _, groups = units
+    truth = np.column_stack([labels == label for label in scorer.labels])
     known = truth.any(axis=1)
     if not known.any() or truth.all():
         raise ValueError(
-            f"y has no rows of the bank's labels, which are {scorer.labels[:10]}; an evaluation "
-            "needs rows of at least two of them"
+            f"y has no rows of the bank's labels, which are {scorer.labels[:10]}, or no others; an "
+            "evaluation needs both"
         )
-    # The trials of one row stand or fall together.
-    identities = np.arange(len(truth)) if units.groups is None else units.groups
+    # The scores of one row for several labels are not independent.
+    identities = np.tile(np.arange(len(truth)) if groups is None else groups, truth.shape[1])
     positive, llr = truth.ravel(order="F"), ratios.ravel(order="F")
-    found = figures(positive, llr, np.tile(identities, truth.shape[1]), s)
-    places = [scorer.labels.index(label) for label in units.labels[known].tolist()]
-    groups = None if units.groups is None else units.groups[known]
-    columns = list(range(len(scorer.labels)))
-    found = identification(np.array(places), ratios[known], columns, groups, s) + found
+    inside = None if groups is None else groups[known]
     by_label = [
-        _label_figures(str(label), truth[:, i], ratios[:, i], s)
+        _label_figures(str(label), truth[:, i], ratios[:, i], settings)
         for i, label in enumerate(scorer.labels)
     ]
     shown = [i for i, row in enumerate(by_label) if row["eer"] is not None]
-    if len(shown) > LABEL_VIEWS:
-        worst = sorted(shown, key=lambda i: -by_label[i]["eer"])[:LABEL_VIEWS]
-        shown = sorted(worst)
-    views = [make_view("all labels", positive, llr, s)]
-    views += [make_view(by_label[i]["label"], truth[:, i], ratios[:, i], s, PART) for i in shown]
+    shown = sorted(sorted(shown, key=lambda i: -by_label[i]["eer"])[:LABEL_VIEWS])
+    views = [make_view("all labels", positive, llr, settings)]
+    for i in shown:
+        name = by_label[i]["label"]
+        views.append(make_view(name, truth[:, i], ratios[:, i], settings, PART))
+    found = identification(truth[known].argmax(axis=1), ratios[known], inside, settings)
     return {
-        "names": [str(label) for label in scorer.labels],
-        "figures": found,
+        "names": [row["label"] for row in by_label],
+        "figures": found + figures(positive, llr, identities, settings),
         "views": views,
-        # All labels together have no subspace.
-        "drawn": [None, *((scorer.labels[i], scorer.labels[i], POINTS_PART) for i in shown)],
         "by_label": by_label,
-        "strangers": np.unique(units.labels[~known].astype(str)).tolist(),
-    }
+        "strangers": np.unique(labels[~known].astype(str)).tolist(),
+    }, [(scorer.labels[i], scorer.labels[i], POINTS_PART) for i in shown]
 
 
-def _label_figures(name: str, positive: BoolArray, llr: FloatArray, s: Settings) -> dict[str, Any]:
-    """Figures of one label of a bank, None where the rows are all of one kind."""
-    row: dict[str, Any] = {"label": name, "positives": int(positive.sum())}
+def _label_figures(name: str, positive: Mask, llr: Array, s: Settings) -> dict[str, Any]:
+    """Measure one label of a bank; figures that need both kinds of rows may be None."""
     both = positive.any() and not positive.all()
-    row["eer"] = metrics.equal_error_rate(positive, llr)[0] if both else None
-    row["misses"] = int((llr[positive] < s.threshold).sum())
-    row["false_alarms"] = int((llr[~positive] >= s.threshold).sum())
-    row["average_precision"] = precision(positive, llr) if both else None
-    row["cllr"] = metrics.cllr(positive, llr) if both else None
-    return row
+    return {
+        "label": name,
+        "positives": int(positive.sum()),
+        "eer": metrics.equal_error_rate(positive, llr)[0] if both else None,
+        "misses": int((llr[positive] < s.threshold).sum()),
+        "false_alarms": int((llr[~positive] >= s.threshold).sum()),
+        "average_precision": float(average_precision_score(positive, llr)) if both else None,
+        "cllr": metrics.cllr(positive, llr) if both else None,
+    }
 
 
 def _subspaces(
-    scorer: Scorer, labels: Any, ids: Any, drawn: list[Any], take: Callable[..., Any], seed: int
+    scorer: Scorer,
+    labels: NDArray[Any],
+    ids: NDArray[Any],
+    drawn: list[Drawn],
+    take: Callable[[NDArray[np.intp]], Any],
+    seed: int,
 ) -> list[dict[str, Any] | None]:
-    """First two axes of the subspaces of some labels, for some of the rows."""
-    inside = [None if one is None else np.asarray(labels == one[1]) for one in drawn]
-    chosen = [
-        None if positive is None else subspace_sample(positive, seed, one[2])
-        for positive, one in zip(inside, drawn, strict=True)
-    ]
-    wanted = np.unique(np.concatenate([rows for rows in chosen if rows is not None]))
+    """Project some rows on the first two axes of each label that is drawn.
+
+    The modes of a mixture have a subspace each, and the whole has none.
+    """
+    if isinstance(scorer.final, MixtureVerifier):
+        return [None] * len(drawn)
+    samples = [subspace_sample(labels == interest, seed, share) for _, interest, share in drawn]
+    if not samples:
+        return []
+    wanted = np.unique(np.concatenate(samples))
     X = take(wanted)
     found: list[dict[str, Any] | None] = []
-    for one, positive, rows in zip(drawn, inside, chosen, strict=True):
-        if positive is None or rows is None:
-            found.append(None)
-            continue
-        places = np.searchsorted(wanted, rows)
-        points = X.iloc[places] if hasattr(X, "iloc") else X[places]
-        x, y, axes = _two_axes(scorer, points, one[0])
-        found.append(
-            {
-                "x": x,
-                "y": y,
-                "axes": axes,
-                "truth": labels[rows].astype(str),
-                "id": ids[rows].astype(str),
-                "positive": positive[rows],
-            }
-        )
+    for (label, interest, _), rows in zip(drawn, samples, strict=True):
+        points = take_rows(X, np.searchsorted(wanted, rows))
+        z, second = scorer.coordinates(points, label), "axis 2"
+        if z.shape[1] == 1:
+            # A single axis leaves room for the score beside it.
+            second = "log-likelihood ratio"
+            ratios = scorer.log_likelihood_ratios(points)
+            z = np.column_stack([z, ratios[:, scorer.labels.index(label)]])
+        kept = {"truth": labels[rows].astype(str), "id": ids[rows].astype(str)}
+        kept |= {"x": z[:, 0], "y": z[:, 1], "positive": labels[rows] == interest}
+        found.append({"axes": ["axis 1", second], **kept})
     return found
 
 
-def _two_axes(scorer: Scorer, X: Any, label: Any) -> tuple[FloatArray, FloatArray, list[str]]:
-    z = scorer.coordinates(X, label)
-    if z.shape[1] > 1:
-        return z[:, 0], z[:, 1], ["axis 1", "axis 2"]
-    # One axis leaves room for the score beside it.
-    ratio = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
-    return z[:, 0], ratio, ["axis 1", "log-likelihood ratio"]
-
-
-def _facts(scorer: Scorer, labels: Any, n_units: int, in_trials: bool) -> dict[str, str]:
-    """The model and the data, for people."""
-    model = scorer.verifier(scorer.labels[0])
-    kind = type(model).__name__
-    if scorer.is_bank:
-        kind = f"bank of {len(scorer.labels)} {kind} models"
+def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters that differ from the defaults of the library."""
     defaults = type(model)().get_params()
-    hidden = {"pos_label", "verbose", "n_jobs"}
+    given = model.get_params(deep=False).items()
+    return {n: v for n, v in given if n != "pos_label" and repr(v) != repr(defaults[n])}
+
+
+def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
+    """Describe the model and the size of the data."""
+    models = [scorer.verifier(label) for label in scorer.labels]
+    kind = type(models[0]).__name__
     given = [
         f"{name}={value!r:.60}"
-        for name, value in model.get_params().items()
-        if name not in hidden and repr(value) != repr(defaults[name])
+        for name, value in changed_parameters(models[0]).items()
+        if name not in ("verbose", "n_jobs")
     ]
-    dims = [scorer.verifier(label).n_components_ for label in scorer.labels]
-    subclasses = [len(scorer.verifier(label).subclass_counts_) for label in scorer.labels]
-    facts = {
-        "Model": kind,
+    if isinstance(models[0], MixtureVerifier):
+        sizes = {"Modes": str(models[0].n_modes_)}
+    else:
+        sizes = {
+            "Subclasses": _span([len(model.subclass_counts_) for model in models]),
+            "Dimensions of the subspace": _span([model.n_components_ for model in models]),
+        }
+    return {
+        "Model": f"bank of {len(models)} {kind} models" if scorer.is_bank else kind,
         "Parameters": ", ".join(given) or "defaults",
-        "Subclasses": _span(subclasses),
-        "Dimensions of the subspace": _span(dims),
+        **sizes,
         "Features": str(scorer.n_features),
         "Test rows": str(len(labels)),
     }
-    if in_trials:
-        facts["Trials"] = str(n_units)
-    facts["Labels in the test"] = str(len(np.unique(labels.astype(str))))
-    return facts
 
 
 def _span(values: list[int]) -> str:

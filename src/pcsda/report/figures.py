@@ -1,4 +1,4 @@
-"""Figures of merit with intervals, and what each of them says."""
+"""Figures of merit with intervals, and what each of them means."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from .. import metrics
+from ..core.linalg import Array, Mask
+from ..scoring import Scorer
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+# Key, name and meaning of a figure, whether it is a rate, and the metric.
+Spec = tuple[str, str, str, bool, Callable[..., Any]]
+# Truth, scores and identities.
+Trials = tuple[NDArray[Any], Array, NDArray[Any] | None]
 
-# False-alarm rate at which misses are told; with fewer negatives than its inverse it says nothing.
+# False-alarm rate at which misses are reported; it needs at least 1 / FMR negatives.
 FMR = 0.01
-# More resamples than this many scores altogether would keep people waiting.
+# Scores in all resamples together; more would take too long.
 AFFORDABLE = 50_000_000
 LEAST_RESAMPLES = 50
+# Figures at the threshold of the decision, and those whose metric tells a threshold of its own.
+AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,9 @@ class Figure:
     key, name, meaning : str
     value, low, high : float
     is_rate : bool
-        Whether it is a share, told in percent.
+        Whether it is a share, shown in percent.
+    threshold : float or None
+        Log-likelihood ratio at which it was measured, None where there is none.
     """
 
     key: str
@@ -42,11 +50,26 @@ class Figure:
     high: float
     is_rate: bool
     meaning: str
+    threshold: float | None = None
+
+
+def percent(share: float) -> str:
+    """Write a share in percent, with more digits if it is small."""
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
+    digits = 1 if share >= 0.01 else 2
+    return f"{100 * share:.{digits}f} %"
+
+
+def value_of(figure: Figure) -> tuple[str, str]:
+    """Write a figure and its interval."""
+    show = percent if figure.is_rate else "{:.3f}".format
+    return show(figure.value), f"{show(figure.low)} to {show(figure.high)}"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an evaluation is to look at: the application, the intervals, the randomness."""
+    """Settings of an evaluation: the application, the intervals and the seed."""
 
     prior: float
     cost_miss: float
@@ -60,117 +83,105 @@ class Settings:
     @property
     def application(self) -> dict[str, Any]:
         """Prior and costs, as the metrics take them."""
-        return {
-            "prior": self.prior,
-            "cost_miss": self.cost_miss,
-            "cost_false_alarm": self.cost_false_alarm,
-        }
+        return {name: getattr(self, name) for name in ("prior", "cost_miss", "cost_false_alarm")}
 
     def resamples(self, n_scores: int) -> int:
-        """How many resamples of that many scores are affordable."""
+        """Return how many resamples of that many scores are affordable."""
         return min(self.n_resamples, max(LEAST_RESAMPLES, AFFORDABLE // n_scores))
 
 
+def settle_threshold(
+    scorer: Scorer,
+    prior: float | None,
+    cost_miss: float,
+    cost_false_alarm: float,
+    threshold: float | None,
+) -> tuple[float, float]:
+    """Return prior and threshold: those given, those of the model, or that of prior and costs."""
+    chosen = scorer.threshold
+    if threshold is None and prior is None and chosen and cost_miss == cost_false_alarm == 1:
+        threshold = chosen.value
+    if prior is None:
+        prior = 0.5 if scorer.is_bank else scorer.prior()
+    # It refuses a prior and costs that make no sense, whichever threshold is taken.
+    at_costs = metrics.bayes_threshold(
+        prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
+    )
+    threshold = at_costs if threshold is None else float(threshold)
+    if not np.isfinite(threshold):
+        raise ValueError(f"threshold={threshold} must be a finite number")
+    return prior, threshold
+
+
 def figures(
-    positive: BoolArray, llr: FloatArray, groups: NDArray[Any] | None, settings: Settings
+    positive: Mask, llr: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """Measure trials: errors first, then order, then the worth of the numbers."""
+    """Measure trials: errors first, then the order of scores, then their calibration."""
     s = settings
-    # Every resample sorts the scores; those in order are sorted fastest.
+    # Every resample sorts the scores, which is fastest if they are in order.
     order = np.argsort(-llr, kind="stable")
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]
-    found = [
-        _figure(key, name, True, meaning, metric, positive, llr, groups, s)
-        for key, name, meaning, metric in _error_rates(positive, s)
-    ]
+    misses, alarms = (partial(_rate, threshold=s.threshold, missed=m) for m in (True, False))
+    n_best = min(10, int(positive.sum()))
+    best = partial(metrics.precision_at_k, k=n_best)
+    precision = average_precision_score
     cost = partial(metrics.detection_cost, threshold=s.threshold, **s.application)
     least = partial(metrics.min_detection_cost, **s.application)
-    for key, name, meaning, metric in (
-        ("average_precision", "Average precision", "precision over the ranking", precision),
-        ("roc_auc", "Area under the ROC curve", "a positive outscores a negative", _area),
-        ("cost", "Detection cost", "1 is as good as not looking; at the threshold", cost),
-        ("min_cost", "Least detection cost", "the same at the best threshold", least),
-        ("cllr", "Cllr (bits)", "loss of the log-likelihood ratios, 1 is no use", metrics.cllr),
-        ("min_cllr", "Least Cllr (bits)", "the same if calibration were perfect", metrics.min_cllr),
-    ):
-        found.append(_figure(key, name, False, meaning, metric, positive, llr, groups, s))
-    return found
+    eer, cllr, min_cllr = metrics.equal_error_rate, metrics.cllr, metrics.min_cllr
+    area, loss = "a positive outscores a negative", "loss of the log-likelihood ratios, 1 is no use"
+    specs: list[Spec] = [
+        ("eer", "Equal error rate", "misses and false alarms alike", True, eer),
+        ("misses", "Misses", "positives rejected at the threshold", True, misses),
+        ("false_alarms", "False alarms", "negatives accepted at the threshold", True, alarms),
+        ("precision_at_k", f"Precision at {n_best}", f"of the {n_best} best scores", True, best),
+        ("average_precision", "Average precision", "precision over the ranking", False, precision),
+        ("roc_auc", "Area under the ROC curve", area, False, roc_auc_score),
+        ("cost", "Detection cost", "1 is as good as not looking; at the threshold", False, cost),
+        ("min_cost", "Least detection cost", "the same at the best threshold", False, least),
+        ("cllr", "Cllr (bits)", loss, False, cllr),
+        ("min_cllr", "Least Cllr (bits)", "the same if calibration were perfect", False, min_cllr),
+    ]
+    if (~positive).sum() >= 1 / FMR:
+        at, name = partial(metrics.fnmr_at_fmr, fmr=FMR), f"Misses at {FMR:.0%} false alarms"
+        kind = "stricter" if at(positive, llr)[1] > s.threshold else "laxer"
+        specs.insert(3, ("fnmr", name, f"at a {kind} threshold", True, at))
+    return [_figure(spec, (positive, llr, groups), s) for spec in specs]
 
 
 def identification(
-    truth: NDArray[Any],
-    ratios: FloatArray,
-    columns: list[Any],
-    groups: NDArray[Any] | None,
-    settings: Settings,
+    truth: NDArray[np.intp], ratios: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """How often the right label of a bank is the best, and among the best five."""
+    """Measure how often the right label of a bank is the best, and among the best five."""
+    columns = np.arange(ratios.shape[1])
     found = []
     for k, words in ((1, "the best"), (5, "among the best five")):
         if k < len(columns):
-            metric = partial(metrics.rank_k_rate, k=k, labels=np.asarray(columns))
-            meaning = f"the right label is {words}"
-            name = f"Identification at rank {k}"
-            found.append(
-                _figure(f"rank_{k}", name, True, meaning, metric, truth, ratios, groups, settings)
-            )
+            metric = partial(metrics.rank_k_rate, k=k, labels=columns)
+            name, meaning = f"Identification at rank {k}", f"the right label is {words}"
+            spec = (f"rank_{k}", name, meaning, True, metric)
+            found.append(_figure(spec, (truth, ratios, groups), settings))
     return found
 
 
-def _error_rates(positive: BoolArray, settings: Settings) -> list[Any]:
-    threshold = settings.threshold
-    rates: list[tuple[str, str, str, Callable[..., Any]]] = [
-        ("eer", "Equal error rate", "misses and false alarms alike", metrics.equal_error_rate),
-        ("misses", "Misses", "positives rejected at the threshold", _rate(threshold, missed=True)),
-        (
-            "false_alarms",
-            "False alarms",
-            "negatives accepted at the threshold",
-            _rate(threshold, missed=False),
-        ),
-    ]
-    if (~positive).sum() >= 1 / FMR:
-        at = partial(metrics.fnmr_at_fmr, fmr=FMR)
-        rates.append(("fnmr", f"Misses at {FMR:.0%} false alarms", "at a stricter threshold", at))
-    n_best = min(10, int(positive.sum()))
-    best = partial(metrics.precision_at_k, k=n_best)
-    rates.append(("precision_at_k", f"Precision at {n_best}", f"of the {n_best} best scores", best))
-    return rates
+def _rate(
+    y_true: Mask,
+    y_score: Array,
+    sample_weight: Array | None = None,
+    *,
+    threshold: float,
+    missed: bool,
+) -> float:
+    """Return the share of positives that are rejected, or of negatives that are accepted."""
+    of_kind = y_true == missed
+    wrong = (y_score < threshold) == missed
+    weights = None if sample_weight is None else sample_weight[of_kind]
+    return float(np.average(wrong[of_kind], weights=weights))
 
 
-def _rate(threshold: float, *, missed: bool) -> Callable[..., float]:
-    """Make the metric of one kind of error at a threshold."""
-
-    def rate(y_true: Any, y_score: Any, sample_weight: Any = None) -> float:
-        of_kind = y_true if missed else ~y_true
-        wrong = (y_score < threshold) if missed else (y_score >= threshold)
-        weights = None if sample_weight is None else sample_weight[of_kind]
-        return float(np.average(wrong[of_kind], weights=weights))
-
-    return rate
-
-
-def precision(y_true: Any, y_score: Any, sample_weight: Any = None) -> float:
-    """Average precision."""
-    return float(average_precision_score(y_true, y_score, sample_weight=sample_weight))
-
-
-def _area(y_true: Any, y_score: Any, sample_weight: Any = None) -> float:
-    return float(roc_auc_score(y_true, y_score, sample_weight=sample_weight))
-
-
-def _figure(
-    key: str,
-    name: str,
-    is_rate: bool,
-    meaning: str,
-    metric: Callable[..., Any],
-    truth: NDArray[Any],
-    scores: FloatArray,
-    groups: NDArray[Any] | None,
-    settings: Settings,
-) -> Figure:
+def _figure(spec: Spec, trials: Trials, settings: Settings) -> Figure:
+    key, name, meaning, is_rate, metric = spec
+    truth, scores, groups = trials
     interval = metrics.bootstrap_interval(
         metric,
         truth,
@@ -181,4 +192,8 @@ def _figure(
         random_state=settings.seed,
         verbose=settings.verbose,
     )
-    return Figure(key, name, interval.value, interval.low, interval.high, is_rate, meaning)
+    threshold = settings.threshold if key in AT_THRESHOLD else None
+    if key in WITH_THRESHOLD:
+        threshold = float(metric(truth, scores)[1])
+    value, low, high = interval.value, interval.low, interval.high
+    return Figure(key, name, value, low, high, is_rate, meaning, threshold)

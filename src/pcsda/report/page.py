@@ -16,18 +16,18 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ..writing import whole_file
 from .evaluation import Evaluation
-from .views import View
-from .words import percent, summary, value_of
+from .figures import percent, value_of
+from .words import answer, summary
 
-# Names longer than this are cut: nobody reads them, and a page of them would be large. So would
-# one with more labels in its table.
+# Longer names are cut, and further labels are not listed: they would make the page large.
 LONGEST = 40
 MOST_LABELS = 1000
-# Labels of the rest that get a colour of their own in the subspace.
+# With up to this many other labels, each has its own colour in the subspace.
 COLOURED = 7
 # Error rates that are written on the axes of the DET curve.
 TICKS = (1e-4, 1e-3, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.98, 0.999)
@@ -43,9 +43,19 @@ def write_page(
     ----------
     evaluation : Evaluation
     path : path
-        HTML file. It appears whole or, where writing fails, not at all.
+        HTML file. It appears whole or, if writing fails, not at all.
     title : str, default=None
         Heading; None names what was verified.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> from pcsda.report import evaluate, write_page
+    >>> data = make_class_specific(600, n_features=5, random_state=0)
+    >>> model = PCSDA(n_subclasses=4, random_state=0).fit(data.data[:300], data.target[:300])
+    >>> found = evaluate(model, data.data[300:], data.target[300:], n_resamples=20)
+    >>> write_page(found, "report.html", title="A class and its surroundings")
     """
     page = render(evaluation, title=title)
     with whole_file(path) as file:
@@ -65,7 +75,9 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
         "title": escape(title),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": escape(version("pcsda")),
-        "summary": "".join(f"<p>{escape(sentence)}</p>" for sentence in summary(evaluation)),
+        "answer": escape(answer(evaluation)),
+        "command": escape(_command(evaluation)),
+        "summary": "".join(f"<p>{escape(sentence)}</p>" for sentence in summary(evaluation)[1:]),
         "figures": _figure_rows(evaluation),
         "level": f"{evaluation.settings.level:.0%}",
         "views": views,
@@ -83,13 +95,18 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
     return _SLOT.sub(lambda slot: slots[slot[1]], _asset("page.html"))
 
 
+def _command(evaluation: Evaluation) -> str:
+    """Write the command that decides at the threshold of the report."""
+    return f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}"
+
+
 def cut(text: str) -> str:
-    """Text, shortened where it is too long to read."""
+    """Shorten a text that is too long to read."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def as_json(value: Any) -> str:
-    """JSON that can stand inside a script element, whatever text it holds."""
+def as_json(value: Mapping[str, Any]) -> str:
+    """Write JSON that is safe inside a script element, whatever text it holds."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -102,7 +119,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """The drawing library, packed: plain, it would be most of the page."""
+    """Return the drawing library, packed; unpacked, it would be most of the page."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -113,39 +130,36 @@ def _plotly() -> str:
 
 
 def _figure_rows(evaluation: Evaluation) -> str:
-    rows = []
-    for figure in evaluation.figures:
-        value, interval = value_of(figure)
-        rows.append(
-            f'<tr><th scope="row">{escape(figure.name)}</th><td class="number">{value}</td>'
-            f'<td class="number">{interval}</td>'
-            f'<td class="meaning">{escape(figure.meaning)}</td></tr>'
-        )
-    return "".join(rows)
+    return "".join(
+        f'<tr><th scope="row">{escape(figure.name)}</th><td class="number">{value}</td>'
+        f'<td class="number">{interval}</td><td class="number">{_at(figure.threshold)}</td>'
+        f'<td class="meaning">{escape(figure.meaning)}</td></tr>'
+        for figure in evaluation.figures
+        for value, interval in [value_of(figure)]
+    )
+
+
+def _at(threshold: float | None) -> str:
+    return "" if threshold is None else f"{threshold:.2f}"
 
 
 def _label_table(evaluation: Evaluation) -> str:
-    """Rows of the table of labels; every cell has the value that it is sorted by."""
+    """Make the rows of the table of labels; every cell has the value that it is sorted by."""
+    labels = evaluation.by_label
+    hardest = sorted(range(len(labels)), key=lambda i: -(labels[i]["eer"] or 0.0))[:MOST_LABELS]
     rows = []
-    hardest = sorted(evaluation.by_label, key=lambda row: -(row["eer"] or 0.0))[:MOST_LABELS]
-    kept = {row["label"] for row in hardest}
-    for row in evaluation.by_label:
-        if row["label"] not in kept:
-            continue
-        name = escape(cut(row["label"]))
+    for i in sorted(hardest):
+        figures = dict(labels[i])
+        name = escape(cut(figures.pop("label")))
         cells = [f'<th scope="row" data-value="{name}">{name}</th>']
-        for key, value in row.items():
-            if key == "label":
-                continue
-            shown = "–" if value is None else percent(value) if key == "eer" else _number(value)
-            sort = "" if value is None else f"{value:.6g}"
+        for key, value in figures.items():
+            shown, sort = "–", ""
+            if value is not None:
+                shown = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+                shown, sort = percent(value) if key == "eer" else shown, f"{value:.6g}"
             cells.append(f'<td class="number" data-value="{sort}">{shown}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return "".join(rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def _all_facts(evaluation: Evaluation) -> Mapping[str, str]:
@@ -161,49 +175,38 @@ def _all_facts(evaluation: Evaluation) -> Mapping[str, str]:
 
 
 def _data(evaluation: Evaluation) -> dict[str, Any]:
-    """What the page draws, as numbers of a few digits."""
-    return {
-        "bank": evaluation.is_bank,
-        "unit": evaluation.unit,
-        "ticks": [(_short(ndtri(rate)), f"{100 * rate:g}") for rate in TICKS],
-        "views": [
-            _view_data(evaluation, place, view) for place, view in enumerate(evaluation.views)
-        ],
-    }
+    """Return what the page draws, as numbers of a few digits."""
+    views = [_view_data(evaluation, place) for place in range(len(evaluation.views))]
+    ticks = [(_short(ndtri(rate)), f"{100 * rate:g}") for rate in TICKS]
+    return {"bank": evaluation.is_bank, "unit": evaluation.unit, "ticks": ticks, "views": views}
 
 
-def _view_data(evaluation: Evaluation, place: int, view: View) -> dict[str, Any]:
+def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
+    view, points = evaluation.views[place], evaluation.subspaces[place]
     n_p, n_n = view.n_positive, view.n_negative
-    n_units = len(evaluation.truth)
-    unit = view.listed["place"] % n_units
-    claims = None
-    if evaluation.is_bank and place == 0:
-        claims = [evaluation.names[i] for i in view.listed["place"] // n_units]
-    points = evaluation.subspaces[place]
+    # All labels of a bank follow each other in its first view.
+    label, unit = np.divmod(view.listed["place"], len(evaluation.truth))
+    together = evaluation.is_bank and place == 0
+    marks = view.marks.items()
     return {
         "name": cut(view.name),
         "positives": n_p,
         "negatives": n_n,
         "eer": _short(view.eer),
-        "marks": {name: _short(at) for name, at in view.marks.items()},
-        "places": {
-            name: int(np.searchsorted(view.thresholds, at)) for name, at in view.marks.items()
-        },
+        "marks": {name: _short(at) for name, at in marks},
+        "places": {name: int(np.searchsorted(view.thresholds, at)) for name, at in marks},
         "thresholds": _list(view.thresholds),
         "misses": view.misses.tolist(),
         "alarms": view.false_alarms.tolist(),
-        # Rates of zero have no place on a DET curve; half a count stands for them.
+        # Half a count replaces rates of zero, which have no place on a DET curve.
         "det_x": _list(ndtri((view.false_alarms / n_n).clip(0.5 / n_n, 1 - 0.5 / n_n))),
         "det_y": _list(ndtri((view.misses / n_p).clip(0.5 / n_p, 1 - 0.5 / n_p))),
         "edges": _list(view.histogram["edges"]),
-        "bars": [
-            _list(view.histogram["positive"] / n_p),
-            _list(view.histogram["negative"] / n_n),
-        ],
+        "bars": [_list(view.histogram["positive"] / n_p), _list(view.histogram["negative"] / n_n)],
         "listed": {
-            "id": [cut(text) for text in evaluation.ids[unit].tolist()],
-            "truth": [cut(text) for text in evaluation.truth[unit].tolist()],
-            "claim": None if claims is None else [cut(text) for text in claims],
+            "id": _texts(evaluation.ids[unit]),
+            "truth": _texts(evaluation.truth[unit]),
+            "claim": [cut(evaluation.names[i]) for i in label] if together else None,
             "llr": _list(view.listed["llr"]),
             "positive": view.listed["positive"].tolist(),
         },
@@ -212,27 +215,24 @@ def _view_data(evaluation: Evaluation, place: int, view: View) -> dict[str, Any]
 
 
 def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Points by kind: the class of interest, then the other labels, or all as one if many."""
+    """Sort points by kind: the class of interest, then the other labels, or all as one if many."""
     truth, positive = points["truth"], points["positive"]
     others, counts = np.unique(truth[~positive], return_counts=True)
-    named = others[np.argsort(-counts, kind="stable")].tolist() if len(others) <= COLOURED else []
-    kinds = [(cut(name), positive)]
-    kinds += [(cut(other), ~positive & (truth == other)) for other in named]
-    if not named:
+    kinds = [(name, positive)]
+    if len(others) <= COLOURED:
+        ordered = others[np.argsort(-counts, kind="stable")].tolist()
+        kinds += [(other, ~positive & (truth == other)) for other in ordered]
+    else:
         kinds.append(("the rest", ~positive))
+    texts = np.array([f"{cut(t)}, {cut(i)}" for t, i in zip(truth, points["id"], strict=True)])
     return {
         "axes": points["axes"],
         "kinds": [
             {
-                "name": kind,
+                "name": cut(kind),
                 "x": _list(points["x"][chosen]),
                 "y": _list(points["y"][chosen]),
-                "text": [
-                    f"{cut(label)}, {cut(text)}"
-                    for label, text in zip(
-                        truth[chosen].tolist(), points["id"][chosen].tolist(), strict=True
-                    )
-                ],
+                "text": texts[chosen].tolist(),
             }
             for kind, chosen in kinds
         ],
@@ -245,3 +245,7 @@ def _short(value: float) -> float:
 
 def _list(values: Iterable[float]) -> list[float]:
     return [_short(value) for value in values]
+
+
+def _texts(values: NDArray[np.str_]) -> list[str]:
+    return [cut(text) for text in values.tolist()]

@@ -1,4 +1,4 @@
-"""What a page draws: error counts along thresholds, histograms, worst errors, subspaces."""
+"""The content of the pictures: error counts along thresholds, histograms, worst errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from .. import metrics
-from .figures import FMR, BoolArray, FloatArray, Settings
+from ..core.linalg import Array, Mask
+from .figures import FMR, Settings
 
 # Limits that keep a page small: points of a curve, listed trials, points in a subspace, bins.
 CURVE_POINTS = 800
@@ -28,11 +29,11 @@ class View:
     name : str
     n_positive, n_negative : int
     marks : dict of str to float
-        Thresholds with a name: "decision", "equal errors", "least cost", "1% false alarms".
+        Named thresholds: "decision", "equal errors", "least cost", "1% false alarms".
     eer : float
     thresholds, misses, false_alarms : arrays of shape (n_points,)
-        Exact counts at thresholds that trace the curve evenly and hold all marks. A trial is
-        accepted where its score is at least the threshold.
+        Exact counts at thresholds that trace the curve evenly and include all marks. A trial is
+        accepted if its score is at least the threshold.
     listed : dict of arrays
         The lowest positives and the highest negatives: `place`, `llr`, `positive`.
     histogram : dict of arrays
@@ -44,22 +45,20 @@ class View:
     n_negative: int
     marks: dict[str, float]
     eer: float
-    thresholds: FloatArray
+    thresholds: Array
     misses: NDArray[np.intp]
     false_alarms: NDArray[np.intp]
     listed: dict[str, NDArray[Any]]
     histogram: dict[str, NDArray[Any]]
 
     def counts(self, mark: str = "decision") -> tuple[int, int]:
-        """Misses and false alarms at a threshold with a name."""
+        """Return misses and false alarms at a named threshold."""
         place = int(np.searchsorted(self.thresholds, self.marks[mark]))
         return int(self.misses[place]), int(self.false_alarms[place])
 
 
-def make_view(
-    name: str, positive: BoolArray, llr: FloatArray, settings: Settings, share: int = 1
-) -> View:
-    """Make the view of trials; `share` is how many views divide the room for one."""
+def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
+    """Make the view of trials; `share` is the number of views that share the room of one."""
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
         "decision": settings.threshold,
@@ -89,8 +88,8 @@ def make_view(
     )
 
 
-def _thinned(positives: FloatArray, negatives: FloatArray, limit: int) -> FloatArray:
-    """Scores as thresholds, as many as there are or, evenly along the DET curve, the limit."""
+def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
+    """Return all scores as thresholds; of many, up to the limit, evenly along the DET curve."""
     candidates = np.unique(np.concatenate([positives, negatives]))
     if len(candidates) <= limit:
         return candidates
@@ -98,32 +97,32 @@ def _thinned(positives: FloatArray, negatives: FloatArray, limit: int) -> FloatA
     alarm = len(negatives) - np.searchsorted(negatives, candidates)
     along = ndtri(miss) - ndtri((alarm + 0.5) / (len(negatives) + 1))
     wanted = np.linspace(along[0], along[-1], limit)
-    return candidates[np.unique(np.searchsorted(along, wanted).clip(max=len(along) - 1))]
+    places = np.searchsorted(along, wanted).clip(max=len(along) - 1)
+    kept: Array = candidates[np.unique(places)]
+    return kept
 
 
-def _worst(positive: BoolArray, llr: FloatArray, limit: int) -> dict[str, NDArray[Any]]:
-    """The lowest positives and the highest negatives, half the limit of each at least."""
-    low, high = np.flatnonzero(positive), np.flatnonzero(~positive)
-    low = low[np.argsort(llr[low], kind="stable")[:limit]]
-    high = high[np.argsort(-llr[high], kind="stable")[:limit]]
-    places = np.concatenate([low, high])
+def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
+    """Find the lowest positives and the highest negatives, up to the limit of each."""
+    order = np.argsort(np.where(positive, llr, -llr), kind="stable")
+    places = np.concatenate([order[positive[order]][:limit], order[~positive[order]][:limit]])
     return {"place": places, "llr": llr[places], "positive": positive[places]}
 
 
-def _histogram(positives: FloatArray, negatives: FloatArray) -> dict[str, NDArray[Any]]:
-    """Counts in common bins over all scores but the outermost half percent of each class."""
+def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
+    """Count in common bins, which leave out the outermost half percent of each class."""
     ends = np.concatenate([np.quantile(s, [0.005, 0.995]) for s in (positives, negatives)])
     low, high = float(ends.min()), float(ends.max())
     if high <= low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, BINS + 1)
-    # The first and the last bin take what lies beyond.
+    # The first and the last bin hold what lies beyond them.
     counts = [np.histogram(s.clip(low, high), edges)[0] for s in (positives, negatives)]
     return {"edges": edges, "positive": counts[0], "negative": counts[1]}
 
 
-def subspace_sample(positive: BoolArray, seed: int, share: int = 1) -> NDArray[np.intp]:
-    """Rows to draw: all, or a sample with at most as many of one class as of the other."""
+def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:
+    """Choose the rows to draw: all, or a sample of at most one half positives."""
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
         return np.arange(len(positive))
@@ -131,3 +130,8 @@ def subspace_sample(positive: BoolArray, seed: int, share: int = 1) -> NDArray[n
     few = rng.permutation(np.flatnonzero(positive))[: limit // 2]
     rest = rng.permutation(np.flatnonzero(~positive))[: limit - len(few)]
     return np.sort(np.concatenate([few, rest]))
+
+
+def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return rows of an array or a DataFrame by their numbers."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

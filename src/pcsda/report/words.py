@@ -1,79 +1,77 @@
-"""An evaluation told in a few sentences."""
+"""An evaluation in a few sentences."""
 
 from __future__ import annotations
 
-from .evaluation import Evaluation
-from .figures import Figure
+from collections.abc import Iterator
 
-# Calibration is called good where it loses at most this share of what perfect scores would have,
-# or this many bits.
+from .evaluation import Evaluation
+from .figures import Figure, percent, value_of
+
+# Calibration is good if it loses at most this share of Cllr, or this many bits.
 GOOD_LOSS = 0.1
 GOOD_BITS = 0.01
-# With fewer positives than this, the intervals say most.
+# With fewer positives than this, the intervals matter most.
 FEW = 30
-
-
-def percent(share: float) -> str:
-    """A share in percent, with more digits where it is small."""
-    if share in (0, 1):
-        return f"{100 * share:.0f} %"
-    digits = 1 if share >= 0.01 else 2
-    return f"{100 * share:.{digits}f} %"
-
-
-def value_of(figure: Figure) -> tuple[str, str]:
-    """A figure and its interval as text."""
-    show = percent if figure.is_rate else "{:.3f}".format
-    return show(figure.value), f"{show(figure.low)} to {show(figure.high)}"
 
 
 def summary(evaluation: Evaluation) -> list[str]:
     """Say how good the model is, what it does at the threshold and how far to trust that."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
-    missed, alarms = view.counts()
     what = f"“{evaluation.names[0]}” from the rest"
-    sentences = []
-    eer, interval = value_of(by_key["eer"])
     if evaluation.is_bank:
         what = f"{len(evaluation.names)} labels from each other"
-        if "rank_1" in by_key:
-            rate, limits = value_of(by_key["rank_1"])
-            sentences.append(
-                f"The right label comes first for {rate} of the {evaluation.unit}s "
-                f"({s.level:.0%} interval {limits})."
-            )
-    sentences.insert(
-        0,
+    eer, interval = value_of(by_key["eer"])
+    sentences = [
+        answer(evaluation),
         f"The model tells {what} with an equal error rate of {eer} ({s.level:.0%} interval "
         f"{interval}).",
-    )
-    sentences.append(
-        f"At the threshold {s.threshold:.2f} it misses {missed:,} of {view.n_positive:,} positives "
-        f"and raises {alarms:,} false alarm{'' if alarms == 1 else 's'} among {view.n_negative:,} "
-        "negatives."
-    )
-    sentences.append(_on_calibration(by_key["cllr"], by_key["min_cllr"]))
-    ranked = [row for row in evaluation.by_label if row["eer"] is not None]
-    if ranked:
-        hardest = max(ranked, key=lambda row: row["eer"])
-        if hardest["eer"] > 0:
-            sentences.append(
-                f"The hardest label is “{hardest['label']}”, with an equal error rate of "
-                f"{percent(hardest['eer'])}."
-            )
-    if evaluation.strangers:
-        n = len(evaluation.strangers)
+    ]
+    if "rank_1" in by_key:
+        rate, interval = value_of(by_key["rank_1"])
         sentences.append(
-            f"{n} label{'s' if n > 1 else ''} of the test {'are' if n > 1 else 'is'} unknown to "
-            "the bank; those rows are negatives for all."
+            f"The right label comes first for {rate} of the {evaluation.unit}s ({s.level:.0%} "
+            f"interval {interval})."
         )
+    sentences += [
+        _on_calibration(by_key["cllr"], by_key["min_cllr"]),
+        *_on_labels(evaluation),
+    ]
     if view.n_positive < FEW:
         sentences.append(
             f"There are only {view.n_positive} positives: look at the intervals rather than at the "
-            "figures."
+            "figures, and test on more if you can."
         )
     return sentences
+
+
+def answer(evaluation: Evaluation) -> str:
+    """Say what the model does at its threshold: what it finds, and how many false alarms."""
+    by_key = {figure.key: figure for figure in evaluation.figures}
+    view, s = evaluation.views[0], evaluation.settings
+    missed, alarms = view.counts()
+    miss, alarm = by_key["misses"], by_key["false_alarms"]
+    finds = f"{100 * (1 - miss.high):.1f} to {100 * (1 - miss.low):.1f}"
+    raises = f"{1000 * alarm.low:.1f} to {1000 * alarm.high:.1f}"
+    return (
+        f"At the threshold {s.threshold:.2f} it finds {100 * (1 - miss.value):.1f} of 100 "
+        f"positives ({s.level:.0%} interval {finds}) and raises {1000 * alarm.value:.1f} false "
+        f"alarms per 1000 negatives ({raises}): in this test it missed {missed:,} of "
+        f"{view.n_positive:,} and accepted {alarms:,} of {view.n_negative:,}."
+    )
+
+
+def _on_labels(evaluation: Evaluation) -> Iterator[str]:
+    """Name the hardest label of a bank, and count the labels that it does not know."""
+    hardest = max(evaluation.by_label, key=lambda row: row["eer"] or 0.0, default=None)
+    if hardest is not None and hardest["eer"]:
+        yield (
+            f"The hardest label is “{hardest['label']}”, with an equal error rate of "
+            f"{percent(hardest['eer'])}."
+        )
+    if n := len(evaluation.strangers):
+        labels = "1 label of the test is" if n == 1 else f"{n} labels of the test are"
+        yield f"{labels} unknown to the bank; those rows are negatives for all."
 
 
 def _on_calibration(cllr: Figure, least: Figure) -> str:
@@ -85,5 +83,6 @@ def _on_calibration(cllr: Figure, least: Figure) -> str:
         return f"Its log-likelihood ratios are well calibrated ({costs})."
     return (
         f"Its log-likelihood ratios lose {lost:.3f} bits by calibration ({costs}): a threshold "
-        "from costs and prior is not the best one here."
+        "from costs and prior is not the best one here; recalibrate on rows like these, or choose "
+        "the threshold by a rate of false alarms."
     )
