@@ -1,7 +1,68 @@
-"""Settings of the whole test suite."""
+"""Settings of the whole test suite: how much of it runs, and what its last lines say."""
 
+import os
+from collections import Counter
+from itertools import combinations
+
+import pytest
 from hypothesis import settings
 
+# `make every` sets it and runs every case; `make test` leaves cases marked `more` out.
+FUZZ = "PCSDA_FUZZ" in os.environ
+
 # Times vary too much between machines to be a law.
-settings.register_profile("pcsda", deadline=None)
-settings.load_profile("pcsda")
+settings.register_profile("pcsda", deadline=None, max_examples=15)
+settings.register_profile("fuzz", deadline=None, max_examples=300)
+settings.load_profile("fuzz" if FUZZ else "pcsda")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as `more` what a test marked `each_value` or `each_pair` has beyond these."""
+    families = {}
+    for item in items:
+        for size, name in enumerate(("each_value", "each_pair"), start=1):
+            if item.get_closest_marker(name) and not item.get_closest_marker("more"):
+                families.setdefault((item.path, item.originalname, size), []).append(item)
+    for (*_, size), family in families.items():
+        for item in set(family).difference(covering(family, size)):
+            item.add_marker("more")
+
+
+def covering(family, size):
+    """Few of the items: together they have each value, or each pair of values, that all have."""
+    has = {item: set(combinations(values_of(item), size)) for item in family}
+    left, taken = set().union(*has.values()), []
+    while left:
+        best = max(family, key=lambda item: len(has[item] & left))
+        left -= has[best]
+        taken.append(best)
+    return taken
+
+
+def values_of(item):
+    """Values of an item; what one `parametrize` gives together is one value."""
+    params = item.callspec.params
+    together = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    together = [n.split(",") if isinstance(n, str) else n for n in together]
+    together = [tuple(name.strip() for name in names) for names in together]
+    alone = set(params).difference(*together)  # parametrised fixtures
+    together += [(name,) for name in sorted(alone)]
+    return [(names, *(id(params[name]) for name in names)) for names in together]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Count what was skipped, by reason, and write expected failures to a file."""
+    stats = terminalreporter.stats
+    reasons = Counter(report.longrepr[2] for report in stats.get("skipped", ()))
+    expected = sorted(f"{r.nodeid}: {r.wasxfail}" for r in stats.get("xfailed", ()))
+    if not reasons and not expected:
+        return
+    terminalreporter.section("did not pass, and need not")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
+    if expected:
+        path = terminalreporter.config.rootpath / "build" / "expected-failures.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([*expected, ""]), encoding="utf-8")
+        terminalreporter.line(f"{len(expected)} failed as expected: build/{path.name}")

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda.estimators.shared import sharing_of
 
 GRID = {"n_subclasses": [1, 3], "n_components": [1, 2], "regularization": [0.01, 0.3, 1.0]}
 CASES = pytest.mark.parametrize(
@@ -37,19 +38,19 @@ def test_every_setting_is_scored_as_a_separate_fit_on_the_clusters_of_the_bank(
     X, y = problem(width)
     search = PCSDACV(estimator, gamma=gamma, cv="leave-one-out", **GRID)
     bank = VerifierBank(search).fit(X, y)
-    assert bank._sharing == "search"
+    assert bank._labels_.sharing == "search"
     for label, found in bank.models_.items():
         assert found.cv_method_ == "leave-one-out"
         settings = found.cv_results_["params"]
         # One axis at K = 1, both at K = 3.
         assert len(settings) == 3 * 3 * (1 if gamma is None else len(gamma))
         for scores, setting in zip(found.cv_scores_, settings, strict=True):
-            clusters = bank._clusters_of(setting["n_subclasses"])
+            clusters = bank._labels_.cluster(setting["n_subclasses"])
             alone = clone(estimator).set_params(**setting)
             alone.fit(X, y == label, subclass_labels=clusters)
             prior = alone.class_prior_
             close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]))
-        clusters = bank._clusters_of(found.best_params_["n_subclasses"])
+        clusters = bank._labels_.cluster(found.best_params_["n_subclasses"])
         best = clone(estimator).set_params(**found.best_params_)
         best.fit(X, y == label, subclass_labels=clusters)
         close(found.log_likelihood_ratio(X), best.log_likelihood_ratio(X))
@@ -69,7 +70,11 @@ def test_a_bank_answers_as_its_searches_do(estimator, gamma, width):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "gamma"), [(PCSDA(random_state=0), None), (KernelPCSDA(random_state=0), [0.02])]
+    ("estimator", "gamma"),
+    [
+        (PCSDA(random_state=0), None),
+        pytest.param(KernelPCSDA(random_state=0), [0.02], marks=pytest.mark.more),
+    ],
 )
 def test_small_subclasses_are_selected_in_folds_as_a_search_of_its_own_does(estimator, gamma):
     X, y = problem()
@@ -87,14 +92,15 @@ def test_bandwidths_of_the_positives_are_searched_label_by_label():
     X, y = problem()
     for gamma in (None, ["positive", 0.02]):
         search = PCSDACV(KernelPCSDA(random_state=0), gamma=gamma, cv="leave-one-out", **GRID)
-        bank = VerifierBank(search)
-        assert bank._sharing is None
+        assert sharing_of(search, X.shape) is None
+    bank = VerifierBank(search)
     alone = clone(search).fit(X, y == "bee")
     found = bank.fit(X, y).models_["bee"]
     assert found.best_params_ == alone.best_params_
     close(found.log_likelihood_ratio(X), alone.log_likelihood_ratio(X))
 
 
+@pytest.mark.each_value
 @CASES
 @pytest.mark.parametrize("cv", ["leave-one-out", "auto"])
 def test_given_subclasses_are_not_searched(estimator, gamma, width, cv):

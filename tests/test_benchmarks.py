@@ -286,7 +286,7 @@ def busy_in(module, inner=None):
     source = "def busy(seconds):\n    end = now() + seconds\n    while now() < end:\n        pass\n"
     if inner:
         source = "def busy(seconds):\n    inner(seconds)\n"
-    names = {"__name__": module, "now": time.perf_counter, "inner": inner}
+    names = {"__name__": module, "now": time.process_time, "inner": inner}
     exec(source, names)
     return names["busy"]
 
@@ -331,6 +331,7 @@ def test_only_ours_are_watched_and_only_in_this_process():
     assert where.of_job(job_of(Contestant("c", "pcsda", run), unit="bytes"), 0.0) == {}
 
 
+@pytest.mark.more
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
 def test_the_command_measures_time_and_memory(tmp_path):
     command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--repeats", "2"]
@@ -346,3 +347,12 @@ def test_the_command_measures_time_and_memory(tmp_path):
     assert (tmp_path / "table.md").read_text() == tables.markdown(found)
     written = sorted(file.name for file in tmp_path.iterdir())
     assert written == ["plot.svg", "rows.jsonl", "table.md"]
+
+
+def test_a_page_of_several_runs_says_which_jobs_are_from_which():
+    found = three_rows()
+    alone = tables.headings(found)
+    assert not alone.startswith("- ")
+    both = tables.headings(found + [row | {"job": "other", "cpu": "slide rule"} for row in found])
+    assert both.splitlines()[0] == f"- {found[0]['job']}: {alone}"
+    assert both.splitlines()[1].startswith("- other: slide rule, ")

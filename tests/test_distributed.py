@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ import pandas as pd
 import pytest
 from block_factories import assert_same_model, in_blocks, make_data
 from distributed import Client, LocalCluster
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -78,7 +77,6 @@ def test_k_means_on_two_processes_is_that_in_memory(processes, own):
     assert_same_model(found, model.fit(X, y), X)
 
 
-@settings(max_examples=12, deadline=None)
 @given(cuts=st.sets(st.integers(1, N_ROWS - 1), max_size=11), columns=st.integers(1, 5))
 def test_any_chunks_are_the_fit_in_memory(cuts, columns):
     X, y, groups, _ = make_data()
@@ -129,7 +127,9 @@ def test_data_frames_by_the_names_of_their_columns():
     np.testing.assert_allclose(apart.components_, expected.components_, rtol=1e-8)
     few = distributed.fit(PCSDA(n_subclasses=1), frame, "label", columns=NAMES[:2])
     assert few.feature_names_in_.tolist() == NAMES[:2]
-    with pytest.raises(ValueError, match=r"^X has no column 'lable'; it has \['f0', "):
+    with pytest.raises(
+        ValueError, match=r"^X has no column 'lable', did you mean 'label'\? It has f0"
+    ):
         distributed.fit(PCSDA(), frame, "lable")
     with pytest.raises(
         ValueError, match=r"^y must be the name of a column of X, or have its 4 par"
@@ -384,11 +384,6 @@ def test_bank_and_selection_run_on_the_cluster(processes):
     np.testing.assert_allclose(
         found.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"], rtol=1e-8
     )
-
-
-def test_importing_the_package_does_not_import_dask():
-    code = "import sys, pcsda; assert pcsda.distributed.fit; assert 'dask' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_missing_dask_is_named_with_its_extra(monkeypatch):

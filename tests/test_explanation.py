@@ -1,5 +1,7 @@
 """Explanations: parts that sum up, distances by their definition, typicality that means a share."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,10 +10,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
 from scipy.stats import kstest
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+import pcsda
 from pcsda import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, NystroemMap, VerifierBank
 from pcsda.core import explanation
 from pcsda.datasets import make_class_specific
@@ -67,7 +72,7 @@ def test_the_nearest_subclass_is_found_by_definition(data, model):
         distances = [mahalanobis(z[row], centre, inverse) for centre in base.subclasses]
         assert why.subclass[row] == 1 + np.argmin(distances)
         assert_allclose(why.subclass_distance[row], min(distances))
-        size = np.sum(model.groups_ == why.subclass[row])
+        size = np.sum(model.partition_ == why.subclass[row])
         assert why.subclass_size[row] == model.subclass_counts_[why.subclass[row] - 1] == size
         middle = np.zeros(len(z[row]))
         own = mahalanobis(z[row], middle, np.linalg.inv(base.positive))
@@ -87,7 +92,7 @@ def test_subclass_means_are_at_distance_zero_of_themselves(data, negatives):
 def test_kernel_subclasses_are_the_means_of_their_rows(data, negatives):
     model = KernelPCSDA(n_subclasses=4, negatives=negatives, random_state=0)
     z = model.fit(data.data, data.target).transform(data.data)
-    means = [z[model.groups_ == group].mean(axis=0) for group in (1, 2, 3, 4)]
+    means = [z[model.partition_ == group].mean(axis=0) for group in (1, 2, 3, 4)]
     assert_allclose(model.density_.base.subclasses, means, atol=1e-9)
 
 
@@ -138,7 +143,10 @@ def test_a_kernel_that_sees_nothing_says_so():
     assert why.typicality[0] == 0
     # A linear kernel has no such place.
     linear = KernelPCSDA("linear", n_subclasses=2, random_state=0).fit(data.data, data.target)
-    assert not linear._unseen(-linear.origin_[None])[0]
+    start, *ends = linear.transform(np.vstack([np.zeros(3), np.eye(3)]))
+    there = np.linalg.lstsq((ends - start).T, -linear.origin_ - start)[0][None]
+    assert_allclose(linear.transform(there)[0], -linear.origin_)
+    assert linear.explain(there).typicality[0] > 0
 
 
 def test_precomputed_kernels_sparse_rows_and_frames(data):
@@ -174,13 +182,109 @@ def test_explanations_can_be_cut_and_read(data):
     assert_array_equal(why[why.outside].score, why.score[3:])
     lines = str(why).splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith(f"log-likelihood ratio {why.score[0]:.3g}: axis ")
+    name, part = why.table()[0]
+    side = "for" if part > 0 else "against"
+    assert lines[0].startswith(f"log-likelihood ratio {why.score[0]:.3g}: ")
+    assert f"{side} it {name} ({part:+.3g})" in lines[0]
+    assert re.search(r"; axis \d [+-]", lines[0])
     assert f"subclass {why.subclass[0]} (n = {why.subclass_size[0]:g})" in lines[0]
     assert lines[3].endswith(", outside everything seen")
     assert "outside" not in lines[0]
     two = PCSDA(2, random_state=0).fit(data.data, data.target).explain(data.data[:1])
     assert "more" in lines[0]
     assert "more" not in str(two)
+
+
+@pytest.mark.parametrize("model", MODELS[:4], ids=NAMES[:4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_and_the_baseline_sum_up_to_the_score(data, model, dtype):
+    X = data.data.astype(dtype)
+    model.fit(X, data.target)
+    why = model.explain(X[:40])
+    assert why.columns.shape == (40, 5)
+    assert_allclose(why.columns.sum(axis=1) + why.baseline, why.score)
+    # What no column has is the score half-way between the means.
+    means = model.subclass_means_[why.subclass - 1]
+    halfway = ((model.positive_mean_ + means) / 2).astype(dtype)
+    atol = 1e-3 if dtype == np.float64 else 2e-2
+    assert_allclose(why.baseline, model.log_likelihood_ratio(halfway), atol=atol, rtol=1e-3)
+
+
+def test_a_linear_score_has_the_parts_of_its_weights():
+    rng = np.random.default_rng(0)
+    rows, references = rng.normal(size=(2, 6, 4))
+    components, weights = rng.normal(size=(3, 4)), rng.normal(size=3)
+    z = rows @ components.T
+    found = explanation.column_parts(
+        rows, references, components, z, lambda points: points @ weights, np.ones(3)
+    )
+    assert_allclose(found, (rows - references) * (weights @ components), atol=1e-8)
+
+
+def test_a_quadratic_score_is_integrated_exactly():
+    rng = np.random.default_rng(0)
+    rows, references = rng.normal(size=(2, 6, 4))
+    z = rows.copy()
+    found = explanation.column_parts(
+        rows, references, np.eye(4), z, lambda points: (points**2).sum(axis=1), np.ones(4)
+    )
+    assert_allclose(found, rows**2 - references**2, atol=1e-8)
+
+
+def test_columns_have_the_names_of_the_table(data):
+    frame = pd.DataFrame(data.data, columns=[f"f{i}" for i in range(5)])
+    alone = PCSDA(4, random_state=0).fit(frame, data.target).explain(frame[:2])
+    assert alone.names == tuple(frame.columns)
+    scaled = pcsda.make_pipeline(StandardScaler(), PCSDA(4, random_state=0))
+    assert scaled.fit(frame, data.target).explain(frame[:2]).names == tuple(frame.columns)
+    plain = scaled.fit(data.data, data.target).explain(data.data[:2])
+    assert plain.names == ("x0", "x1", "x2", "x3", "x4")
+    unnamed = PCSDA(4, random_state=0).fit(data.data, data.target).explain(data.data[:2])
+    assert unnamed.names is None
+    assert {name for name, _ in unnamed.table(1)} == {f"column {i}" for i in range(5)}
+    reduced = pcsda.make_pipeline(PCA(3), PCSDA(2, random_state=0)).fit(frame, data.target)
+    assert reduced.explain(frame[:1]).names == ("pca0", "pca1", "pca2")
+    mapped = pcsda.make_pipeline(NystroemMap(20, random_state=0), PCSDA(2, random_state=0))
+    assert len(mapped.fit(frame, data.target).explain(frame[:1]).table()) == 20
+
+
+def test_kernels_name_the_nearest_training_rows(data):
+    model = KernelPCSDA(n_subclasses=4, random_state=0).fit(data.data, data.target)
+    why = model.explain(data.data[:20])
+    z = model.transform(data.data)
+    for kind, found in ((1, why.nearest_positive), (0, why.nearest_negative)):
+        rows = np.flatnonzero(data.target == kind)
+        apart = np.linalg.norm(z[:20, None] - z[rows], axis=2)
+        assert_allclose(
+            np.take_along_axis(np.sort(apart, axis=1), np.arange(3)[None], axis=1),
+            np.linalg.norm(z[:20, None] - z[found], axis=2),
+            atol=1e-9,
+        )
+    assert "nearest training rows of the class " in str(why[0])
+    assert why.columns is None
+    with pytest.raises(ValueError, match=r"known for linear models \(PCSDA, CSDA\) and up to 200"):
+        why.table()
+
+
+def test_many_rows_sparse_rows_and_no_rows_are_explained_by_axes(data):
+    model = PCSDA(4, random_state=0).fit(data.data, data.target)
+    assert model.explain(data.data[:201]).columns is None
+    assert model.explain(sparse.csr_array(data.data[:5])).columns is None
+
+
+def test_explanations_are_short_and_have_a_table_in_notebooks(data):
+    frame = pd.DataFrame(data.data, columns=["<b>", "b", "c", "d", "e"])
+    why = PCSDA(4, random_state=0).fit(frame, data.target).explain(frame[:30])
+    assert repr(why).startswith("<Explanation of 30 rows>\nlog-likelihood ratio ")
+    assert repr(why).endswith("\n...")
+    assert len(repr(why).splitlines()) == 7
+    assert repr(why[0]).startswith("<Explanation of 1 row>\n")
+    html = why._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in html
+    assert "<b>" not in html
+    assert html.count("<li>") == 5
+    kernel = KernelPCSDA(n_subclasses=4, random_state=0).fit(data.data, data.target)
+    assert "<table>" not in kernel.explain(data.data[:1])._repr_html_()
 
 
 def test_rows_are_explained_in_blocks(data, monkeypatch):

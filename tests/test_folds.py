@@ -6,9 +6,8 @@ from factories import make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import StratifiedKFold
 
-from pcsda.core.density import Rule
 from pcsda.core.factor import factor_once
-from pcsda.core.fit import fit
+from pcsda.core.fit import Rule, fit
 from pcsda.folds import FOLDS, fold_scores
 
 

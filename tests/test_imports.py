@@ -1,6 +1,7 @@
 """Who may import whom: lower rooms never look up, and scikit-learn's private parts stay private."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import pcsda
 
 ROOT = Path(__file__).parents[1]
-TOOLS = {"partition", "kernels", "folds", "metrics", "normalization", "datasets"}
+TOOLS = {"partition", "kernels", "folds", "metrics", "normalization", "datasets", "tables"}
 ON_TOP = {
     "plots",
     "blocks",
@@ -18,13 +19,14 @@ ON_TOP = {
     "persistence",
     "onnx_export",
     "report",
+    "retrieval",
     "scoring",
 }
 # Each row may import from the rows before it. A new room is placed here by hand, on purpose.
 ROWS = [
     {"core.linalg"},
     {"core"},
-    {"progress", "validation", "writing", "unwrap"},
+    {"progress", "validation", "writing", "unwrap", "memory", "archive"},
     TOOLS,
     {"maps"},
     {"estimators"},
@@ -160,27 +162,56 @@ OPTIONAL = {
 }
 
 
-def modules_after(statement):
-    """Top-level names and full names of all modules that a fresh process has loaded."""
-    code = f"import sys\n{statement}\nprint(*sys.modules)"
+def modules_after(*statements):
+    """Names of all modules that a fresh process has loaded after each statement in turn."""
+    code = "import sys\n" + "".join(f"{line}\nprint(*sys.modules)\n" for line in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = set(done.stdout.split())
-    return {name.split(".")[0] for name in names}, names
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_the_import_is_light_and_late_rooms_open_when_asked():
-    tops, names = modules_after("import pcsda")
-    # scikit-learn itself may import some of them where they are installed.
-    assert tops & OPTIONAL <= modules_after("import sklearn.cluster")[0]
-    late = {f"pcsda.{room}" for room in pcsda._LATE.values()}
-    assert not names & late
-    _, names = modules_after("from pcsda import fit_blocks, plots")
-    assert names & late == {"pcsda.blocks", "pcsda.plots"}
+    late = {f"pcsda.{room}" for room in PUBLIC - {"datasets", "metrics", "__init__"}}
+    late |= {"pcsda.blocks", "pcsda.onnx_export", "pcsda.persistence"}
+    # scikit-learn itself may import some optional packages where they are installed.
+    sklearn, plain, some, distributed = modules_after(
+        "import sklearn.cluster",
+        "from pcsda import PCSDA, NystroemMap, Threshold, datasets, metrics",
+        "from pcsda import fit_blocks, plots",
+        "import pcsda; assert pcsda.distributed.fit",
+    )
+    assert plain & OPTIONAL <= sklearn
+    assert not plain & late
+    assert some & late == {"pcsda.blocks", "pcsda.plots"}
+    assert distributed & {"dask", "distributed"} <= sklearn
+
+
+def test_version_and_help_of_the_command_line_wait_for_no_numbers():
+    *_, loaded = modules_after(
+        "from pcsda.cli import main",
+        "try:\n    main(['--version'])\nexcept SystemExit:\n    pass",
+    )
+    assert "pcsda.cli" in loaded
+    assert not loaded & {"numpy", "scipy", "sklearn", "pandas", "joblib"}
+
+
+def test_classes_have_the_name_of_the_package_by_whatever_door_they_come():
+    code = (
+        "from pcsda.core.threshold import Threshold\n"
+        "from pcsda.maps import FourierMap\n"
+        "from pcsda.estimators.linear import PCSDA\n"
+        "print(Threshold.__module__, FourierMap.__module__, PCSDA.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "pcsda pcsda pcsda\n"
+
+
+def test_completion_shows_public_names_and_what_python_itself_needs():
+    shown = set(dir(pcsda))
+    assert {name for name in shown if not re.fullmatch("__.+__", name)} == set(pcsda.__all__)
+    assert {"__all__", "__doc__", "__file__", "__name__", "__version__"} <= shown
 
 
 def test_every_public_name_is_there_and_no_other():
-    assert set(pcsda.__all__) <= set(dir(pcsda))
-    assert set(pcsda._LATE) <= set(pcsda.__all__)
     for name in pcsda.__all__:
         assert getattr(pcsda, name).__name__ in (name, f"pcsda.{name}")
     with pytest.raises(AttributeError, match=r"^module 'pcsda' has no attribute 'fit_everything'$"):

@@ -26,7 +26,7 @@ from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
 from pcsda.core.loo import LeftOut
-from pcsda.partition import RESTARTS, kernel_kmeans, kernel_start, make_groups
+from pcsda.partition import KERNEL_RESTARTS, kernel_kmeans, kernel_start, make_groups
 
 GAMMA = 0.05
 PLAIN = {"covariance": "resubstitution", "calibrate": False}
@@ -49,7 +49,7 @@ def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
     assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=rtol)
     assert_allclose(found.subclass_counts_, expected.subclass_counts_, rtol=1e-12)
     assert_allclose(found.class_prior_, expected.class_prior_, rtol=1e-12)
-    assert_array_equal(found.groups_, expected.groups_)
+    assert_array_equal(found.partition_, expected.partition_)
     z, w = found.transform(rows), expected.transform(other_rows)
     assert_same_axes(z, w, atol=rtol * np.abs(w).max())
     for method in ("log_likelihood_ratio", "decision_function", "score_samples"):
@@ -64,6 +64,7 @@ def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
 # KernelPCSDA is PCSDA on exact features
 
 
+@pytest.mark.each_pair
 @EVERY_KERNEL
 @METHOD
 @DENSITY
@@ -76,6 +77,7 @@ def test_it_equals_pcsda_on_exact_features(
     X, new, y, groups, *_ = kernel_problem(name, duplicates=duplicates)
     mapped = ExactKernelMap(method=method, tol=1e-13, **SETTINGS[name]).fit(X)
     given = {"negatives": negatives, "covariance": covariance, "calibrate": False}
+    given["regularization"] = 0.1
     fitting = {"subclass_labels": groups, "sample_weight": weights_of(len(X), weighted)}
     found = KernelPCSDA(**SETTINGS[name], **given).fit(X, y, **fitting)
     expected = PCSDA(**given).fit(mapped.transform(X), y, **fitting)
@@ -84,6 +86,7 @@ def test_it_equals_pcsda_on_exact_features(
     assert hasattr(found, "loo_scores_") == (covariance == "leave-one-out")
 
 
+@pytest.mark.each_value
 @EVERY_KERNEL
 @METHOD
 def test_the_published_rule_is_that_of_pcsda_on_exact_features(name, method):
@@ -105,6 +108,7 @@ def test_the_published_rule_takes_changes():
     assert KernelCSDA.published(2, gamma=0.3).get_params()["shrinkage"] == 0
 
 
+@pytest.mark.each_pair
 @COVARIANCE
 @pytest.mark.parametrize("name", ["rbf", "linear", "precomputed"])
 @WEIGHTED
@@ -123,6 +127,7 @@ def test_calibration_equals_that_of_pcsda_on_exact_features(name, covariance, we
     assert_same_model(found, expected, new, mapped.transform(new), rtol=1e-5)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("width", [5, 300], ids=["D<N", "D>N"])
 @DENSITY
 @COVARIANCE
@@ -227,6 +232,7 @@ def test_the_scale_of_the_rows_does_not_matter(make, scale):
 # Solvers
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", ["rbf", "linear", "polynomial", "precomputed"])
 @COVARIANCE
 @DENSITY
@@ -264,7 +270,7 @@ def test_iterative_least_squares_leaves_nothing_out():
 
 def test_resampled_draws_are_seeded_and_of_the_features():
     X, y, groups = labelled()
-    given = {"balance": "resampled", "calibrate": False}
+    given = {"balance": "resampled", "calibrate": False, "regularization": 0.1}
     first, again, other = (
         KernelPCSDA(gamma=GAMMA, random_state=seed, **given).fit(X, y, subclass_labels=groups)
         for seed in (0, 0, 1)
@@ -289,6 +295,7 @@ def test_resampled_draws_and_least_squares_do_not_go_together():
 # Leave-one-out
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", ["linear", "rbf", "laplacian"])
 @DENSITY
 @WEIGHTED
@@ -296,7 +303,7 @@ def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, w
     X, y, groups = labelled(sizes=[8, 6, 7, 1])
     weights = weights_of(len(X), weighted)
     fitting = {"subclass_labels": groups, "sample_weight": weights}
-    model = KernelPCSDA(negatives=negatives, calibrate=False, **SETTINGS[name])
+    model = KernelPCSDA(negatives=negatives, calibrate=False, regularization=0.1, **SETTINGS[name])
     model.fit(X, y, **fitting)
     features = ExactKernelMap(tol=1e-13, **SETTINGS[name]).fit_transform(X)
     w = np.ones(len(X)) if weights is None else weights
@@ -412,11 +419,11 @@ def test_subclasses_are_clusters_of_the_features(name):
     X, _, y, _, matrix, _ = kernel_problem(name)
     model = KernelPCSDA(n_subclasses=4, random_state=0, **SETTINGS[name]).fit(X, y)
     features = ExactKernelMap("precomputed", tol=1e-13).fit_transform(matrix)
-    means = np.array([features[model.groups_ == k].mean(axis=0) for k in range(1, 5)])
+    means = np.array([features[model.partition_ == k].mean(axis=0) for k in range(1, 5)])
     rows = y == 0
     distance = np.linalg.norm(features[rows][:, None] - means, axis=2)
-    assert_array_equal(distance.argmin(axis=1) + 1, model.groups_[rows])
-    assert_array_equal(np.bincount(model.groups_)[1:], model.subclass_counts_)
+    assert_array_equal(distance.argmin(axis=1) + 1, model.partition_[rows])
+    assert_array_equal(np.bincount(model.partition_)[1:], model.subclass_counts_)
 
 
 def test_subclasses_start_from_kmeans_of_the_rows():
@@ -426,9 +433,9 @@ def test_subclasses_start_from_kmeans_of_the_rows():
     seed = np.random.RandomState(7).randint(2**31 - 1)
     start = make_groups(X, y == 1, n_subclasses=4, random_state=seed)[0][rows] - 1
     labels, _ = kernel_kmeans(rbf(X, X, GAMMA), rows, start)
-    assert_array_equal(model.groups_[rows], labels + 1)
+    assert_array_equal(model.partition_[rows], labels + 1)
     inside = KernelPCSDA(gamma=GAMMA, n_subclasses=4, subclasses="input", random_state=7).fit(X, y)
-    assert_array_equal(inside.groups_[rows], start + 1)
+    assert_array_equal(inside.partition_[rows], start + 1)
 
 
 def test_the_best_of_several_starts_divides_a_precomputed_kernel():
@@ -437,9 +444,9 @@ def test_the_best_of_several_starts_divides_a_precomputed_kernel():
     spreads = []
     for random_state in range(5):
         model = KernelPCSDA("precomputed", n_subclasses=5, random_state=random_state)
-        groups = model.fit(matrix, y).groups_[rows]
+        groups = model.fit(matrix, y).partition_[rows]
         rng = np.random.RandomState(np.random.RandomState(random_state).randint(2**31 - 1))
-        starts = [kernel_start(matrix, rows, 5, rng) for _ in range(RESTARTS)]
+        starts = [kernel_start(matrix, rows, 5, rng) for _ in range(KERNEL_RESTARTS)]
         costs = [kernel_kmeans(matrix, rows, start)[1] for start in starts]
         assert_allclose(kernel_kmeans(matrix, rows, groups - 1)[1], min(costs), rtol=1e-12)
         spreads.append(max(costs) - min(costs))
@@ -459,11 +466,11 @@ def test_kernel_subclasses_differ_from_those_of_the_rows_where_the_kernel_does()
         return np.exp(-((np.linalg.norm(a) - np.linalg.norm(b)) ** 2))
 
     model = KernelPCSDA(radial, n_subclasses=2, random_state=0).fit(X, y)
-    inner, outer = model.groups_[:40], model.groups_[40:80]
+    inner, outer = model.partition_[:40], model.partition_[40:80]
     assert len(set(inner)) == len(set(outer)) == 1
     assert inner[0] != outer[0]
     plain = KernelPCSDA(radial, n_subclasses=2, subclasses="input", random_state=0).fit(X, y)
-    assert len(set(plain.groups_[40:80])) == 2
+    assert len(set(plain.partition_[40:80])) == 2
 
 
 def test_subclasses_may_be_samples_clusters_of_any_kind_or_given():
@@ -473,11 +480,11 @@ def test_subclasses_may_be_samples_clusters_of_any_kind_or_given():
     clusterer = AgglomerativeClustering(3)
     found = KernelPCSDA(gamma=GAMMA, subclasses=clusterer).fit(X, y)
     expected = clone(clusterer).fit_predict(X[y == 0]) + 1
-    assert_array_equal(found.groups_[y == 0], expected)
+    assert_array_equal(found.partition_[y == 0], expected)
     assert not hasattr(clusterer, "labels_")
     names = np.array(["-", "a", "b", "c"])[groups]
     given = KernelPCSDA(gamma=GAMMA, subclasses=clusterer).fit(X, y, subclass_labels=names)
-    assert_array_equal(given.groups_, groups)
+    assert_array_equal(given.partition_, groups)
 
 
 def test_subclasses_of_a_precomputed_kernel():
@@ -492,7 +499,7 @@ def test_subclasses_of_a_precomputed_kernel():
         with refuses(message):
             model.fit(matrix, y)
         model.fit(matrix, y, subclass_labels=groups)
-        assert_array_equal(model.groups_, groups)
+        assert_array_equal(model.partition_, groups)
     each = KernelPCSDA("precomputed", subclasses="samples").fit(matrix, y)
     assert len(each.subclass_counts_) == np.sum(y == 0)
 
@@ -526,7 +533,10 @@ def test_labels_of_another_number_of_rows_are_refused(labels):
 # KernelCSDA
 
 
-@pytest.mark.parametrize("solver", ["auto", "eigen", "lowrank", "labels", "trace_ratio"])
+@pytest.mark.each_pair
+@pytest.mark.parametrize(
+    "solver", ["auto", "eigen", "lowrank", "labels", "raw_labels", "spectral", "trace_ratio"]
+)
 @pytest.mark.parametrize("width", [5, 120], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("n_components", [2, None])
 @WEIGHTED
@@ -546,6 +556,7 @@ def test_the_linear_kernel_is_linear_csda(solver, width, n_components, weighted)
         assert_allclose(found.score_samples(rows), expected.score_samples(rows), rtol=1e-6)
 
 
+@pytest.mark.each_pair
 @EVERY_KERNEL
 @METHOD
 @WEIGHTED
@@ -616,7 +627,7 @@ def test_kernel_csda_has_no_left_out_scores_and_one_group_of_negatives():
     X, y, _ = labelled()
     model = KernelCSDA(gamma=GAMMA).fit(X, y)
     assert not hasattr(model, "loo_scores_")
-    assert_array_equal(model.groups_, 1 - y)
+    assert_array_equal(model.partition_, 1 - y)
     assert_array_equal(model.subclass_counts_, [np.sum(y == 0)])
 
 
@@ -722,11 +733,11 @@ def test_rows_are_scored_in_blocks_with_the_same_result(monkeypatch, model):
     expected = model.fit(rows, y).transform(rows)
     scores = model.log_likelihood_ratio(rows)
     scale = np.abs(scores).max()
-    for room in ("kernels", "maps", "estimators.kernel"):
+    for room in ("kernels", "maps", "estimators.dual"):
         monkeypatch.setattr(f"pcsda.{room}.BLOCK_BYTES", 1)
     seen = []
     monkeypatch.setattr(
-        "pcsda.estimators.kernel.progress", lambda items, *a, **k: seen.extend(items) or items
+        "pcsda.estimators.dual.progress", lambda items, *a, **k: seen.extend(items) or items
     )
     assert_allclose(model.transform(rows), expected, atol=1e-9 * np.abs(expected).max())
     assert seen == [0, 64, 128, 192]
@@ -775,6 +786,7 @@ def test_whole_weights_are_repeated_rows(make, kernel):
     assert_allclose(found.class_prior_, expected.class_prior_)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("gamma", ["positive", "all", "scale", GAMMA])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "precomputed"])
 @BOTH
@@ -790,8 +802,8 @@ def test_rows_of_weight_zero_are_dropped(make, kernel, gamma):
     expected = clone(model).fit(fewer, y[kept], sample_weight=weights[kept])
     assert found.kernel_ == expected.kernel_
     assert_array_equal(found.log_likelihood_ratio(rows), expected.log_likelihood_ratio(cross))
-    assert np.all(found.groups_[weights == 0] == -1)
-    assert_array_equal(found.groups_[kept], expected.groups_)
+    assert np.all(found.partition_[weights == 0] == -1)
+    assert_array_equal(found.partition_[kept], expected.partition_)
     assert set(found.support_) <= set(kept)
     if make is KernelPCSDA:
         assert_array_equal(found.loo_scores_[kept], expected.loo_scores_)
@@ -893,8 +905,10 @@ def test_one_positive(make, kernel):
     model = make(kernel, gamma="all", random_state=0).fit(X, y)
     assert is_sound(model, X)
     assert model.rank(X)[0] == model.rank(X, by="likelihood")[0] == 3
-    assert not hasattr(model, "loo_scores_")
-    assert model.calibration_.slope == 1
+    if make is KernelPCSDA:
+        assert_array_equal(np.isnan(model.loo_scores_), y == 1)
+    else:
+        assert model.calibration_.slope == 1
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
@@ -982,10 +996,10 @@ def test_the_same_seed_gives_the_same_model(subclasses):
     X, y, _ = labelled(sizes=[30, 60, 60], spread=0.0)
     given = {"gamma": GAMMA, "n_subclasses": 6, "subclasses": subclasses}
     first, again = (KernelPCSDA(random_state=4, **given).fit(X, y) for _ in range(2))
-    assert_array_equal(first.groups_, again.groups_)
+    assert_array_equal(first.partition_, again.partition_)
     assert_array_equal(first.decision_function(X), again.decision_function(X))
-    others = [KernelPCSDA(random_state=seed, **given).fit(X, y).groups_ for seed in range(6)]
-    assert any(np.any(first.groups_ != other) for other in others)
+    others = [KernelPCSDA(random_state=seed, **given).fit(X, y).partition_ for seed in range(6)]
+    assert any(np.any(first.partition_ != other) for other in others)
 
 
 @BOTH

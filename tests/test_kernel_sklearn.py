@@ -26,20 +26,16 @@ pd = pytest.importorskip("pandas")
 
 GAMMA = 0.05
 PLAIN = {"gamma": 0.05, "n_subclasses": 1, "covariance": "resubstitution", "calibrate": False}
-CHECKED = [
-    KernelPCSDA(),
+CHECKED = [KernelPCSDA(), KernelCSDA(), ExactKernelMap(), NystroemMap(), FourierMap()]
+CHECKED_TOO = [
     KernelPCSDA.published(gamma=0.1),
     KernelPCSDA("laplacian", negatives="marginal", **PLAIN),
     KernelPCSDA("polynomial", solver="eigen", **PLAIN),
-    KernelCSDA(),
     KernelCSDA("linear", n_components=1, solver="lowrank", calibrate=False),
-    ExactKernelMap(),
     ExactKernelMap("linear", method="eigen"),
     ExactKernelMap("laplacian", n_components=3),
-    NystroemMap(),
     NystroemMap(5, "kmeans"),
     NystroemMap(5, "pivoted", kernel="cosine"),
-    FourierMap(),
     FourierMap(15, kernel="laplacian"),
     FourierMap(20, orthogonal=True),
 ]
@@ -58,6 +54,12 @@ def repeated_rows_differ_by_nature(estimator):
 
 @parametrize_with_checks(CHECKED, expected_failed_checks=repeated_rows_differ_by_nature)
 def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.more
+@parametrize_with_checks(CHECKED_TOO, expected_failed_checks=repeated_rows_differ_by_nature)
+def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     check(estimator)
 
 
@@ -99,9 +101,10 @@ def test_a_pipeline_equals_its_steps_in_turn(transformer, last):
 
 def test_a_pipeline_of_the_exact_map_is_the_kernel_estimator():
     X, y, groups = problem()
-    pipe = make_pipeline(ExactKernelMap(gamma=GAMMA, tol=1e-12), PCSDA(random_state=0))
+    given = {"regularization": 0.1, "random_state": 0}
+    pipe = make_pipeline(ExactKernelMap(gamma=GAMMA, tol=1e-12), PCSDA(**given))
     pipe.fit(X, y, pcsda__subclass_labels=groups)
-    alone = KernelPCSDA(gamma=GAMMA, random_state=0).fit(X, y, subclass_labels=groups)
+    alone = KernelPCSDA(gamma=GAMMA, **given).fit(X, y, subclass_labels=groups)
     expected = alone.decision_function(X)
     assert_allclose(pipe.decision_function(X), expected, atol=1e-5 * np.abs(expected).max())
 
@@ -228,7 +231,7 @@ def test_weights_and_subclasses_are_routed_through_a_pipeline():
         pipe.fit(X, y, sample_weight=weights, subclass_labels=groups)
     rows = pipe[0].transform(X)
     alone = KernelPCSDA(gamma=GAMMA).fit(rows, y, sample_weight=weights, subclass_labels=groups)
-    assert_array_equal(pipe[-1].groups_, alone.groups_)
+    assert_array_equal(pipe[-1].partition_, alone.partition_)
     assert_array_equal(pipe.decision_function(X), alone.decision_function(rows))
     plain = KernelPCSDA(gamma=GAMMA).fit(rows, y, subclass_labels=groups)
     assert np.abs(plain.decision_function(rows) - alone.decision_function(rows)).max() > 0.01

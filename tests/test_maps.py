@@ -16,6 +16,7 @@ from kernel_factories import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigh
+from scipy.spatial.distance import pdist
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -82,8 +83,8 @@ def test_eigenvalues_are_those_of_the_kernel_matrix(name):
     expected = eigh(matrix, eigvals_only=True)[::-1]
     kept = model.n_components_
     assert_allclose(model.eigenvalues_, expected[:kept], rtol=1e-6, atol=1e-9 * expected[0])
-    assert np.all(model.eigenvalues_ > model.tol * expected[0])
-    assert np.all(expected[kept:] < 2 * model.tol * len(X) * matrix.diagonal().max())
+    assert np.all(model.eigenvalues_ > 1e-14 * expected[0])
+    assert np.all(expected[kept:] < 2e-14 * len(X) * matrix.diagonal().max())
     features = model.transform(X)
     assert_allclose(features.T @ features, np.diag(model.eigenvalues_), atol=1e-8 * expected[0])
 
@@ -414,7 +415,6 @@ def test_an_unknown_method_is_refused():
 @pytest.mark.parametrize(
     "model",
     [
-        ExactKernelMap("linear"),
         NystroemMap(10, kernel="polynomial", gamma=1.0),
         ExactKernelMap("polynomial", gamma=1.0),
     ],
@@ -427,6 +427,45 @@ def test_rows_that_overflow_are_refused_and_named(model):
     rows[7] = 1e308
     with refuses("row 7 of X is too large to map; bring X to the fitted scale"):
         model.transform(rows)
+
+
+def far_and_thin(offset=1e6):
+    """Rows far from zero, whose inner products keep none of the digits that tell them apart."""
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((40, 5)) * [1, 0.1, 0.01, 0.1, 1] + offset
+
+
+@METHOD
+@pytest.mark.parametrize("make", [ExactKernelMap, lambda **given: NystroemMap(40, **given)])
+def test_the_linear_kernel_keeps_the_digits_of_the_rows(make, method):
+    X = far_and_thin()
+    model = make(kernel="linear", **({"method": method} if make is ExactKernelMap else {}))
+    features = model.fit_transform(X)
+    assert features.shape == X.shape
+    assert_allclose(pdist(features), pdist(X), rtol=1e-6)
+    assert_allclose(features @ features.T, X @ X.T, rtol=1e-12)
+
+
+def test_the_linear_kernel_maps_rows_as_large_as_numbers_are():
+    model = ExactKernelMap("linear").fit(labelled()[0])
+    row = np.full((1, model.n_features_in_), 1e200)
+    assert_allclose(np.linalg.norm(model.transform(row) / 1e200), np.sqrt(row.shape[1]))
+
+
+def test_rows_added_to_the_linear_kernel_keep_their_digits():
+    X = far_and_thin()
+    model = ExactKernelMap("linear").fit(X[:3])
+    model.partial_fit(X[3:4]).partial_fit(X[4:])
+    assert model.n_components_ == 5
+    assert_allclose(pdist(model.transform(X)), pdist(X), rtol=1e-6)
+    at_pivots = model.transform(model.pivots_)
+    assert_allclose(at_pivots, model.factor_, atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [ExactKernelMap, NystroemMap])
+def test_the_linear_kernel_of_zeros_is_refused_as_elsewhere(make):
+    with refuses("all rows of X are equal (total variance 0); at least two different rows are"):
+        make(kernel="linear").fit(np.zeros((5, 3)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -27,8 +27,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, partition
+from pcsda.core.spread import auto_regularization
 from pcsda.datasets import make_class_specific
+from pcsda.estimators import selection
 from pcsda.estimators.grid import Cell, Data, left_out_scores
 from pcsda.metrics import equal_error_rate
 
@@ -69,6 +71,7 @@ def log_loss_of(positive, scores):
     return np.logaddexp(0, np.where(positive, -scores, scores))
 
 
+@pytest.mark.each_value
 @WEIGHTED
 @pytest.mark.parametrize("width", [6, 150], ids=["D<N", "D>N"])
 @pytest.mark.parametrize(
@@ -151,8 +154,8 @@ def test_left_out_scores_equal_refits_of_the_statistics():
     assert len(search.cv_scores_) == 12
     for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
         alone = setting(template, params).fit(X, y)
-        ridge = params["regularization"] * paper_statistics(X, alone.groups_).total_variance
-        expected = left_out_by_refits(X, alone.groups_, ridge, alone.components_)
+        ridge = params["regularization"] * paper_statistics(X, alone.partition_).total_variance
+        expected = left_out_by_refits(X, alone.partition_, ridge, alone.components_)
         close(scores, expected + np.log(y.sum() / (~y).sum()), 1e-7)
 
 
@@ -179,6 +182,7 @@ def five_folds(template, X, y):
     return list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
 
 
+@pytest.mark.each_value
 @WEIGHTED
 @pytest.mark.parametrize(
     ("template", "gammas", "width"),
@@ -186,7 +190,9 @@ def five_folds(template, X, y):
         (LINEAR, None, 6),
         (LINEAR, None, 150),
         (KERNEL, ("positive", 0.05), 6),
-        (make_pipeline(NystroemMap(25, random_state=0), LINEAR), None, 6),
+        pytest.param(
+            make_pipeline(NystroemMap(25, random_state=0), LINEAR), None, 6, marks=pytest.mark.more
+        ),
         (make_pipeline(NystroemMap(25, random_state=0), LINEAR), (0.02, 0.2), 6),
         (make_pipeline(StandardScaler(), LINEAR), None, 6),
     ],
@@ -335,6 +341,7 @@ def one_minus_brier(y, s):
     return 1 - np.mean((y - 1 / (1 + np.exp(-s))) ** 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scoring", [*METRICS, one_minus_brier], ids=[*METRICS, "callable"])
 @pytest.mark.parametrize("cv", ["leave-one-out", 5])
 def test_scores_of_settings_are_those_of_their_left_out_rows(scoring, cv):
@@ -353,6 +360,7 @@ def test_scores_of_settings_are_those_of_their_left_out_rows(scoring, cv):
         close(results["mean_test_score"][i], metric(y, scores) if whole else np.mean(parts))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("slack", [0, 0.5, 3.0])
 def test_the_best_at_the_largest_ridge_within_the_slack_is_taken(slack, seed):
@@ -387,8 +395,9 @@ def test_slack_makes_a_difference():
     assert found[2].best_score_ == results["mean_test_score"][of_largest].max()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scoring", ["neg_log_loss", "average_precision"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [3, *(pytest.param(s, marks=pytest.mark.more) for s in (0, 1, 2))])
 def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
     grid = {"n_subclasses": [1, 2, 3], "regularization": [0.001, 0.1, 10.0]}
@@ -412,15 +421,20 @@ def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
 
 
 def test_the_own_setting_is_that_of_the_estimator():
-    X, y, _ = problem(sizes=(60, 60, 60, 60))  # K = 4 by the number of negatives
+    X, y, _ = problem(sizes=(100, 20, 20, 20))  # K = 4 by the number of negatives
     fit = partial(PCSDACV, cv="leave-one-out", slack=0, stay=1e9)
     chosen = fit(PCSDA(random_state=0)).fit(X, y).best_params_
-    assert chosen == {"n_subclasses": 1, "n_components": 1, "regularization": 0.1}
+    assert chosen == {"n_subclasses": 4, "n_components": 4, "regularization": 0.3}
+    chosen = fit(PCSDA(random_state=0), n_subclasses=[2, 3, 6]).fit(X, y).best_params_
+    assert chosen == {"n_subclasses": 3, "n_components": 3, "regularization": 0.3}
+    model = PCSDA(2, 1, regularization=0.02, random_state=0)
+    chosen = fit(model).fit(X, y).best_params_
+    assert chosen == {"n_subclasses": 2, "n_components": 1, "regularization": 0.02}
     chosen = fit(PCSDA(random_state=0), n_subclasses=[2, 4, 6]).fit(X, y).best_params_
-    assert chosen == {"n_subclasses": 4, "n_components": 4, "regularization": 0.1}
+    assert chosen == {"n_subclasses": 4, "n_components": 4, "regularization": 0.3}
     model = KernelPCSDA(n_subclasses=5, n_components=2, gamma="scale", random_state=0)
     search = fit(model, gamma=["positive", "scale"]).fit(X, y)
-    own = {"n_subclasses": 5, "n_components": 2, "regularization": 0.1, "gamma": "scale"}
+    own = {"n_subclasses": 5, "n_components": 2, "regularization": 0.01, "gamma": "scale"}
     assert search.best_params_ == own
 
 
@@ -473,6 +487,7 @@ def test_more_subclasses_than_different_negatives_are_skipped():
         clone(search).set_params(n_subclasses=[5, 9]).fit(X, y)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
 @pytest.mark.parametrize(
     ("sizes", "counts"),
@@ -481,7 +496,7 @@ def test_more_subclasses_than_different_negatives_are_skipped():
 @pytest.mark.filterwarnings("ignore:gamma='positive' has no distance to go by")
 def test_folds_of_few_negatives_have_fewer_subclasses(template, sizes, counts):
     X, y, _ = problem(sizes=sizes)
-    search = PCSDACV(template).fit(X, y)
+    search = PCSDACV(template, n_subclasses=[1, 5, 10, 15, 20]).fit(X, y)
     assert search.cv_method_ == "k-fold"
     assert {*search.cv_results_["param_n_subclasses"].tolist()} == counts
     assert np.isfinite(search.decision_function(X)).all()
@@ -498,7 +513,7 @@ def test_given_subclasses_fix_their_number(cv):
     search = PCSDACV(LINEAR, cv=cv, n_components=(1, 2, 4)).fit(X, y, subclass_labels=labels)
     assert {*search.cv_results_["param_n_subclasses"].tolist()} == {4}
     alone = setting(LINEAR, search.best_params_).fit(X, y, subclass_labels=labels)
-    assert_array_equal(search.best_estimator_.groups_, alone.groups_)
+    assert_array_equal(search.best_estimator_.partition_, alone.partition_)
     if cv == 5:
         folds = five_folds(LINEAR, X, y)
         expected = by_hand(LINEAR, search.best_params_, X, y, folds, labels=labels)
@@ -549,6 +564,23 @@ def test_the_class_of_interest_may_be_the_first():
     close(first.decision_function(X), -last.decision_function(X), 1e-12)
 
 
+@pytest.mark.parametrize("cv", ["leave-one-out", 3])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_all_labels_but_the_one_named_are_negatives(cv, wrapped):
+    X, y, _ = problem()
+    many = np.where(y, "oak", np.array(["ash", "elm", "box"])[np.arange(len(y)) % 3])
+    found, expected = (
+        PCSDACV(make_pipeline(StandardScaler(), model) if wrapped else model, cv=cv, **SMALL)
+        for model in (PCSDA(pos_label="oak", random_state=0), PCSDA(random_state=0))
+    )
+    found.fit(X, many)
+    expected.fit(X, y)
+    assert found.classes_.tolist() == ["not oak", "oak"]
+    assert_array_equal(found.cv_scores_, expected.cv_scores_)
+    assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
+    assert found.score(X, many) == expected.score(X, y)
+
+
 @pytest.mark.parametrize("cv", ["leave-one-out", 4])
 def test_results_have_the_form_of_scikit_learns_searches(cv):
     X, y, _ = problem()
@@ -571,24 +603,83 @@ def test_results_have_the_form_of_scikit_learns_searches(cv):
     assert search.best_params_ == results["params"][search.best_index_]
 
 
+def settings_of(search):
+    return {tuple(params.values()) for params in search.cv_results_["params"]}
+
+
 def test_the_documented_grid_stands_where_none_is_given():
-    X, y, _ = problem(width=30, sizes=(30, 60, 60))
-    search = PCSDACV(LINEAR, cv="leave-one-out").fit(X, y)
-    params = search.cv_results_["params"]
-    expected = {
-        (k, d, r)
-        for k in (1, 5, 10, 15, 20)
-        for d in range(1, 26)
-        for r in (1e-4, 1e-3, 0.01, 0.1, 1)
-        if d <= k
-    }
-    assert {tuple(p.values()) for p in params} == expected
-    assert len(params) == len(expected)
+    X, y, _ = problem(width=30, sizes=(30, 60, 60))  # K = 8 by the number of negatives
+    sizes = {(1, 1), (5, 2), (5, 5), (8, 2), (8, 5), (8, 8)}
+    ridges = {0.01, 0.1, auto_regularization(30, kernel=False), 1.0}
+    search = PCSDACV(LINEAR, cv="leave-one-out", gamma=None).fit(X, y)
+    first = PCSDACV(LINEAR, cv="leave-one-out", n_subclasses=[8], n_components=[8]).fit(X, y)
+    assert settings_of(first) == {(8, 8, ridge) for ridge in ridges}
+    best = first.cv_results_["params"][first.cv_results_["mean_test_score"].argmax()]
+    rest = {(*size, best["regularization"]) for size in sizes}
+    assert settings_of(search) == settings_of(first) | rest
+    assert len(search.cv_results_["params"]) == len(ridges) + len(sizes) - 1
+    whole = PCSDACV(LINEAR, cv="leave-one-out", regularization=sorted(ridges)).fit(X, y)
+    assert settings_of(whole) == {(*size, ridge) for size in sizes for ridge in ridges}
     kernel = PCSDACV(KERNEL, cv="leave-one-out", n_subclasses=[1], regularization=[0.1]).fit(X, y)
     scale = 1 / (30 * X.var())
     found = kernel.cv_results_["param_gamma"].tolist()
-    assert found[0] == "positive"
-    assert_allclose(found[1:], [0.3 * scale, scale, 3 * scale])
+    assert found[:2] == ["all", "positive"]  # that of the estimator comes first
+    assert_allclose(found[2:], [0.3 * scale, scale, 3 * scale])
+
+
+def test_bandwidths_share_the_clusters_of_input_space(monkeypatch):
+    X, y, _ = problem(sizes=(40, 60, 60))
+    counts, real = [], partition.run_kmeans
+
+    def counted(rows, count, *rest, **along):
+        counts.append(count)
+        return real(rows, count, *rest, **along)
+
+    monkeypatch.setattr(partition, "run_kmeans", counted)
+    grid = {"n_subclasses": [2, 3], "gamma": [0.01, 0.1, "all"], "regularization": [0.1, 1]}
+    PCSDACV(KERNEL, cv=2, **grid).fit(X, y)
+    assert counts[:-1] == [2, 3, 2, 3]  # once in each fold, and at last the model
+
+
+@pytest.mark.parametrize("cv", ["leave-one-out", 3])
+def test_settings_of_both_steps_score_as_in_a_grid_of_all(cv):
+    X, y, _ = problem(sizes=(40, 60, 60))
+    steps = PCSDACV(LINEAR, cv=cv).fit(X, y)
+    ridges = sorted({*steps.cv_results_["param_regularization"].tolist()})
+    whole = PCSDACV(LINEAR, cv=cv, regularization=ridges).fit(X, y)
+    places = [whole.cv_results_["params"].index(p) for p in steps.cv_results_["params"]]
+    assert_allclose(steps.cv_scores_, whole.cv_scores_[places])
+    assert_allclose(
+        steps.cv_results_["mean_test_score"], whole.cv_results_["mean_test_score"][places]
+    )
+
+
+@pytest.mark.parametrize(
+    ("constant", "sizes", "method"),
+    [
+        ("ROWS_LEFT_OUT", (60, 500, 700), "leave-one-out"),
+        ("ROWS_IN_FOLDS", (25, 200, 300), "k-fold"),
+    ],
+)
+def test_a_search_left_to_itself_looks_at_a_sample_and_fits_all_rows(
+    monkeypatch, constant, sizes, method
+):
+    X, y, _ = problem(sizes=sizes)
+    monkeypatch.setattr(selection, constant, (20, 400))  # fewer than there are
+    search = PCSDACV(PCSDA(3, random_state=0)).fit(X, y)
+    assert search.cv_method_ == method
+    seen = np.isfinite(search.cv_scores_).all(axis=0)
+    assert_array_equal(np.isnan(search.cv_scores_).all(axis=0), ~seen)
+    assert (np.sum(seen & y), np.sum(seen & ~y)) == (20, 400)
+    assert len(search.best_estimator_.partition_) == len(X)
+    # What the sample says is what it says alone.
+    grid = {name: [*dict.fromkeys(search.cv_results_[f"param_{name}"].tolist())] for name in GRID}
+    cv = "leave-one-out" if method == "leave-one-out" else 5
+    alone = PCSDACV(PCSDA(3, random_state=0), cv=cv, **grid).fit(X[seen], y[seen])
+    places = [alone.cv_results_["params"].index(p) for p in search.cv_results_["params"]]
+    assert_allclose(search.cv_scores_[:, seen], alone.cv_scores_[places])
+    asked = PCSDACV(PCSDA(3, random_state=0), regularization=[0.1], n_components=[2]).fit(X, y)
+    assert np.isfinite(asked.cv_scores_).all()
 
 
 def test_a_single_value_stands_for_a_list_of_one():
@@ -766,6 +857,15 @@ def repeated_rows_differ_by_nature(estimator):
 
 
 @parametrize_with_checks(
+    [PCSDACV(PCSDA(random_state=0), n_subclasses=1, n_components=[1], regularization=(0.01, 0.1))],
+    expected_failed_checks=repeated_rows_differ_by_nature,
+)
+def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.more
+@parametrize_with_checks(
     [
         PCSDACV(
             PCSDA(random_state=0), n_subclasses=(1, 2), n_components=[1], regularization=(0.01, 0.1)
@@ -773,7 +873,7 @@ def repeated_rows_differ_by_nature(estimator):
     ],
     expected_failed_checks=repeated_rows_differ_by_nature,
 )
-def test_scikit_learn_checks_pass(estimator, check):
+def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     check(estimator)
 
 
@@ -790,7 +890,8 @@ def losses_of_all_settings(search, X, y, n_train):
     return log_loss_of(y[n_train:] == 1, scores).mean(axis=1)
 
 
-def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
+@pytest.mark.parametrize("n_seeds", [1, pytest.param(10, marks=pytest.mark.more)])
+def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data(n_seeds):
     # The documented grid without K = 20, two ridges and d above 8, for time.
     grid = {
         "n_subclasses": (1, 5, 10, 15),
@@ -798,7 +899,7 @@ def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
         "regularization": (0.01, 0.1, 1.0),
     }
     ratios = []
-    for seed in range(10):
+    for seed in range(n_seeds):
         data = make_class_specific(9000, random_state=seed)
         search = PCSDACV(LINEAR, **grid).fit(data.data[:5000], data.target[:5000])
         assert search.cv_method_ == "leave-one-out"
@@ -806,7 +907,7 @@ def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data():
         own = log_loss_of(data.target[5000:] == 1, search.decision_function(data.data[5000:]))
         assert_allclose(losses[search.best_index_], own.mean(), rtol=1e-7)
         ratios.append(losses[search.best_index_] / losses.min())
-    assert np.sum(np.array(ratios) <= 1.1) >= 9, ratios
+    assert np.mean(np.array(ratios) <= 1.1) >= 0.9, ratios
 
 
 @pytest.mark.parametrize("estimator", [LINEAR, make_pipeline(StandardScaler(), LINEAR)])

@@ -87,6 +87,14 @@ def test_an_old_file_tells_its_facts(name, unpacked, tmp_path):
 
 
 @OLDER
+@pytest.mark.parametrize("name", ["pcsda", "csda"])
+def test_an_old_file_knows_its_groups_by_their_new_name(name, unpacked):
+    model = pcsda.load(unpacked(name))
+    assert np.sum(model.partition_ == 0) == model.positive_count_
+    assert "groups_" not in vars(model)
+
+
+@OLDER
 def test_an_old_bank_goes_on(unpacked):
     bank = pcsda.load(unpacked("bank"))
     rng = np.random.default_rng(0)
@@ -103,5 +111,7 @@ def test_an_old_stream_goes_on(unpacked):
     model = pcsda.load(unpacked("stream"))
     before = model.positive_count_
     rng = np.random.default_rng(0)
-    model.partial_fit(rng.standard_normal((3, 4)), [1, 0, 1], subclass_labels=[0, 2, 0])
+    # It has no rows that could be left out, and goes on as it began.
+    with pytest.warns(UserWarning, match="the batches so far were merged without keeping rows"):
+        model.partial_fit(rng.standard_normal((3, 4)), [1, 0, 1], subclass_labels=[0, 2, 0])
     assert model.positive_count_ == before + 2

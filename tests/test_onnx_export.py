@@ -12,9 +12,10 @@ import onnxruntime
 import pytest
 import skl2onnx
 from factories import make_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_factories import SETTINGS, kernel_problem, labelled, rational
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -75,9 +76,13 @@ def proper(model, rows):
 
 def assert_agrees(found, model, rows, dtype="float64"):
     """Compare with the model in double precision, on the rows as the graph got them."""
-    assert list(found) == NAMES
     rows = rows.astype(dtype)
     final, inner = proper(model, rows.astype(np.float64))
+    door = isinstance(final, VerifierBank) and hasattr(final, "threshold_")
+    assert list(found) == [*NAMES, "accepted"] if door else list(found) == NAMES
+    if door:
+        best = found["log_likelihood_ratio"].max(axis=1)
+        np.testing.assert_array_equal(found["accepted"], best >= final.threshold_.value)
     np.testing.assert_array_equal(found["label"], model.predict(rows))
     expected = {
         "probabilities": final.predict_proba(inner),
@@ -130,6 +135,7 @@ MODELS = {
 }
 
 
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("name", MODELS)
 def test_a_graph_says_what_the_model_says(name, dtype, tmp_path):
@@ -137,7 +143,6 @@ def test_a_graph_says_what_the_model_says(name, dtype, tmp_path):
     assert_agrees(exported(model, tmp_path, NEW, dtype), model, NEW, dtype)
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_a_graph_says_what_any_model_says(data, tmp_path_factory):
     draw = data.draw
@@ -159,6 +164,7 @@ def test_a_graph_says_what_any_model_says(data, tmp_path_factory):
     assert_agrees(exported(model, folder, rows), model, rows)
 
 
+@pytest.mark.each_pair
 @TYPES
 @pytest.mark.parametrize("kernel", [name for name in SETTINGS if name != "callable"])
 @pytest.mark.parametrize("kind", ["estimator", "map"])
@@ -185,6 +191,7 @@ def test_a_zero_row_has_no_direction_but_a_cosine(tmp_path):
     assert_agrees(exported(model, tmp_path, rows[:9]), model, rows[:9])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("slope", [1 + 1e-9, 1 - 1e-9, 2 + 1e-9, 0.5 - 1e-10, 1.0, 1e-5, 300.0])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
 def test_a_slope_of_almost_one_is_not_one(negatives, slope, tmp_path):
@@ -252,6 +259,7 @@ def with_tails(density, tails):
     return base if density.n_views == 1 else replace(density, base=base, tail=tails[1])
 
 
+@pytest.mark.each_pair
 @TYPES
 @pytest.mark.parametrize("tails", [(3.0, 7.0), (3.0, np.inf), (np.inf, 7.0), (np.inf, np.inf)])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
@@ -266,7 +274,7 @@ def test_tails_and_weights(negatives, tails, dtype, tmp_path):
 
 @TYPES
 def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
-    bank = VerifierBank(PCSDA(3, random_state=0)).fit(X, GROUPS)
+    bank = VerifierBank(PCSDA(3, random_state=0), calibration="per-label").fit(X, GROUPS)
     tails = [(np.inf, 4.0), (3.0, np.inf), (5.0, 6.0), (np.inf, np.inf)]
     for number, model in enumerate(bank.models_.values()):
         model.density_ = with_tails(model.density_, tails[number % 4])
@@ -277,6 +285,7 @@ def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
     assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
 
 
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("name", BANKS)
 def test_a_bank(name, dtype, tmp_path):
@@ -285,14 +294,15 @@ def test_a_bank(name, dtype, tmp_path):
 
 
 def test_models_of_a_bank_with_other_numbers_of_axes_and_subclasses(tmp_path):
-    bank = VerifierBank(PCSDACV(n_subclasses=[1, 2, 3], regularization=0.01, slack=0))
+    search = PCSDACV(n_subclasses=[2], regularization=0.01)
     rows, groups, _ = make_rows([30, 25, 40, 35, 28], 4, spread=1.2)
-    bank.fit(rows, groups)
-    sizes = {
-        (m.best_estimator_.n_components_, len(m.best_estimator_.density_.base.centres))
-        for m in bank.models_.values()
-    }
-    assert len(sizes) > 1
+    bank = VerifierBank(search).fit(rows, groups)
+    # A search may choose one size for all labels, by a hair; here two labels have another.
+    for label, count in ((1, 1), (3, 3)):
+        other = clone(search).set_params(n_subclasses=[count])
+        bank._labels_.models[label] = other.fit(rows, groups == label)
+    chosen = [model.best_estimator_.density_.base for model in bank.models_.values()]
+    assert [len(base.centres) for base in chosen] == [2, 1, 2, 3, 2]
     assert_agrees(exported(bank, tmp_path, rows), bank, rows)
 
 
@@ -403,12 +413,13 @@ def test_rows_of_absurd_size(scale, tmp_path):
 def test_small_probabilities_keep_their_digits(tmp_path):
     # Heavy tails make nothing so certain.
     model = PCSDA(2, negatives="mixture", tails="gaussian", random_state=0).fit(X, Y)
-    found = np.log(exported(model, tmp_path, 3 * NEW)["probabilities"])
-    logs = model.predict_log_proba(3 * NEW)
+    found = np.log(exported(model, tmp_path, 6 * NEW)["probabilities"])
+    logs = model.predict_log_proba(6 * NEW)
     assert logs.min() < -60
     np.testing.assert_allclose(found, np.maximum(logs, -700), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", [*MODELS, *BANKS, "two labels", "laplacian"])
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_row_and_one_row(name, count, tmp_path):
@@ -418,11 +429,12 @@ def test_no_row_and_one_row(name, count, tmp_path):
     }
     model = (MODELS | BANKS | others)[name].fit(X, GROUPS if name in BANKS else Y)
     found = exported(model, tmp_path, NEW[:count])
-    assert [len(values) for values in found.values()] == [count] * 4
+    assert {len(values) for values in found.values()} == {count}
     if count:
         assert_agrees(found, model, NEW[:1])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("opset", [13, 15, 17, 18, skl2onnx.get_latest_tested_opset_version()])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2"])
 def test_operators_of_earlier_versions(opset, kernel, tmp_path):
@@ -431,6 +443,38 @@ def test_operators_of_earlier_versions(opset, kernel, tmp_path):
     assert_agrees(exported(bank, tmp_path, new, target_opset=opset), bank, new)
     graph = onnx.load(tmp_path / "m.onnx")
     assert max(entry.version for entry in graph.opset_import if not entry.domain) <= opset
+
+
+THRESHOLDS = {
+    "PCSDA": PCSDA(3, random_state=0),
+    "kernel": KernelPCSDA(n_subclasses=3, random_state=0),
+    "search": PCSDACV(n_subclasses=3, n_components=2, regularization=0.1),
+    "pipeline": make_pipeline(StandardScaler(), PCSDA(3, random_state=0)),
+}
+
+
+@TYPES
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_a_threshold_is_an_output_of_truth_values(name, dtype, tmp_path):
+    model = clone(THRESHOLDS[name]).fit(X, Y)
+    final, rows = proper(model, X)  # those of X lie on both sides
+    final.choose_threshold(max_false_alarms=0.05)
+    found = exported(model, tmp_path, X, dtype)
+    assert list(found) == [*NAMES, "accepted"]
+    assert found["accepted"].dtype == bool
+    accepted = final.accepts(rows)
+    assert 0 < accepted.mean() < 1
+    np.testing.assert_array_equal(found.pop("accepted"), accepted)
+    assert_agrees(found, model, X, dtype)
+
+
+def test_thresholds_of_the_models_of_a_bank_stay_inside(tmp_path):
+    scaled = make_pipeline(StandardScaler(), PCSDA(random_state=0))
+    search = PCSDACV(scaled, n_subclasses=3, n_components=2, regularization=0.1)
+    bank = VerifierBank(search).fit(X, GROUPS)
+    for model in bank.models_.values():
+        model.choose_threshold(prior=0.5)
+    assert list(exported(bank, tmp_path, NEW)) == NAMES
 
 
 def test_facts_are_kept_with_the_graph(tmp_path):
@@ -448,6 +492,7 @@ def test_facts_are_kept_with_the_graph(tmp_path):
     assert (given_input.name, given_input.shape) == ("X", [None, 5])
 
 
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("name", MODELS)
 def test_own_pipelines_convert_with_skl2onnx(name, dtype):

@@ -104,12 +104,14 @@ def test_one_subclass_misses_a_class_in_the_middle_and_six_find_it(seed):
 @pytest.mark.parametrize(
     "estimator",
     [
-        PCSDA(6, 4, solver="eigen", random_state=0),
-        PCSDA(6, 4, solver="spectral", random_state=0),
-        PCSDA(6, 4, balance="resampled", random_state=0),
+        # Means over draws are near the pooled ones elsewhere, on fewer features.
+        pytest.param(PCSDA(6, 4, balance="resampled", random_state=0), marks=pytest.mark.more),
         PCSDA(6, 4, covariance="resubstitution", calibrate=False, random_state=0),
-        PCSDA(6, random_state=0),
         PCSDA(random_state=0),
+        # The solvers agree elsewhere, on smaller data.
+        pytest.param(PCSDA(6, 4, solver="eigen", random_state=0), marks=pytest.mark.more),
+        pytest.param(PCSDA(6, 4, solver="spectral", random_state=0), marks=pytest.mark.more),
+        pytest.param(PCSDA(6, random_state=0), marks=pytest.mark.more),
     ],
     ids=str,
 )

@@ -85,7 +85,7 @@ def test_without_ridge_wide_rows_have_the_limit_of_small_ridges(solver):
     X, y = data.data, data.target
     subclasses = np.arange(60) % 4
     model = PCSDA(solver=solver, regularization=0).fit(X, y, subclass_labels=subclasses)
-    groups = model.groups_
+    groups = model.partition_
     means = np.array([X[groups == g].mean(axis=0) for g in range(groups.max() + 1)])
     # Every group is a point, and the axes are orthonormal.
     assert_allclose(model.transform(X), model.transform(means)[groups], atol=1e-8)

@@ -1,6 +1,7 @@
 """Data on which routes to a model disagreed in version 0.1.0: each stays as a test."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 
 from pcsda import PCSDA, PCSDACV, ExactKernelMap, KernelPCSDA, VerifierBank, fit_blocks
+
+# Separate fits calibrate each label on its own.
+per_label = partial(VerifierBank, calibration="per-label")
 
 
 def refusal(model, X, y, subclasses):
@@ -43,7 +47,7 @@ def assert_bank_equals_fits(bank, make, X, labels, subclasses, tolerance):
 def test_a_bank_of_rows_in_a_plane_equals_separate_fits(ridge):
     for seed in SEEDS:
         X, labels, subclasses = in_a_plane(seed)
-        bank = VerifierBank(PCSDA(regularization=ridge)).fit(X, labels, subclass_labels=subclasses)
+        bank = per_label(PCSDA(regularization=ridge)).fit(X, labels, subclass_labels=subclasses)
         assert_bank_equals_fits(
             bank, lambda: PCSDA(regularization=ridge), X, labels, subclasses, 1e-12 / ridge
         )
@@ -56,7 +60,7 @@ def test_a_bank_with_the_linear_kernel_on_two_columns_equals_separate_fits(ridge
 
     for seed in SEEDS:
         X, labels, subclasses = in_a_plane(seed, 2)
-        bank = VerifierBank(make()).fit(X, labels, subclass_labels=subclasses)
+        bank = per_label(make()).fit(X, labels, subclass_labels=subclasses)
         assert_bank_equals_fits(bank, make, X, labels, subclasses, 1e-12 / ridge)
 
 
@@ -114,8 +118,8 @@ def far_away(offset, dtype, seed=0):
 @pytest.mark.parametrize("offset", [1e4, 1e5])
 def test_a_bank_scores_float32_rows_far_from_zero_as_its_models_do(offset):
     X, labels = far_away(offset, np.float32)
-    bank = VerifierBank(PCSDA()).fit(X, labels, subclass_labels=labels)
-    exact = VerifierBank(PCSDA()).fit(X.astype(float), labels, subclass_labels=labels)
+    bank = per_label(PCSDA()).fit(X, labels, subclass_labels=labels)
+    exact = per_label(PCSDA()).fit(X.astype(float), labels, subclass_labels=labels)
     expected = exact.log_likelihood_ratio(X.astype(float))
     alone = [model.log_likelihood_ratio(X) for model in bank.models_.values()]
     np.testing.assert_allclose(np.column_stack(alone), expected, atol=1e-4)
@@ -134,7 +138,7 @@ def clusters_apart(offset=0.0, scale=1.0, dtype=np.float64):
 def test_enrolled_rows_join_the_nearest_cluster_far_from_zero():
     X, labels, clusters = clusters_apart(1e9)
     old = slice(0, 140)
-    bank = VerifierBank(PCSDA()).fit(X[old], labels[old], subclass_labels=clusters[old])
+    bank = per_label(PCSDA()).fit(X[old], labels[old], subclass_labels=clusters[old])
     bank.enroll(X[140:], 9)
     np.testing.assert_array_equal(bank.clusters_[140:], clusters[140:])
 
@@ -142,7 +146,7 @@ def test_enrolled_rows_join_the_nearest_cluster_far_from_zero():
 @pytest.mark.parametrize("scale", [1e20, 1e-25])
 def test_a_bank_finds_clusters_at_extreme_scales(scale):
     X, labels, clusters = clusters_apart(scale=scale, dtype=np.float32)
-    bank = VerifierBank(PCSDA(4, random_state=0)).fit(X, labels)
+    bank = per_label(PCSDA(4, random_state=0)).fit(X, labels)
     assert adjusted_rand_score(clusters, bank.clusters_) == 1
 
 
@@ -155,7 +159,7 @@ def test_a_bank_refuses_equal_means_as_a_single_fit_does(make):
         X[groups == group] -= X[groups == group].mean(axis=0)
     with pytest.raises(ValueError, match=r"^every subclass mean equals the positive mean") as alone:
         make().fit(X, groups == 0, subclass_labels=groups)
-    assert refusal(VerifierBank(make()), X, groups, groups) == str(alone.value)
+    assert refusal(per_label(make()), X, groups, groups) == str(alone.value)
 
 
 @pytest.mark.parametrize(("offset", "ridge"), [(1e7, 100.0), (10.0, 1e-10)])
@@ -299,9 +303,19 @@ def test_a_bank_keeps_rows_of_its_own(make):
     for spoil in (False, True):
         X, groups = far_away(0.0, np.float64)
         new, more = X[:7].copy(), X[:20] + 3
-        bank = VerifierBank(make()).fit(X, groups, subclass_labels=groups)
+        bank = per_label(make()).fit(X, groups, subclass_labels=groups)
         if spoil:
             X[50:90] = 1.0
         bank.enroll(more, 9).refresh()
         scores.append(bank.log_likelihood_ratio(new))
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "eigen"])
+def test_without_a_ridge_a_feature_that_is_constant_but_for_rounding_is_singular(solver):
+    """Pivots are measured against their own column, whose size is rounding there."""
+    X, groups = far_away(0.0, np.float64)
+    X = np.column_stack([X, 28.1 + 4e-15 * np.sin(np.arange(len(X)))])
+    for model in (PCSDA(regularization=0, solver=solver), PCSDACV(PCSDA(), regularization=[0])):
+        with pytest.raises(ValueError, match="is singular at regularization=0"):
+            model.fit(X, groups == 0, subclass_labels=groups)

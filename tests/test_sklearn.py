@@ -19,8 +19,8 @@ from pcsda import CSDA, PCSDA
 
 pd = pytest.importorskip("pandas")
 
-CHECKED = [
-    PCSDA(),
+CHECKED = [PCSDA(), CSDA()]
+CHECKED_TOO = [
     PCSDA.published(),
     PCSDA(solver="eigen"),
     PCSDA(solver="spectral"),
@@ -32,11 +32,12 @@ CHECKED = [
     PCSDA(covariance="resubstitution"),
     PCSDA(covariance="resubstitution", calibrate=False),
     PCSDA(pos_label=None, priors="equal", shrinkage=1.0),
-    CSDA(),
     CSDA(n_components=1),
     CSDA(solver="labels"),
     CSDA(solver="lowrank"),
     CSDA(solver="trace_ratio"),
+    CSDA(solver="spectral"),
+    CSDA(reference="optimal"),
     CSDA(calibrate=False),
 ]
 BOTH = pytest.mark.parametrize("estimator", [PCSDA(random_state=0), CSDA(random_state=0)], ids=str)
@@ -68,7 +69,13 @@ def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", CHECKED, ids=str)
+@pytest.mark.more
+@parametrize_with_checks(CHECKED_TOO, expected_failed_checks=fail_by_nature)
+def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("estimator", [*CHECKED, *CHECKED_TOO], ids=str)
 def test_y_comes_second_in_every_method_that_takes_it(estimator):
     """Stands in for check_fit_score_takes_y, with a fresh estimator for each method."""
     X, y, _ = problem()
@@ -189,10 +196,10 @@ def test_weights_and_subclasses_are_routed_through_a_pipeline():
     alone = PCSDA(random_state=0).fit(
         StandardScaler().fit_transform(X), y, sample_weight=weights, subclass_labels=groups
     )
-    assert_array_equal(pipe[-1].groups_, alone.groups_)
+    assert_array_equal(pipe[-1].partition_, alone.partition_)
     assert_array_equal(pipe.decision_function(X), alone.decision_function(pipe[0].transform(X)))
     plain = PCSDA(random_state=0).fit(pipe[0].transform(X), y)
-    assert not np.array_equal(plain.groups_, alone.groups_)
+    assert not np.array_equal(plain.partition_, alone.partition_)
 
 
 def test_weights_are_routed_through_a_pipeline_to_csda():
@@ -219,7 +226,7 @@ def test_cross_validation_splits_routed_weights_and_subclasses_with_the_rows():
         folds = cross_validate(model, X, y, params=params, cv=3, return_estimator=True)
     for fitted in folds["estimator"]:
         assert_array_equal(fitted.subclass_counts_.shape, (3,))
-        assert len(fitted.groups_) < len(X)
+        assert len(fitted.partition_) < len(X)
         assert 0 < fitted.subclass_counts_.sum() < weights[groups > 0].sum()
     assert np.all(folds["test_score"] > 0.9)
 

@@ -138,6 +138,7 @@ def test_metric_learn_runs_only_when_a_python_is_named(capsys):
         next(JOBS["metric-learn"](Setup()))
 
 
+@pytest.mark.more  # starts a Python of its own
 def test_a_python_without_metric_learn_is_named():
     with pytest.raises(RuntimeError, match=r"could not fit LFDA:\n(.|\n)*metric_learn"):
         elsewhere.fit_seconds(sys.executable, "LFDA", 50, 3, 1)
@@ -242,6 +243,8 @@ def stage(monkeypatch, tmp_path):
         "two": job_named("two", [{"N": 1}, {"N": 2}], grows="N"),
     }
     monkeypatch.setattr(command, "JOBS", jobs)
+    # Drawing takes longer than everything else, and has tests of its own.
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
 
     def run(*arguments):
         asked.clear()
@@ -308,8 +311,7 @@ def test_a_file_that_holds_no_rows_is_refused(stage):
         stage()
 
 
-def test_a_missing_plotting_library_is_no_failure(stage, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_a_missing_plotting_library_is_no_failure(stage, capsys):
     code, found = stage("--jobs", "one")
     assert code == 0
     assert len(found) == 4

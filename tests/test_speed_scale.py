@@ -44,6 +44,7 @@ def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
 def test_a_job_on_scale_measures_time_and_the_memory_of_a_process(tmp_path):
     timed, stored = [

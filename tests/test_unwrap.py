@@ -144,6 +144,13 @@ def pictures():
 
 every = pytest.mark.parametrize("name", NESTED)
 single = pytest.mark.parametrize("name", SINGLE)
+# Pictures and reports take longer; each way to wrap a model once.
+IN_SHORT = ["plain", "search of a pipeline", "grid in a pipeline", "bank in a pipeline"]
+
+
+def in_short(names):
+    marks = {name: () if name in IN_SHORT else pytest.mark.more for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
 
 @every
@@ -223,7 +230,7 @@ def test_a_search_of_scikit_learn_is_not_saved_and_the_remedy_is(fitted, name, t
     assert_array_equal(again, Scorer(wrapped).log_likelihood_ratios(NEW))
 
 
-@single
+@in_short(SINGLE)
 @pytest.mark.usefixtures("pictures")
 def test_pictures(fitted, name):
     wrapped, final, rows = fitted(name)
@@ -256,12 +263,12 @@ def test_the_selection_of_a_search_in_a_pipeline(fitted, name):
     assert ours.chosen == hand.chosen
 
 
-@every
+@in_short(NESTED)
 def test_reports(fitted, name):
     wrapped, final, rows = fitted(name)
     y = NEW_Y if name in SINGLE else NEW_GROUPS
-    ours = evaluate(wrapped, NEW, y, n_resamples=50)
-    hand = evaluate(final, rows, y, n_resamples=50)
+    ours = evaluate(wrapped, NEW, y, n_resamples=10)
+    hand = evaluate(final, rows, y, n_resamples=10)
     assert ours.figures == hand.figures
     assert ours.facts == hand.facts
     for own, other in zip(ours.subspaces, hand.subspaces, strict=True):
@@ -270,6 +277,7 @@ def test_reports(fitted, name):
             assert_array_equal(own["x"], other["x"])
 
 
+@pytest.mark.each_value
 @every
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "predict_proba", "predict"])
 def test_blocks(fitted, name, method, tmp_path):
@@ -306,7 +314,7 @@ def test_graphs(fitted, name, tmp_path):
     wrapped, final, rows = fitted(name)
     export_onnx(wrapped, tmp_path / "m.onnx", dtype="float64")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    label, probabilities, ratios, _ = session.run(None, {"X": NEW})
+    label, probabilities, ratios, *_ = session.run(None, {"X": NEW})
     assert_array_equal(label, final.predict(rows))
     assert_allclose(probabilities, final.predict_proba(rows), atol=1e-9)
     assert_allclose(ratios, final.log_likelihood_ratio(rows), atol=1e-9)

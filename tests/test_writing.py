@@ -2,10 +2,15 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from pcsda.writing import whole_file
+from pcsda.writing import remove_leftovers, whole_file
+
+needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="no file locks, no SIGKILL")
 
 
 def test_a_file_appears_whole(tmp_path):
@@ -76,3 +81,83 @@ def test_a_folder_and_a_missing_folder_are_named(tmp_path):
         whole_file(tmp_path).__enter__()
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*gone; make it first"):
         whole_file(tmp_path / "gone" / "a").__enter__()
+
+
+KILLED = """
+import os, signal, sys
+from pcsda.writing import whole_file
+
+with whole_file(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def unfinished(folder):
+    return sorted(name for name in os.listdir(folder) if name.endswith(".part"))
+
+
+@needs_locks
+def test_what_a_killed_save_leaves_is_removed_by_the_next(tmp_path):
+    """Killed saves left files for ever: 21 after 51 kills."""
+    path = tmp_path / "a.bin"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(unfinished(tmp_path)) == 1
+    with whole_file(tmp_path / "b.bin") as file:  # another file has leftovers of its own
+        file.write(b"b")
+    assert len(unfinished(tmp_path)) == 1
+    with whole_file(path) as file:
+        file.write(b"whole")
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", "b.bin"]
+
+
+@needs_locks
+def test_what_somebody_writes_is_not_removed(tmp_path):
+    path = tmp_path / "a.bin"
+    with whole_file(path) as slow:
+        slow.write(b"slow")
+        with whole_file(path) as quick:
+            quick.write(b"quick")
+        assert path.read_bytes() == b"quick"
+        remove_leftovers(path)
+        assert len(unfinished(tmp_path)) == 1
+    assert path.read_bytes() == b"slow"
+    assert unfinished(tmp_path) == []
+
+
+@needs_locks
+def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_begun_again(
+    tmp_path, monkeypatch
+):
+    import fcntl
+
+    flock, path = fcntl.flock, tmp_path / "a.bin"
+
+    def late(file, how):
+        monkeypatch.undo()
+        remove_leftovers(path)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with whole_file(path) as file:
+        file.write(b"x")
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+def test_files_of_other_names_stay(tmp_path):
+    others = [".a.bin.part", ".a.bin.0123.part", "a.bin.part", f".b.{'0' * 32}.part"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+    remove_leftovers(tmp_path / "a.bin")
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+
+
+def test_a_system_without_locks_writes_and_leaves_what_it_finds(tmp_path, monkeypatch):
+    monkeypatch.setattr("pcsda.writing.fcntl", None)
+    left = tmp_path / f".a.bin.{'0' * 32}.part"
+    left.write_bytes(b"")
+    with whole_file(tmp_path / "a.bin") as file:
+        file.write(b"x")
+    assert sorted(os.listdir(tmp_path)) == [left.name, "a.bin"]

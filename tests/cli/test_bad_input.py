@@ -62,6 +62,7 @@ BAD = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GOOD)
 def test_hard_data_give_finite_scores(command, name, way):

@@ -34,9 +34,10 @@ def test_the_command_is_installed():
     assert run("--version").stdout == f"pcsda {version('pcsda')}\n"
 
 
-def test_from_a_table_to_a_decision(tmp_path):
+def test_from_a_table_to_a_decision_by_the_command_and_as_a_module(tmp_path):
     run(*FIT, "-o", tmp_path / "weld.pcsda")
-    done = run("score", tmp_path / "weld.pcsda", "test.parquet", "--json")
+    as_module = (sys.executable, "-m", "pcsda")
+    done = run("score", tmp_path / "weld.pcsda", "test.parquet", "--json", program=as_module)
     rows = json.loads(done.stdout)["rows"]
     model = pcsda.load(tmp_path / "weld.pcsda")
     X = pd.read_parquet("test.parquet")[list(model.feature_names_in_)]
@@ -44,13 +45,7 @@ def test_from_a_table_to_a_decision(tmp_path):
     assert [row["llr"] for row in rows] == pytest.approx(expected.tolist())
 
 
-def test_as_a_module():
-    done = run(
-        "rank", "weld.pcsda", "test.csv", "--top", "2", program=(sys.executable, "-m", "pcsda")
-    )
-    assert len(done.stdout.splitlines()) == 3
-
-
+@pytest.mark.more  # the codes themselves are tested without a process
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -76,7 +71,9 @@ def test_a_full_disk_on_standard_output():
     ("words", "name"),
     [
         (FIT, "m.pcsda"),
-        (("score", "bank.pcsda", "test.csv", "--all"), "s.parquet"),
+        pytest.param(
+            ("score", "bank.pcsda", "test.csv", "--all"), "s.parquet", marks=pytest.mark.more
+        ),
     ],
 )
 def test_a_full_disk_leaves_no_half_file(words, name, tmp_path):

@@ -1,6 +1,7 @@
 """`pcsda evaluate`, `inspect`, `export` and `demo`."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from sklearn.metrics import average_precision_score
 
 import pcsda
 from pcsda import metrics
+from pcsda.report.figures import percent
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
 WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
@@ -41,10 +43,39 @@ def test_figures_are_those_of_the_metrics(command, shop):
 
 def test_words_and_a_table_for_people(command, shop):
     out = command(*WELD, "--prior", "0.5").out
-    assert out.startswith("The model tells “weld” from the rest with an equal error rate of ")
-    assert "At the threshold 0.00 it misses " in out
-    assert "Equal error rate " in out
-    assert "95% interval" in out
+    assert re.match(
+        r"At the threshold 0.00 it finds [\d.]+ of 100 positives \(95% interval [\d.]+ to [\d.]+\) "
+        r"and raises [\d.]+ false alarms per 1000 negatives \([\d.]+ to [\d.]+\): in this test it "
+        r"missed \d+ of \d+ and accepted \d+ of \d+\. The model tells “weld” from the rest with an "
+        r"equal error rate of ",
+        out,
+    )
+    header, *lines = [line for line in out.splitlines() if line][1:]
+    assert header.split() == ["figure", "value", "95%", "interval", "at", "threshold"]
+    figures = command(*WELD, "--prior", "0.5", "--json").json()["figures"]
+    at = {line[:26].strip(): line.split()[-1] for line in lines}
+    assert at["Misses"] == at["False alarms"] == "0"
+    assert float(at["Equal error rate"]) == pytest.approx(figures["eer"]["threshold"], rel=1e-3)
+    assert at["Cllr (bits)"] == "-"
+
+
+def test_a_rate_of_false_alarms_chooses_the_threshold(command, shop):
+    expected = shop.model.choose_threshold(max_false_alarms=0.05).value
+    del shop.model.threshold_
+    found = command(*WELD, "--max-false-alarms", "0.05", "--json").json()
+    assert found["threshold"] == pytest.approx(expected)
+    said = command("score", "{shop}/weld.pcsda", "{shop}/test.csv", "--max-false-alarms", "0.05")
+    rule = "(at most 5 % false alarms, on left-out rows)"
+    assert f"accepted from a log-likelihood ratio of {expected:.4g} on {rule}" in said.err
+    table = said.table()
+    np.testing.assert_array_equal(table.accepted, table.llr >= expected)
+    said = command(*WELD, "--max-false-alarms", "0.05", "--prior", "0.1", code=2).err
+    assert "--max-false-alarms decides by itself; leave out --threshold, prior and costs" in said
+
+
+def test_a_label_that_contradicts_the_model_is_an_error(command):
+    said = command(*WELD, "--positive", "crack", code=1).err
+    assert "--positive crack: the model verifies weld, and weld is among the labels; leave" in said
 
 
 def test_a_bank_has_figures_for_every_label(command, shop):
@@ -185,6 +216,10 @@ def test_demo_for_programs(command, tmp_path, few_digits):
     assert len(found["digits"]) == 10
     assert (tmp_path / "a.svg").exists()
     assert "Ten handwritten digits" in (tmp_path / "r.html").read_text()[:2000]
+    # The table and the report tell the same.
+    worst = max(found["digits"], key=lambda row: row["EER"])
+    hardest = f"The hardest label is “{worst['digit']}”, with an equal error rate of "
+    assert hardest + percent(worst["EER"]) in (tmp_path / "r.html").read_text()
     said = command("demo", "-o", "a.gif", code=1).err
     assert "a.gif: pictures are written as .png, .pdf, .svg; use one of these" in said
 

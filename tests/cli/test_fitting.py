@@ -32,7 +32,8 @@ def test_a_verifier_is_that_of_the_library(command, shop):
 def test_a_bank_is_that_of_the_library(command, shop):
     said = command(*FIT, "--positive", "all")
     bank = pcsda.load("m.pcsda")
-    expected = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
+    expected = VerifierBank(PCSDA(random_state=0)).fit(shop.train[FEATURES], shop.train.kind)
+    expected = expected.log_likelihood_ratio(shop.test[FEATURES])
     np.testing.assert_array_equal(bank.log_likelihood_ratio(shop.test[FEATURES]), expected)
     assert "VerifierBank(PCSDA), verifies 3 labels; fitted on 240 rows and 5 columns" in said.out
 
@@ -227,7 +228,7 @@ def test_single_precision_stays_single_in_blocks(command, shop):
 
 def test_a_large_table_goes_through_blocks(command, monkeypatch):
     seen = []
-    monkeypatch.setattr("pcsda.cli.reading.available_memory", lambda: 1000)
+    monkeypatch.setattr("pcsda.tables.available_memory", lambda: 1000)
     monkeypatch.setattr("pcsda.cli.fitting.fit_blocks", lambda *args, **_: seen.append(args))
     command(*WELD, code=1)  # the estimator is left unfitted
     assert len(seen) == 1
@@ -277,7 +278,7 @@ def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
     ("words", "message"),
     [
         ("--positive wled", "no row of {shop}/train.csv has this label; the labels are crack, po"),
-        ("--label sort", "--label sort: {shop}/train.csv has no such column; it has width, depth"),
+        ("--label sort", "--label sort: {shop}/train.csv has no column 'sort'; it has width, dep"),
         ("--label part", "no row of {shop}/train.csv has this label; the labels are crack-0"),
         ("--weight kind", "--weight kind: this column of {shop}/train.csv must have a number"),
         ("-d 9", "n_components=9 must be at most "),
@@ -298,7 +299,7 @@ def test_faults_of_the_data_leave_with_1(command, shop, words, message, tmp_path
 
 def test_columns_that_are_no_numbers_are_named(command):
     words = [word for word in WELD if word not in ("--ignore", "part")]
-    said = command(*words, code=1).err
+    said = command(*words, "--features", "part,hue", code=1).err
     assert "train.csv has columns that are not numeric: part ('" in said
     assert "' in row 0); leave them out with --ignore" in said
 
@@ -335,3 +336,71 @@ def test_a_failed_write_keeps_the_old_file(command, monkeypatch, tmp_path):
     monkeypatch.setattr("os.fsync", full)
     assert "No space left on device" in command(*WELD, code=1).err
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_threshold_is_chosen_and_kept(command, shop):
+    said = command(*WELD, "--max-false-alarms", "0.02")
+    expected = clone(shop.model).fit(shop.train[FEATURES], binary(shop))
+    threshold = expected.choose_threshold(max_false_alarms=0.02)
+    assert pcsda.load("m.pcsda").threshold_ == threshold
+    assert f"Threshold: {threshold}." in said.out
+    facts = command(*WELD, "--auto", "-K", "2,3", "--max-false-alarms", "0.02", "--json").json()
+    assert facts["threshold"]["n_negatives"] == threshold.n_negatives
+    assert pcsda.load("m.pcsda").threshold_.value == facts["threshold"]["value"]
+    assert "finer than" in command(*WELD, "--max-false-alarms", "0.0001").err
+
+
+def test_thresholds_that_cannot_be_chosen(command):
+    words = ("--max-false-alarms", "0.02")
+    assert (
+        "is for one class, not for a bank" in command(*FIT, "--positive", "all", *words, code=2).err
+    )
+    said = command(*WELD, *words, "--block-rows", "50", code=1).err
+    assert "is read in blocks, which keep no left-out scores; fit without it" in said
+    assert "this model has no left-out scores" in command(*WELD, *words, "--published", code=1).err
+    assert (
+        "must be a number between 0 and 1" in command(*WELD, "--max-false-alarms", "2", code=2).err
+    )
+
+
+def test_more_rows_than_are_left_out(command):
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(6000) < 300, "weld", "rest")
+    np.savez("many.npz", X=rng.normal(size=(6000, 2)) + 2 * (y == "weld")[:, None], y=y)
+    words = ("fit", "many.npz", "--label", "y", "--positive", "weld", "-o", "m.pcsda")
+    facts = command(*words, "--max-false-alarms", "0.01", "--json").json()
+    assert 0 < facts["metrics"]["eer"] < 0.5
+    assert (
+        facts["threshold"]["n_negatives"]
+        == np.isfinite(pcsda.load("m.pcsda").loo_scores_[300:]).sum()
+    )
+    assert facts["threshold"]["n_negatives"] < 5700
+
+
+def test_one_positive_has_a_threshold_and_no_error_rate(command, shop):
+    one = shop.train[(shop.train.kind != "weld") | ~shop.train.kind.duplicated()]
+    one.to_csv("one.csv", index=False)
+    words = ("fit", "one.csv", *WELD[2:], "--max-false-alarms", "0.02")
+    said = command(*words)
+    assert "one positive is one example" in said.err
+    assert "an unknown share of misses (0 positives)" in said.out
+    assert "equal error rate" not in said.out
+    facts = command(*words, "--json").json()
+    assert facts["threshold"]["misses"] is None
+    assert facts["threshold"]["n_negatives"] == (one.kind != "weld").sum()
+    counted = command("count", "m.pcsda", "{shop}/test.csv").out
+    assert "The intervals take the log-likelihood ratios as exact" in counted
+
+
+def test_contamination_reaches_the_estimator(command):
+    command(*WELD, "--contamination", "auto")
+    model = pcsda.load("m.pcsda")
+    assert model.contamination == "auto"
+    assert 0 <= model.contamination_ < 0.5
+    command(*WELD, "--contamination", "0.05")
+    assert pcsda.load("m.pcsda").contamination_ == 0.05
+
+
+def test_a_contamination_out_of_range_is_refused(command):
+    said = command(*WELD, "--contamination", "0.7", code=1)
+    assert "contamination=0.7 must be at least 0 and below 0.5, or 'auto'" in said.err

@@ -1,10 +1,13 @@
 """`pcsda score` and `pcsda rank` say what the library says."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
+import pcsda
 from pcsda.metrics import bayes_threshold
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
@@ -13,6 +16,7 @@ SCORE = ("score", "{shop}/weld.pcsda")
 BANK = ("score", "{shop}/bank.pcsda", "{shop}/test.csv")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [None, 13])
 @pytest.mark.parametrize("name", TABLES)
 def test_scores_of_every_format_are_those_of_the_library(command, shop, name, rows):
@@ -109,12 +113,14 @@ def test_one_label_of_a_bank(command, shop):
     np.testing.assert_allclose(found.llr, ratios[:, shop.bank.classes_.tolist().index("pore")])
 
 
-@pytest.mark.parametrize("by", ["distance", "likelihood"])
+@pytest.mark.parametrize("by", ["distance", "likelihood", None])
 @pytest.mark.parametrize("rows", [None, 17])
 def test_the_best_rows_come_first(command, shop, by, rows):
-    in_blocks = () if rows is None else ("--block-rows", rows)
-    found = command("rank", "{shop}/weld.pcsda", "{shop}/test.csv", "--top", "7", "--by", by,
-                    "--id", "part", "--json", *in_blocks).json()  # fmt: skip
+    options = () if rows is None else ("--block-rows", rows)
+    options += () if by is None else ("--by", by)
+    found = command("rank", "{shop}/weld.pcsda", "{shop}/test.csv", "--top", "7", "--id", "part",
+                    "--json", *options).json()  # fmt: skip
+    assert found["by"] == (by or "likelihood")
     order = shop.model.rank(shop.test[FEATURES], by=by)[:7]
     listed = pd.DataFrame(found["rows"])
     assert listed.row.tolist() == order.tolist()
@@ -197,7 +203,7 @@ def test_wrong_usage(command, words, message):
             "--positive paint: the model has no such label; it has cr",
         ),
         ((*BANK, "--claimed", "part"), "--claimed part: the bank does not know crack-"),
-        ((*BANK, "--claimed", "who"), "--claimed who: {shop}/test.csv has no such column"),
+        ((*BANK, "--claimed", "who"), "--claimed who: {shop}/test.csv has no column"),
         ((*BANK, "--trial", "part", "--block-rows", "5"), "must be in memory together"),
         ((*BANK, "--trial", "kind", "--claimed", "part"), "the bank does not know"),
         ((*BANK, "-o", "x.xls"), "x.xls: results are written as .csv, .tsv or .parquet"),
@@ -235,3 +241,60 @@ def test_a_cut_model_file(command, shop):
     with open("cut.pcsda", "wb") as file:
         file.write(whole[: len(whole) // 2])
     assert "cut.pcsda is damaged" in command("score", "cut.pcsda", "{shop}/test.csv", code=1).err
+
+
+@pytest.fixture(scope="module")
+def with_threshold(shop, tmp_path_factory):
+    """A model with a threshold, and its file."""
+    model = pickle.loads(pickle.dumps(shop.model))
+    model.choose_threshold(max_false_alarms=0.02)
+    path = tmp_path_factory.mktemp("models") / "strict.pcsda"
+    pcsda.save(model, path)
+    return model, path
+
+
+def test_the_threshold_of_the_model_decides(command, shop, with_threshold):
+    model, path = with_threshold
+    said = command("score", path, "{shop}/test.csv")
+    assert "(at most 2 % false alarms, on left-out rows)" in said.err
+    np.testing.assert_array_equal(said.table().accepted, model.accepts(shop.test[FEATURES]))
+    assert command("score", path, "{shop}/test.csv", "--json").json()["threshold"] == (
+        model.threshold_.value
+    )
+
+
+@pytest.mark.parametrize("words", [("--prior", "0.3"), ("--cost-miss", "2"), ("--threshold", "1")])
+def test_options_come_before_the_threshold_of_the_model(command, with_threshold, words):
+    model, path = with_threshold
+    said = command("score", path, "{shop}/test.csv", *words, "--json")
+    assert said.json()["threshold"] != model.threshold_.value
+    assert "(prior 0." in said.err
+    assert "false alarms" not in said.err
+
+
+def test_inspect_shows_the_threshold(command, with_threshold):
+    model, path = with_threshold
+    facts = command("inspect", path, "--json").json()["threshold"]
+    assert facts["value"] == model.threshold_.value
+    assert facts["n_negatives"] == model.threshold_.n_negatives
+    assert "at most 2 % false alarms" in command("inspect", path).out
+    assert "threshold" not in command("inspect", "{shop}/weld.pcsda", "--json").json()
+
+
+@pytest.mark.parametrize("rows", [None, 13])
+def test_the_count_is_that_of_the_library(command, shop, rows):
+    in_blocks = () if rows is None else ("--block-rows", rows)
+    expected = shop.model.count(shop.test[FEATURES])
+    words = ("count", "{shop}/weld.pcsda", "{shop}/test.csv", *in_blocks)
+    found = command(*words, "--json").json()
+    assert found["label"] == "weld"
+    assert found["count"] == pytest.approx(expected.count)
+    assert [found["count_low"], found["count_high"]] == [expected.count_low, expected.count_high]
+    assert command(*words).out.startswith(f"weld: {expected.count:.4g} of 90 rows (90 % interval ")
+
+
+def test_a_bank_counts_one_label(command, shop):
+    words = ("count", "{shop}/bank.pcsda", "{shop}/test.csv")
+    assert "say which with --positive: crack, pore, weld" in command(*words, code=2).err
+    found = command(*words, "--positive", "pore", "--json").json()
+    assert found["count_low"] <= (shop.test.kind == "pore").sum() <= found["count_high"]

@@ -9,7 +9,18 @@ import pytest
 from pcsda.cli import main, printing
 from pcsda.cli.parser import build
 
-COMMANDS = ("fit", "score", "rank", "evaluate", "inspect", "export", "demo", "completion")
+COMMANDS = (
+    "fit",
+    "score",
+    "rank",
+    "count",
+    "evaluate",
+    "inspect",
+    "export",
+    "demo",
+    "completion",
+    "search",
+)
 
 
 def test_help_teaches(command):
@@ -111,6 +122,59 @@ def test_words_complete_in_a_real_shell(command, typed, found, tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == found
     assert done.stderr == ""
+
+
+def test_completion_for_fish(command):
+    lines = command("completion", "fish").out.splitlines()
+    about = "complete -c pcsda -n __fish_use_subcommand -a rank -d"
+    assert f"{about} 'List the rows that fit a class best'" in lines
+    rank = "complete -c pcsda -n '__fish_seen_subcommand_from rank'"
+    assert f"{rank} -l by -x -a 'likelihood distance' -d ''" in lines
+    assert f"{rank} -s o -l output -r -d 'write the list there, .csv or .parquet'" in lines
+    assert any(r"patterns such as \'f*\'" in line for line in lines)
+
+
+ESCAPE = "\x1b]0;owned\x07\u202e"
+
+
+def test_escapes_are_shown_and_not_obeyed(command, shop):
+    frame = shop.train.rename(columns={"hue": f"hue{ESCAPE}"}).assign(kind="a" + ESCAPE)
+    frame.loc[::2, "kind"] = "b" + ESCAPE
+    frame.to_csv("t.csv", index=False)
+    fit = ("fit", "t.csv", "--label", "kind", "--positive", "b" + ESCAPE, "-o", "m.pcsda")
+    use = ("m.pcsda", "t.csv", "--ignore", "kind,part")
+    said = [
+        command(*fit, "--ignore", "part"),
+        command("inspect", "m.pcsda"),
+        command("rank", *use, "--id", "kind"),
+        command("count", *use),
+        command("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5"),
+        command("fit", "t.csv", "--label", "kind" + ESCAPE, *fit[4:], code=1),
+    ]
+    for one in said:
+        assert not set("\x1b\x07\u202e") & set(one.out + one.err)
+    assert r"b\x1b]0;owned\x07\u202e" in said[2].out
+    # A file or a pipe has the label as it is.
+    assert ESCAPE in command("score", *use, "--id", "kind").out
+
+
+def test_a_terminal_gets_no_escapes_from_scores_either(command, shop, monkeypatch):
+    shop.test.assign(part="p" + ESCAPE).to_csv("t.csv", index=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    said = command("score", "{shop}/weld.pcsda", "t.csv", "--id", "part").out
+    assert r"p\x1b]0" in said
+    assert "\x1b" not in said
+
+
+def test_cells_that_a_spreadsheet_would_run_are_quoted(command, shop):
+    names = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "-5", "plain"]
+    shop.test[:6].assign(part=names).to_csv("t.csv", index=False)
+    words = ("score", "{shop}/weld.pcsda", "t.csv", "--id", "part")
+    found = command(*words).table()
+    assert found.id.tolist() == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "-5", "plain"]
+    assert command(*words, "--keep-formulas").table().id.tolist() == names
+    rows = command(*words, "--json").json()["rows"]
+    assert [row["id"] for row in rows] == names
 
 
 def test_completion_for_another_shell(command):

@@ -34,16 +34,15 @@ def test_cells_give_groups_counts_and_sums_of_every_class(seed):
     assert cells.counts.sum() == 60
     assert len(cells.counts) == len({*zip(labels.tolist(), clusters.tolist(), strict=True)})
     sums = cells.sums(values)
-    totals = cells.totals(sums)
     for cluster in range(4):
-        assert_allclose(totals[cluster], values[clusters == cluster].sum(axis=0), atol=1e-12)
+        assert_allclose(sums.totals[cluster], values[clusters == cluster].sum(axis=0), atol=1e-12)
     for label in range(4):
         expected = brute_groups(labels, clusters, label)
         groups, counts = cells.division(label)
         assert_array_equal(groups, expected)
         assert_array_equal(counts, np.bincount(expected))
         by_group = [values[expected == g].sum(axis=0) for g in range(expected.max() + 1)]
-        assert_allclose(cells.group_sums(label, sums, totals), by_group, atol=1e-12)
+        assert_allclose(sums.over_groups(label), by_group, atol=1e-12)
 
 
 def test_a_cluster_that_is_empty_without_a_class_is_dropped_for_it_alone():
@@ -58,7 +57,4 @@ def test_clusters_with_gaps_in_their_numbers_change_nothing():
     values = np.random.default_rng(0).standard_normal((60, 2))
     for label in range(4):
         assert_array_equal(plain.division(label)[0], gaps.division(label)[0])
-        assert_allclose(
-            plain.group_sums(label, plain.sums(values), plain.totals(plain.sums(values))),
-            gaps.group_sums(label, gaps.sums(values), gaps.totals(gaps.sums(values))),
-        )
+        assert_allclose(plain.sums(values).over_groups(label), gaps.sums(values).over_groups(label))

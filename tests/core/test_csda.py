@@ -7,16 +7,16 @@ from factories import generalized_eigen, log_density, make_rows, paper_statistic
 from numpy.testing import assert_allclose
 
 from pcsda import CSDA, PCSDA
-from pcsda.core.csda import CSDAFactor, csda_subspace
-from pcsda.core.density import Marginal, Rule
-from pcsda.core.fit import fit
+from pcsda.core.csda import SOLVERS, Criterion, CSDAFactor, csda_subspace
+from pcsda.core.density import Marginal
+from pcsda.core.fit import Rule, fit
 from pcsda.core.scatter import GroupScatter
 
-EVERY = pytest.mark.parametrize("solver", ["eigen", "lowrank", "labels", "trace_ratio"])
+EVERY = pytest.mark.parametrize("solver", SOLVERS)
 
 
 def factor_of(X, weights=None, *, solver="eigen", regularization=0.01):
-    return CSDAFactor(X, regularization, weights, solver, np.random.default_rng(0))
+    return CSDAFactor(X, Criterion(solver, regularization), weights)
 
 
 def fit_csda(X, groups, weights=None, n_components=None, shrinkage=None, **changes):
@@ -72,7 +72,7 @@ def test_csda_equals_pcsda_with_one_subclass_for_each_sample(width):
 
 
 @TALL_AND_WIDE
-@pytest.mark.parametrize("solver", ["labels", "trace_ratio"])
+@pytest.mark.parametrize("solver", ["labels", "raw_labels", "spectral", "trace_ratio"])
 def test_other_solvers_become_classifiers(width, solver):
     X, groups, _ = make_rows([20, 30], width)
     fitted = fit_csda(X, groups, n_components=3, solver=solver)
@@ -87,13 +87,13 @@ def test_statistics_alone_give_the_same_subspace(solver):
     X, groups, weights = make_rows([20, 30], 6, weighted=True)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     expected = factor_of(X, weights, solver=solver).solve(groups, 3)
-    assert_same_subspace(csda_subspace(scatter, solver, 0.01, 3), expected)
+    assert_same_subspace(csda_subspace(scatter, Criterion(solver, 0.01), 3), expected)
 
 
 def test_the_solver_of_targets_needs_the_rows():
     X, groups, _ = make_rows([20, 30], 6)
     with pytest.raises(ValueError, match="solver='labels' needs the samples; use 'eigen' or"):
-        csda_subspace(GroupScatter.from_samples(X, groups), "labels", 0.01, 3)
+        csda_subspace(GroupScatter.from_samples(X, groups), Criterion("labels", 0.01), 3)
 
 
 @EVERY

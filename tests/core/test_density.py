@@ -22,15 +22,8 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
 from pcsda.core import linalg, solvers
-from pcsda.core.density import (
-    Blend,
-    Marginal,
-    Mixture,
-    Moments,
-    NoDensity,
-    Rule,
-    fit_density,
-)
+from pcsda.core.covariance import Moments
+from pcsda.core.density import Blend, Marginal, Mixture, NoDensity, fit_density
 from pcsda.core.linalg import SingularMatrixError, TooFewRowsError
 from pcsda.core.loo import LeftOut
 from pcsda.core.scatter import GroupScatter
@@ -583,20 +576,6 @@ def test_rows_that_are_not_known_do_not_shape_tails():
     odd.residuals[far] *= 1e6
     expected = density.with_tails(replace(left, known=known))
     assert_allclose(tails_of(density.with_tails(odd)), tails_of(expected), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("rule", "scores"),
-    [
-        (Rule(), True),
-        (Rule("marginal"), True),
-        (Rule("marginal", calibrate=False), False),
-        (Rule("mixture", tails="gaussian", calibrate=False), False),
-        (Rule("mixture", calibrate=False), True),
-    ],
-)
-def test_rows_are_scored_for_tails_or_for_the_calibration(rule, scores):
-    assert rule.scores_rows == scores
 
 
 def test_no_density_refuses_in_its_own_words():

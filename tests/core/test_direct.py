@@ -14,6 +14,7 @@ from pcsda.core.scatter import GroupScatter
 from pcsda.core.solvers import Projection
 
 
+@pytest.mark.each_value
 @TALL_AND_WIDE
 @WEIGHTED
 @pytest.mark.parametrize("form", ["csr", "csc"])

@@ -53,6 +53,7 @@ def random_division(rng, n_rows, n_groups):
 # --- against definitions -------------------------------------------------------------------------
 
 
+@pytest.mark.each_pair
 @AND_LSQR
 @TALL_AND_WIDE
 @WEIGHTED
@@ -83,6 +84,7 @@ def test_axes_are_the_generalised_eigenvectors(name, width, weighted, regulariza
         close(found.origin, components @ s.m, 1e-7)
 
 
+@pytest.mark.each_pair
 @EVERY
 @WEIGHTED
 @pytest.mark.parametrize("width", [4, 9, 40], ids=["D<K", "D<N", "D>N"])
@@ -103,6 +105,7 @@ def test_left_out_rows_equal_refits(name, weighted, width, regularization):
 # --- against each other --------------------------------------------------------------------------
 
 
+@pytest.mark.each_pair
 @OTHERS
 @WEIGHTED
 @pytest.mark.parametrize("seed", range(3))
@@ -216,6 +219,7 @@ def of_rank(rank, width, sizes, *, seed=0, offset=0.0):
     return X @ rng.standard_normal((rank, width)) + offset * rng.standard_normal(width), groups
 
 
+@pytest.mark.each_pair
 @OTHERS
 @pytest.mark.parametrize("width", [10, 150], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("regularization", [1e-2, 1e-6, 1e-8, 1e-10])
@@ -230,6 +234,7 @@ def test_rows_of_rank_two_have_two_axes_and_the_same_coordinates(name, width, re
         assert_same_subspace(found, expected, (as_seen(name, X, X), X), rtol)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize(
     ("name", "width"),
     [(name, 10) for name in ("direct", "eigen", "spectral", "white", "gram")]
@@ -299,6 +304,7 @@ def test_a_row_that_alone_keeps_the_scatter_regular_is_not_known(name, weighted,
     assert_array_equal(solve(name, X, groups, 1e-4, weights).left.known, groups != 4)
 
 
+@pytest.mark.each_pair
 @EVERY
 @pytest.mark.parametrize("tiny", [1e-14, 1e-20, 1e-300])
 @pytest.mark.parametrize("width", [5, 40], ids=["D<N", "D>N"])
@@ -372,6 +378,7 @@ def random_cells(seed):
     return labels[order], clusters[order]
 
 
+@pytest.mark.each_pair
 @SHARED
 @pytest.mark.parametrize("leave_out", [True, False])
 @pytest.mark.parametrize(("seed", "width"), [(0, 5), (1, 5), (2, 80)])
@@ -397,6 +404,7 @@ def kernel_values(name, X, fresh):
     return X[-fresh:] @ X.T if name == "kernel" else None
 
 
+@pytest.mark.each_pair
 @SHARED
 @pytest.mark.parametrize("width", [6, 70], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("fresh", [1, 5, 12], ids=str)
@@ -412,6 +420,7 @@ def test_appended_rows_equal_a_factor_of_all(name, width, fresh, used):
     assert_same_subspace(grown.solve(groups), expected, (as_seen(name, X, X), X))
 
 
+@pytest.mark.each_pair
 @SHARED
 @pytest.mark.parametrize("width", [6, 70], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("removed", ["first", "last", "some"])

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcsda.core import linalg
 from pcsda.core.linalg import SingularMatrixError
@@ -155,3 +155,22 @@ def test_an_error_in_a_thread_is_not_lost(monkeypatch):
 
     with threadpool_limits(2, user_api="blas"), pytest.raises(ValueError, match="lost"):
         linalg.over_rows(fail, 1000, 4)
+
+
+@pytest.mark.parametrize(("alone", "expected"), [(True, 1), (False, 2)])
+def test_light_work_holds_blas_to_one_thread_and_lets_it_go_again(alone, expected):
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with linalg.one_thread(alone):
+            assert threads() <= {1, expected}
+        assert threads() == before
+
+
+def test_work_is_light_up_to_a_number_of_multiplications():
+    assert linalg.is_light(300, 512)
+    assert linalg.is_light(512, 300)
+    assert not linalg.is_light(3000, 512)
+    assert not linalg.is_light(50_000, 100)

@@ -44,6 +44,7 @@ def brute_force(scores, positive, weights):
     return np.exp(best.x[:-1]), best.x[-1]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("m", [1, 2, 3])
 @pytest.mark.parametrize("distance", [0.0, 1.5, 4.0])

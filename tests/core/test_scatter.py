@@ -31,6 +31,7 @@ def assert_same(left, right, rtol=1e-9):
         assert_allclose(a, b, rtol=rtol, atol=rtol * scale, err_msg=name)
 
 
+@pytest.mark.each_pair
 @WEIGHTED
 @pytest.mark.parametrize("block", [None, 1, 7, 50])
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -196,6 +197,27 @@ def test_merging_is_commutative_and_associative(sample):
     a, b, c = (collect(*sample, part == p) if np.any(part == p) else empty for p in range(3))
     assert_same(a.merge(b), b.merge(a))
     assert_same(a.merge(b).merge(c), a.merge(b.merge(c)))
+
+
+@WEIGHTED
+@pytest.mark.parametrize("offset", [0, 1e6])
+def test_what_was_merged_can_be_taken_out_again(weighted, offset):
+    X, groups, weights = make_rows([20, 14, 9, 1], 5, weighted=weighted)
+    X = X + offset
+    out = np.arange(len(X)) % 3 == 0
+    out[groups == 3] = True  # nothing is left of this one
+    parts = (
+        GroupScatter.from_samples(
+            X[part], groups[part], size, None if weights is None else weights[part]
+        )
+        for part, size in ((~out, 3), (out, 4))
+    )
+    rest, taken = parts
+    found = rest.merge(taken).without(taken)
+    tolerance = 1e-10 if offset == 0 else 1e-6
+    for name in ("counts", "means", "positive", "within"):
+        expected = getattr(rest, name)
+        assert_allclose(getattr(found, name), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_merging_keeps_the_scatter_of_far_offsets():

@@ -11,7 +11,7 @@ from scipy import linalg as scipy_linalg
 from scipy import sparse
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from pcsda.core import solvers
+from pcsda.core import csda_solvers, solvers
 from pcsda.core.linalg import SingularMatrixError
 from pcsda.core.scatter import GroupScatter
 
@@ -27,6 +27,11 @@ def from_scatter(solver):
     return lambda X, groups, weights, scatter, ridge: solver(scatter, ridge)
 
 
+def by_labels(X, groups, scatter, ridge, d, rng, weights=None):
+    targets = csda_solvers.label_targets(groups, d, rng, weights)
+    return csda_solvers.by_targets("labels", X, groups, scatter, ridge, targets, weights)
+
+
 EXACT = {
     "cholesky": from_scatter(solvers.cholesky),
     "eigen": from_scatter(solvers.eigen),
@@ -35,12 +40,12 @@ EXACT = {
 }
 PCSDA = pytest.mark.parametrize("solver", EXACT.values(), ids=EXACT.keys())
 CSDA = {
-    "eigen": lambda scatter, X, groups, ridge, d: solvers.csda_eigen(scatter, ridge, d),
-    "lowrank": lambda scatter, X, groups, ridge, d: solvers.csda_lowrank(scatter, ridge, d),
-    "labels": lambda scatter, X, groups, ridge, d: solvers.csda_labels(
+    "eigen": lambda scatter, X, groups, ridge, d: csda_solvers.eigen(scatter, ridge, d),
+    "lowrank": lambda scatter, X, groups, ridge, d: csda_solvers.lowrank(scatter, ridge, d),
+    "labels": lambda scatter, X, groups, ridge, d: by_labels(
         X, groups, scatter, ridge, d, np.random.default_rng(0)
     ),
-    "trace_ratio": lambda scatter, X, groups, ridge, d: solvers.csda_trace_ratio(scatter, ridge, d),
+    "trace_ratio": lambda scatter, X, groups, ridge, d: csda_solvers.trace_ratio(scatter, ridge, d),
 }
 
 
@@ -327,7 +332,7 @@ def test_lsqr_without_ridge_needs_residuals():
 
 
 @WEIGHTED
-@pytest.mark.parametrize("solver", [solvers.csda_eigen, solvers.csda_lowrank])
+@pytest.mark.parametrize("solver", [csda_solvers.eigen, csda_solvers.lowrank])
 @pytest.mark.parametrize("count", [None, 3])
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_csda_gives_the_generalised_eigenvectors(solver, count, ridge, weighted):
@@ -342,7 +347,7 @@ def test_csda_gives_the_generalised_eigenvectors(solver, count, ridge, weighted)
     assert_allclose(denominator, np.eye(count or 7), atol=1e-8)
 
 
-@pytest.mark.parametrize("solver", [solvers.csda_eigen, solvers.csda_lowrank])
+@pytest.mark.parametrize("solver", [csda_solvers.eigen, csda_solvers.lowrank])
 def test_csda_without_ridge_needs_more_positives_than_features(solver):
     _, _, _, scatter = problem([5, 60], 9)
     with pytest.raises(SingularMatrixError):
@@ -361,9 +366,9 @@ def test_csda_lowrank_equals_the_literal_regression_on_all_negatives(width):
     B = np.linalg.solve(X_m.T @ X_m + ridge * np.eye(width), X_m.T @ targets)
     E = np.linalg.eigh(targets.T @ X_m @ B)[1][:, ::-1][:, :d]
     literal = (B @ E).T
-    projection = solvers.csda_lowrank(scatter, ridge, d)
+    projection = csda_solvers.lowrank(scatter, ridge, d)
     assert largest_angle(projection.components, literal) < 1e-7
-    assert largest_angle(solvers.csda_eigen(scatter, ridge, d).components, literal) < 1e-7
+    assert largest_angle(csda_solvers.eigen(scatter, ridge, d).components, literal) < 1e-7
     cosines = np.sum(projection.components * literal, axis=1) / np.linalg.norm(literal, axis=1)
     assert_allclose(np.abs(cosines) / np.linalg.norm(projection.components, axis=1), 1)
 
@@ -373,8 +378,8 @@ def test_csda_lowrank_equals_the_literal_regression_on_all_negatives(width):
 def test_csda_labels_with_all_targets_spans_the_subspace_of_csda(n_n, width, weighted):
     X, groups, weights, scatter = problem([25, n_n], width, weighted=weighted)
     rng = np.random.default_rng(5)
-    projection = solvers.csda_labels(X, groups, scatter, 0.3, n_n, rng, weights)
-    exact = solvers.csda_eigen(scatter, 0.3, min(n_n, width))
+    projection = by_labels(X, groups, scatter, 0.3, n_n, rng, weights)
+    exact = csda_solvers.eigen(scatter, 0.3, min(n_n, width))
     assert projection.rank == exact.rank == min(n_n, width)
     assert_same_components(projection, exact.eigenvalues, exact.components, rtol=1e-6)
 
@@ -385,7 +390,7 @@ def test_csda_labels_with_one_target_regresses_the_labels():
     target = np.where(groups > 0, 1.0, -n_n / n_p)
     X_m = X - scatter.means[0]
     slope = np.linalg.solve(X_m.T @ X_m + 0.3 * np.eye(6), X_m.T @ target)
-    projection = solvers.csda_labels(X, groups, scatter, 0.3, 1, np.random.default_rng(0))
+    projection = by_labels(X, groups, scatter, 0.3, 1, np.random.default_rng(0))
     assert largest_angle(projection.components, slope[None]) < 1e-9
 
 
@@ -393,7 +398,7 @@ def test_csda_labels_with_one_target_regresses_the_labels():
 def test_csda_labels_without_ridge_needs_positives_that_spread_in_the_span(n_positive):
     X, groups, _, scatter = problem([n_positive, 40], 6)
     with pytest.raises(SingularMatrixError):
-        solvers.csda_labels(X, groups, scatter, 0.0, 4, np.random.default_rng(0))
+        by_labels(X, groups, scatter, 0.0, 4, np.random.default_rng(0))
 
 
 def test_csda_labels_with_whole_weights_equals_repeated_rows():
@@ -401,7 +406,7 @@ def test_csda_labels_with_whole_weights_equals_repeated_rows():
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     many = np.repeat(X, weights, axis=0), np.repeat(groups, weights)
     found = [
-        solvers.csda_labels(
+        by_labels(
             rows,
             labels,
             GroupScatter.from_samples(rows, labels, weights=w),
@@ -417,7 +422,7 @@ def test_csda_labels_with_whole_weights_equals_repeated_rows():
 
 def test_csda_labels_is_seeded_and_differs_between_seeds():
     X, groups, _, scatter = problem([25, 40], 8)
-    solve = partial(solvers.csda_labels, X, groups, scatter, 0.3, 3)
+    solve = partial(by_labels, X, groups, scatter, 0.3, 3)
     first, again, other = (solve(np.random.default_rng(seed)) for seed in (7, 7, 8))
     assert_array_equal(first.components, again.components)
     assert largest_angle(first.components, other.components) > 0.1
@@ -433,12 +438,12 @@ def test_trace_ratio_rises_with_every_step_and_beats_the_ratio_trace(d):
     _, _, _, scatter = problem([40, 60], 7, seed=2)
     parts = scatter.out_of_class, scatter.positive + 0.5 * np.eye(7)
     steps = [
-        trace_ratio(solvers.csda_trace_ratio(scatter, 0.5, d, max_iter=n).components, *parts)
+        trace_ratio(csda_solvers.trace_ratio(scatter, 0.5, d, max_iter=n).components, *parts)
         for n in range(1, 8)
     ]
     assert np.all(np.diff(steps) >= -1e-12 * steps[-1])
     assert steps[1] > steps[0] * 1.001  # the first step is not yet the answer
-    ratio_trace = trace_ratio(solvers.csda_eigen(scatter, 0.5, d).components, *parts)
+    ratio_trace = trace_ratio(csda_solvers.eigen(scatter, 0.5, d).components, *parts)
     assert steps[-1] >= ratio_trace * (1 - 1e-12)
     if d > 1:
         assert steps[-1] > ratio_trace * 1.001
@@ -447,7 +452,7 @@ def test_trace_ratio_rises_with_every_step_and_beats_the_ratio_trace(d):
 @pytest.mark.parametrize("d", [1, 3, 5])
 def test_trace_ratio_ends_in_its_fixed_point_with_orthonormal_rows(d):
     _, _, _, scatter = problem([40, 60], 7, seed=2)
-    projection = solvers.csda_trace_ratio(scatter, 0.5, d)
+    projection = csda_solvers.trace_ratio(scatter, 0.5, d)
     numerator, denominator = scatter.out_of_class, scatter.positive + 0.5 * np.eye(7)
     W = projection.components
     assert_allclose(W @ W.T, np.eye(d), atol=1e-12)
@@ -466,7 +471,7 @@ def test_trace_ratio_ends_in_its_fixed_point_with_orthonormal_rows(d):
 def test_no_orthonormal_directions_have_a_higher_trace_ratio(d):
     _, _, _, scatter = problem([40, 60], 7, seed=2)
     parts = scatter.out_of_class, scatter.positive + 0.5 * np.eye(7)
-    best = trace_ratio(solvers.csda_trace_ratio(scatter, 0.5, d).components, *parts)
+    best = trace_ratio(csda_solvers.trace_ratio(scatter, 0.5, d).components, *parts)
     rng = np.random.default_rng(0)
     others = [trace_ratio(rng.standard_normal((d, 7)), *parts) for _ in range(200)]
     assert best >= max(others)
@@ -474,8 +479,8 @@ def test_no_orthonormal_directions_have_a_higher_trace_ratio(d):
 
 def test_trace_ratio_counts_only_directions_in_which_negatives_spread():
     _, _, _, scatter = problem([40, 2], 7)
-    assert solvers.csda_trace_ratio(scatter, 0.5, 4).rank == 2
-    assert solvers.csda_trace_ratio(scatter, 0.5, 2).rank >= 2
+    assert csda_solvers.trace_ratio(scatter, 0.5, 4).rank == 2
+    assert csda_solvers.trace_ratio(scatter, 0.5, 2).rank >= 2
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -485,7 +490,7 @@ def test_trace_ratio_without_ridge_needs_positives_that_spread(d):
         X[groups == 0] = X[groups == 0][0]
         scatter = GroupScatter.from_samples(X, groups)
         with pytest.raises(SingularMatrixError):
-            solvers.csda_trace_ratio(scatter, 0.0, d)
+            csda_solvers.trace_ratio(scatter, 0.0, d)
 
 
 @WEIGHTED
@@ -499,7 +504,7 @@ def test_csda_is_pcsda_with_one_sample_subclasses(ridge, weighted):
     singles = groups.copy()
     singles[groups > 0] = np.arange(1, 61)
     many = GroupScatter.from_samples(X, singles, weights=weights)
-    csda = solvers.csda_eigen(one, ridge)
+    csda = csda_solvers.eigen(one, ridge)
     assert_allclose(many.between, one.out_of_class, rtol=1e-11, atol=1e-10)
     assert_allclose(many.phi_o, one.out_of_class / 60, rtol=1e-11, atol=1e-11)
     assert_allclose(many.phi_o, one.phi_o, rtol=1e-11, atol=1e-11)

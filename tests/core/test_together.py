@@ -24,12 +24,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from pcsda.core.cells import Cells
-from pcsda.core.density import Blend, Marginal, Rule
+from pcsda.core.density import Blend, Marginal
 from pcsda.core.direct import DirectFactor
 from pcsda.core.factor import factor_once
-from pcsda.core.fit import fit
+from pcsda.core.fit import Rule, fit
 from pcsda.core.loo import Leave
-from pcsda.core.together import blocks_of
+from pcsda.core.together import stacks_of
 from pcsda.core.white import whiten
 
 SIZES = [14, 9, 2, 12, 7]
@@ -42,6 +42,7 @@ def make_blocks(groups, seed=0):
     return blocks
 
 
+@pytest.mark.each_value
 @SHARED
 @WEIGHTED
 @pytest.mark.parametrize("width", [6, 70], ids=["D<N", "D>N"])
@@ -143,9 +144,17 @@ def test_groups_that_take_all_of_the_scatter_leave_no_block_out():
     assert next(whiten(X, [1e-12])).solve(groups, leave_out=leave).left is None
 
 
-def test_blocks_are_found_in_the_order_of_their_ids():
-    found = blocks_of(np.array([7, 2, 7, 2, 9]))
-    assert [places.tolist() for places in found] == [[1, 3], [0, 2], [4]]
+def test_blocks_of_one_size_are_stacked_in_the_order_of_their_ids():
+    found = stacks_of(np.array([7, 2, 7, 2, 9]))
+    assert [places.tolist() for places in found] == [[[4]], [[1, 3], [0, 2]]]
+
+
+def test_stacks_are_bounded_and_hold_every_row_once():
+    ids = np.random.default_rng(0).integers(0, 300, 2000)
+    found = list(stacks_of(ids))
+    assert max(places.size for places in found) <= 256
+    assert sorted(np.concatenate([places.ravel() for places in found])) == list(range(2000))
+    assert all(np.all(ids[places] == ids[places[:, :1]]) for places in found)
 
 
 def rebuilt_views(density, left, counts):
@@ -187,6 +196,7 @@ def rebuilt_views(density, left, counts):
     return views
 
 
+@pytest.mark.each_value
 @WEIGHTED
 @pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
 @pytest.mark.parametrize("tails", ["fitted", "gaussian"])

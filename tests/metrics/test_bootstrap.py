@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from metric_factories import gaussian_scores
 from numpy.testing import assert_allclose, assert_array_equal
@@ -107,7 +107,6 @@ def test_infinite_ratios_that_are_right_cost_nothing_in_any_resample():
     assert np.isfinite(found.resamples).all()
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_no_resample_lacks_a_class(seed):
     rng = np.random.default_rng(seed)

@@ -55,6 +55,33 @@ def toy():
     return make_class_specific(300, n_features=3, n_informative=3, n_subclasses=4, random_state=0)
 
 
+def test_many_subclasses_are_named_in_the_picture_and_not_in_the_legend():
+    rng = np.random.default_rng(0)
+    z, groups = rng.normal(size=(400, 2)), np.arange(400) % 13
+    display = SubspaceDisplay.from_predictions(groups == 0, z, subclasses=groups)
+    texts = legend_texts(display)
+    positives = int((groups == 0).sum())
+    assert texts == [
+        f"class of interest (n = {positives})",
+        f"rest, in 12 subclasses (n = {400 - positives})",
+    ]
+    assert [text.get_text() for text in display.texts_] == [str(k) for k in range(1, 13)]
+
+
+def test_subclasses_are_named_by_the_labels_that_most_of_them_have():
+    rng = np.random.default_rng(0)
+    z, groups = rng.normal(size=(90, 2)), np.arange(90) % 3
+    labels = np.where(groups == 1, "eight", np.where(np.arange(90) < 45, "one", "two"))
+    display = SubspaceDisplay.from_predictions(groups == 0, z, subclasses=groups, labels=labels)
+    assert display.names[1:] == ["subclass 1 (mostly eight)", "subclass 2"]
+    assert display.texts_[0].get_text() == "eight"
+    # Labels that are the subclasses themselves add nothing.
+    display = SubspaceDisplay.from_predictions(
+        np.where(groups == 0, 1, labels == "one"), z, subclasses=labels, labels=labels
+    )
+    assert all("mostly" not in name for name in display.names)
+
+
 def legend_texts(display):
     return [text.get_text() for text in display.legend_.get_texts()]
 

@@ -84,6 +84,7 @@ def test_it_opens_and_draws(visit, name):
     assert page.locator("#labels-section").is_visible() == (name == "bank")
 
 
+@pytest.mark.more
 def test_labels_are_shown_as_they_are_written(visit):
     page = visit("one")
     assert NASTY in page.inner_text(".summary")
@@ -92,6 +93,7 @@ def test_labels_are_shown_as_they_are_written(visit):
     assert NASTY in page.text_content("#subspace .legend")
 
 
+@pytest.mark.more
 def test_the_slider_changes_the_counts(visit):
     page = visit("one")
     view = verifier_report().views[0]
@@ -112,6 +114,7 @@ def test_the_slider_changes_the_counts(visit):
     assert marker == 0  # the marks on the curves moved along
 
 
+@pytest.mark.more
 def test_nothing_can_be_sent_anywhere(visit):
     """Charts of the drawing library come with a button that uploads their data."""
     page = visit("one", has_touch=True, is_mobile=True)
@@ -119,6 +122,7 @@ def test_nothing_can_be_sent_anywhere(visit):
     assert titles == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("plot", "words"),
     [("roc", "false alarms"), ("det", "threshold"), ("scores", "%"), ("subspace", ", ")],
@@ -150,6 +154,7 @@ def test_pictures_answer_the_mouse(visit, plot, words):
     )
 
 
+@pytest.mark.more
 def test_keys_move_the_threshold(visit):
     page = visit("one")
     before = page.inner_text("#threshold")
@@ -159,6 +164,7 @@ def test_keys_move_the_threshold(visit):
     assert float(page.inner_text("#threshold")) > float(before)
 
 
+@pytest.mark.more
 def test_thresholds_with_a_name(visit):
     page = visit("one")
     view = verifier_report().views[0]
@@ -169,6 +175,7 @@ def test_thresholds_with_a_name(visit):
     assert mark in pressed
 
 
+@pytest.mark.more
 def test_the_worst_errors_come_first(visit):
     page = visit("one")
 
@@ -193,6 +200,7 @@ def test_the_worst_errors_come_first(visit):
     assert len(rows()) > count
 
 
+@pytest.mark.more
 def test_a_bank_shows_one_label_or_all(visit):
     page = visit("bank")
     found = bank_report()
@@ -207,6 +215,7 @@ def test_a_bank_shows_one_label_or_all(visit):
         assert page.locator("#subspace").is_visible() == (place > 0)
 
 
+@pytest.mark.more
 def test_the_table_of_labels_sorts(visit):
     page = visit("bank")
 
@@ -230,6 +239,7 @@ def test_the_table_of_labels_sorts(visit):
     assert column(0) == once[::-1]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark")])
 def test_it_fits_every_width_and_takes_the_colours(visit, width, scheme):
     page = visit("bank", viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -245,6 +255,7 @@ def _channels(colour):
     return [int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
 
 
+@pytest.mark.more
 def test_print_is_dark_on_white_without_controls(visit):
     page = visit("one", color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank, metrics
-from pcsda.report import evaluate, evaluate_scores
-from pcsda.report.figures import Settings
+from pcsda.datasets import make_class_specific
+from pcsda.report import evaluate, evaluate_scores, page
+from pcsda.report.figures import Settings, percent
 from pcsda.report.views import CURVE_POINTS, make_view, subspace_sample
-from pcsda.report.words import percent, summary
+from pcsda.report.words import summary
 from pcsda.scoring import Scorer
 
 SETTINGS = Settings(0.5, 1.0, 1.0, 0.3, 0.95, 10, 0, False)
@@ -38,7 +39,6 @@ trials = st.lists(
 
 
 @given(trials, st.floats(-5, 5))
-@settings(max_examples=60, deadline=None)
 def test_counts_at_every_threshold_are_exact(rows, threshold):
     positive = np.array([p for p, _ in rows])
     llr = np.array([s for _, s in rows])
@@ -206,6 +206,18 @@ def test_many_labels_show_the_hardest(monkeypatch):
     assert shown == {row["label"] for row in ordered[:3]}
 
 
+def test_a_bank_is_measured_on_rows_of_a_single_label(blobs):
+    """Such rows have no negatives for their own label, so that no label has a view of its own."""
+    X, y, X_test, y_test = blobs
+    bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
+    found = evaluate(bank, X_test[y_test == "ash"], y_test[y_test == "ash"], n_resamples=5)
+    n_rows = int((y_test == "ash").sum())
+    assert [view.name for view in found.views] == ["all labels"]
+    assert (found.views[0].n_positive, found.views[0].n_negative) == (n_rows, 3 * n_rows)
+    assert found.subspaces == [None]
+    assert [row["eer"] for row in found.by_label] == [None] * 4
+
+
 def test_trials_have_one_label_each(blobs):
     *_, X, y = blobs
     model = one(blobs)
@@ -281,3 +293,54 @@ def test_words_on_calibration_and_few_positives(blobs):
     kept = np.flatnonzero((y != "birch") | (np.cumsum(y == "birch") <= 6))
     few = evaluate(model, X[kept], y[kept], n_resamples=5)
     assert "There are only 6 positives: look at the intervals" in summary(few)[-1]
+
+
+def test_the_threshold_of_the_model_decides_unless_costs_are_given():
+    data = make_class_specific(800, n_features=8, random_state=0)
+    model = PCSDA(random_state=0).fit(data.data[:500], data.target[:500])
+    rows = data.data[500:], data.target[500:]
+    plain = evaluate(model, *rows, n_resamples=5)
+    assert "Threshold of the model" not in plain.facts
+    chosen = model.choose_threshold(max_false_alarms=0.05)
+    found = evaluate(model, *rows, n_resamples=5)
+    assert found.settings.threshold == chosen.value
+    assert found.facts["Threshold of the model"] == str(chosen)
+    assert str(chosen) in page.render(found)
+    alarms = next(figure for figure in found.figures if figure.key == "false_alarms")
+    assert alarms.value == pytest.approx(model.accepts(rows[0][rows[1] == 0]).mean())
+    for options in ({"prior": 0.2}, {"cost_miss": 3.0}, {"threshold": -1.0}):
+        other = evaluate(model, *rows, n_resamples=5, **options)
+        assert other.settings.threshold != chosen.value
+    assert plain.settings.threshold != chosen.value
+
+
+def test_evaluations_and_figures_are_short_to_read(blobs):
+    model = one(blobs)
+    found = evaluate(model, blobs[2], blobs[3], n_resamples=5)
+    lines = repr(found).splitlines()
+    assert lines[0] == "<Evaluation of birch on 150 rows>"
+    assert len(lines) == 1 + len(found.figures)
+    html = found._repr_html_()
+    assert "<caption>Evaluation of birch on 150 rows</caption>" in html
+    assert html.count("<tr>") == 1 + len(found.figures)
+    threshold = model.choose_threshold(max_false_alarms=0.1)
+    assert "(at most 10 % false alarms, on left-out rows)</caption>" in threshold._repr_html_()
+    interval = metrics.Interval(0.05, 0.03, 0.08, level=0.95, resamples=np.zeros(999))
+    assert repr(interval) == "<Interval: 0.05 (95 % interval 0.03 to 0.08)>"
+    assert interval._repr_html_() == "<b>0.05</b> (95 % interval 0.03 to 0.08)"
+
+
+def test_a_threshold_is_called_stricter_only_where_it_is(blobs):
+    for threshold, word in ((-50.0, "stricter"), (50.0, "laxer")):
+        found = evaluate(one(blobs), blobs[2], blobs[3], threshold=threshold, n_resamples=2)
+        figure = next(figure for figure in found.figures if figure.key == "fnmr")
+        assert figure.meaning == f"at a {word} threshold"
+        assert (figure.threshold > threshold) == (word == "stricter")
+
+
+def test_the_page_leads_with_the_answer_and_the_command_for_it(blobs):
+    found = evaluate(one(blobs), blobs[2], blobs[3], threshold=1.25, n_resamples=5)
+    html = page.render(found)
+    lead = html.index("At the threshold 1.25 it finds ")
+    assert lead < html.index("pcsda score MODEL NEW.csv --threshold 1.25") < html.index("Figures")
+    assert html.count("At the threshold 1.25 it finds ") == 1

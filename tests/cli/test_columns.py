@@ -1,0 +1,64 @@
+"""Which columns are features, and what is said of those that cannot be."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pcsda.cli import columns
+from pcsda.cli.problems import Problem
+from pcsda.tables import Table, of_frame
+
+
+@pytest.fixture
+def odd():
+    frame = pd.DataFrame(
+        {
+            "a": [1.0, np.nan, 3.0],
+            "b": [1, 2, 3],
+            "c": [1.0, 2.0, np.inf],
+            "word": ["1", "two", "3"],
+            "day": pd.to_datetime(["2020-01-01"] * 3),
+            "z": [1j, 2j, 3j],
+            "yes": [True, False, True],
+        }
+    )
+    table = of_frame(frame)
+    return Table("odd.csv", table.columns, 3, start=100)
+
+
+def test_columns_that_are_not_numeric_are_listed(odd):
+    message = r"not numeric: word \('two' in row 1\), day \(.*\), z \(complex128\); leave them out"
+    with pytest.raises(Problem, match=message):
+        columns.numbers(odd, odd.names)
+
+
+def test_gaps_are_listed_with_their_place(odd):
+    message = (
+        r"odd.csv has 2 missing or infinite values, in columns a \(1\), c \(1\), first in row 101"
+    )
+    with pytest.raises(Problem, match=message):
+        columns.numbers(odd, ["a", "b", "c"])
+
+
+def test_truth_values_and_whole_numbers_are_numbers(odd):
+    found = columns.numbers(odd, ["b", "yes"])
+    assert list(found.columns) == ["b", "yes"]
+    np.testing.assert_array_equal(found, [[1, 1], [2, 0], [3, 1]])
+
+
+def test_patterns_choose_columns(odd):
+    assert columns.chosen(odd, ["a"], ["?"], ["z"]) == ["b", "c"]
+    assert columns.chosen(odd, ["a", None], [], ["w*", "day", "z"]) == ["b", "c", "yes"]
+    with pytest.raises(Problem, match=r"--features q\*: odd.csv has no column 'q\*'; it has a, b"):
+        columns.chosen(odd, [], ["q*"], [])
+    with pytest.raises(Problem, match=r"odd.csv has no feature columns left of a, b"):
+        columns.chosen(odd, [], [], ["*"])
+
+
+def test_large_numbers_are_no_gaps():
+    huge = np.full((3, 2), 1e308)  # whose sum is infinite
+    table = Table("t", {}, 3, huge)
+    assert columns.numbers(table, table.names) is huge
+    words = Table("t", {}, 2, np.array([["a"], ["b"]]))
+    with pytest.raises(Problem, match=r"t has columns that are not numeric: 0 \(<U1\)"):
+        columns.numbers(words, words.names)

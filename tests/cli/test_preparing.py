@@ -1,0 +1,187 @@
+"""Data as users have it: units, gaps, ids, text; what was done at the fit is done again."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pcsda
+from pcsda.cli.problems import Problem
+from pcsda.cli.spooling import full_disk_named
+from pcsda.persistence import describe
+from pcsda.tables.seen import KEPT, row_hashes, share_seen, sketch
+
+FEATURES = ["width", "depth", "hue", "grain", "rim"]
+FIT = ("fit", "t.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
+
+
+@pytest.fixture
+def messy(shop, command):
+    """A table with units, gaps, an id, text and dates."""
+    frame = shop.train.copy()
+    frame["width"] *= 5000
+    frame.loc[3, "hue"] = np.nan
+    frame.loc[[5, 6], "rim"] = np.nan
+    frame["id"] = np.arange(len(frame))[::-1] + 1000
+    frame["day"] = pd.Timestamp("2020-05-01")
+    frame.to_csv("t.csv", index=False)
+    return frame
+
+
+def test_columns_that_are_no_features_are_left_out_and_named(messy, command):
+    said = command(*FIT, "--missing", "drop").err
+    message = (
+        "columns are left out: part (text), id (all different whole numbers, like ids), day (text)"
+    )
+    assert f"{message}; --features would use them" in said
+    assert pcsda.load("m.pcsda").feature_names_in_.tolist() == FEATURES
+    # What was left out at the fit is no news later.
+    assert "does not know" not in command("score", "m.pcsda", "t.csv", "--ignore", "kind").err
+    command(*FIT, "--missing", "drop", "--features", "id,width")
+    assert pcsda.load("m.pcsda").feature_names_in_.tolist() == ["width", "id"]
+
+
+def test_dates_of_parquet_and_tables_of_text_alone(messy, command):
+    messy.to_parquet("t.parquet")
+    words = [word.replace("t.csv", "t.parquet") for word in FIT]
+    assert "day (dates)" in command(*words, "--missing", "drop").err
+    said = command(*words, "--ignore", "*[ehm]", "--ignore", "id,grain,width,hue", code=1).err
+    assert "has no columns of numbers: part (text), day (dates); name features with" in said
+
+
+def test_whole_numbers_that_are_measurements_stay(command):
+    rng = np.random.default_rng(0)
+    X = rng.permutation(10_000)[:160].reshape(40, 4)
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=["weld", "rest"] * 20)
+    frame.to_csv("t.csv", index=False)
+    assert "left out" not in command(*FIT).err
+    frame[["a", "kind"]].assign(b=rng.normal(size=40)).to_csv("t.csv", index=False)
+    assert "a (all different whole numbers, like ids)" in command(*FIT).err
+
+
+def test_text_with_a_few_wrong_numbers_is_an_error(messy, command):
+    messy["width"] = messy["width"].astype(object)
+    messy.loc[7, "width"] = "1,5"
+    messy.to_csv("t.csv", index=False)
+    said = command(*FIT, code=1).err
+    assert "not numeric: width ('1,5' in row 7 with a decimal comma); leave them out" in said
+
+
+def test_gaps_fail_unless_told_otherwise(messy, command):
+    said = command(*FIT, code=1).err
+    assert "3 missing or infinite values, in columns hue (1), rim (2), first in row 3" in said
+    assert "--missing impute and --missing drop do" in said
+
+
+def test_rows_with_gaps_are_left_out_and_keep_the_numbers_of_others(messy, command):
+    said = command(*FIT, "--missing", "drop")
+    assert "3 of 240 rows of t.csv have missing values: left out" in said.err
+    assert "fitted on 237 rows and 5 columns" in said.out
+    found = command("score", "m.pcsda", "t.csv", "--ignore", "kind")
+    assert "3 of 240 rows" in found.err
+    assert found.table().row.tolist() == [i for i in range(240) if i not in (3, 5, 6)]
+    pieces = command("score", "m.pcsda", "t.csv", "--ignore", "kind", "--block-rows", "50")
+    pd.testing.assert_frame_equal(pieces.table(), found.table())
+    said = command("score", "m.pcsda", "t.csv", "--ignore", "kind", "--missing", "fail", code=1)
+    assert "missing or infinite values" in said.err
+    said = command("score", "m.pcsda", "t.csv", "--ignore", "kind", "--missing", "impute", code=2)
+    assert "--missing impute: the model was fitted without it and has no values" in said.err
+
+
+def test_gaps_are_filled_in_by_medians_of_the_training_rows(messy, command):
+    said = command(*FIT, "--missing", "impute").err
+    assert "3 missing values in 3 rows are filled in by the median of their column" in said
+    found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
+    X = messy[FEATURES].fillna(messy[FEATURES].median())
+    model = pcsda.PCSDA(random_state=0, pos_label="weld")
+    model.fit(X.to_numpy(), np.where(messy.kind == "weld", "weld", "not weld"))
+    np.testing.assert_allclose(found.llr, model.log_likelihood_ratio(X.to_numpy()), rtol=1e-9)
+    said = command(*FIT, "--missing", "impute", "--block-rows", "50", code=1).err
+    assert "--missing impute: t.csv is read in blocks, and medians need it whole; take" in said
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+def test_columns_are_brought_to_one_scale(messy, command, scale):
+    messy = messy.dropna()
+    messy.to_csv("t.csv", index=False)
+    said = command(*FIT).err
+    assert "columns have different units: width spans" in said
+    assert "; --scale standard brings all to one" in said
+    assert "units" not in command(*FIT, "--scale", scale).err
+    found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table().llr
+    messy.assign(width=messy.width / 5000).to_csv("t.csv", index=False)
+    command(*FIT, "--scale", scale)
+    again = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table().llr
+    np.testing.assert_allclose(found, again, rtol=1e-6)
+    said = command("score", "m.pcsda", "t.csv", "--scale", "none", code=2).err
+    assert f"--scale none: the model was fitted with --scale {scale}" in said
+    command(*FIT, "--scale", scale, "--block-rows", "60")
+    command("export", "m.pcsda", "--onnx", "m.onnx")
+
+
+def test_encoding_and_decimal_are_kept_with_the_model(shop, command):
+    frame = shop.train.rename(columns={"hue": "größe"}).drop(columns="part")
+    frame.to_csv("t.csv", index=False, sep=";", decimal=",", encoding="cp1252")
+    said = command(*FIT, code=1).err
+    assert "t.csv is not text in UTF-8" in said
+    assert "--encoding cp1252" in said
+    command(*FIT, "--encoding", "cp1252", "--decimal", ",")
+    assert "größe" in pcsda.load("m.pcsda").feature_names_in_
+    assert describe("m.pcsda")["table"]["decimal"] == ","
+    found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
+    assert len(found) == 240
+    said = command(*FIT, "--encoding", "klingon", code=2).err
+    assert "--encoding klingon is not known; take utf-8, cp1252, latin-1, utf-16" in said
+
+
+def test_an_embedding_is_fitted_and_scored(shop, command):
+    frame = shop.train[["kind"]].assign(face=list(shop.train[FEATURES].to_numpy(np.float32)))
+    frame.to_parquet("t.parquet")
+    words = [word.replace("t.csv", "t.parquet") for word in FIT]
+    command(*words)
+    assert pcsda.load("m.pcsda").feature_names_in_[0] == "face[0]"
+    found = command("score", "m.pcsda", "t.parquet", "--ignore", "kind").table()
+    expected = shop.model.log_likelihood_ratio(shop.train[FEATURES])
+    np.testing.assert_allclose(found.llr, expected, atol=1e-3)
+
+
+def test_an_evaluation_on_training_rows_says_so(shop, command):
+    words = ("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5")
+    shop.train.to_csv("t.csv", index=False)
+    command(*FIT)
+    seen = "the model was trained on these rows: the figures look better than they are; evaluate"
+    assert seen in command(*words).err
+    pd.concat([shop.train[:30], shop.test[:70]]).to_csv("t.csv", index=False)
+    assert "the model was trained on about 30% of these rows" in command(*words).err
+    shop.test.to_csv("t.csv", index=False)
+    assert "was trained on" not in command(*words).err
+
+
+def test_fingerprints_know_rows_again_in_any_format_and_order():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20 * KEPT, 3))
+    known = sketch([row_hashes(part) for part in np.array_split(X, 7)])
+    assert len(known) == KEPT
+    assert share_seen(known, row_hashes(X[::-1].astype(np.float32))) == 1
+    other = rng.normal(size=(20 * KEPT, 3))
+    assert share_seen(known, row_hashes(other)) == 0
+    both = np.concatenate([X, other])
+    assert share_seen(known, row_hashes(both)) == pytest.approx(0.5, abs=0.05)
+    assert share_seen([], row_hashes(X)) == 0
+    few = sketch([row_hashes(X[:10])])
+    assert share_seen(few, row_hashes(X[:20])) == 0.5
+    assert row_hashes(np.array([[0.0, 1.0]])) == row_hashes(np.array([[-0.0, 1.0]]))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named():
+    message = r"no room for the rows of the table in out \(No space left on device\); a fit in bl"
+    with (
+        pytest.raises(Problem, match=message),
+        full_disk_named(Path("out")),
+        open("/dev/full", "wb") as file,
+    ):
+        file.write(b"rows")
+    with pytest.raises(FileNotFoundError), full_disk_named(Path("out")):
+        Path("none").read_bytes()

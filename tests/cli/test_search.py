@@ -1,0 +1,100 @@
+"""`pcsda search`: the session that a command opens, and what it refuses."""
+
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from pcsda.cli import main
+from pcsda.cli.parser import build
+from pcsda.cli.search import open_session
+
+X, y = load_digits(return_X_y=True)
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X[:80], columns=[f"x{i}" for i in range(64)])
+    frame["file"] = [f"{row}.png" for row in range(80)]
+    frame["words"] = [f"digit {label}" for label in y[:80]]
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False)
+    (tmp_path / "pictures").mkdir()
+    return path
+
+
+def opened(*words):
+    return open_session(build("0").parse_args(["search", *map(str, words)]))
+
+
+def test_a_folder_of_pictures(gallery):
+    folder = gallery.parent / "pictures"
+    words = (gallery, "--id", "file", "--media", folder, "--examples", "3.png,13.png")
+    session, media = opened(*words)
+    assert session.labels() == {"3.png": True, "13.png": True}
+    assert session.gallery.shape == (80, 64)
+    assert (media.kind, media.folder) == ("image", folder)
+    assert media.card(4)["facts"] == {"words": "digit 4"}
+    session.close()
+    again, _ = opened(*words)
+    assert len(again.history()) == 2  # examples are labelled once
+    again.close()
+    assert (gallery.parent / "rows.csv.labels.db").exists()
+
+
+def test_texts_file_names_and_rows(gallery, tmp_path):
+    _, media = opened(gallery, "--media", "words", "--store", tmp_path / "1.db")
+    assert (media.kind, media.card(4)["text"]) == ("text", "digit 4")
+    session, media = opened(gallery, "--media", "file", "--store", tmp_path / "2.db")
+    assert (media.kind, media.folder, session.gallery.ids[3]) == ("image", tmp_path, 3)
+    _, media = opened(gallery, "--features", "x*", "--store", tmp_path / "3.db")
+    assert (media.kind, set(media.card(0)["facts"])) == ("row", {"file", "words"})
+    np.save(tmp_path / "rows.npy", X[:50])
+    _, media = opened(tmp_path / "rows.npy", "--examples", "3")
+    assert media.card(0)["facts"]["0"] == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--media", "{folder}"), "--media with a folder needs --id"),
+        (("--id", "words", "--media", "{folder}"), "ids must be different"),
+        (("--examples", "none.png", "--id", "file"), "--examples: 1 ids are not in the gallery"),
+        (("--media", "picture"), "--media picture"),
+        (("--features", "words"), "not numeric"),
+        (("--ignore", "x*"), "has no numeric columns, only file, words"),
+    ],
+)
+def test_what_cannot_be_opened(gallery, capsys, words, message):
+    words = [word.format(folder=gallery.parent / "pictures") for word in words]
+    assert main(["search", str(gallery), *words, "--no-browser"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_is_no_gallery_and_a_used_port_is_said(gallery, capsys):
+    assert main(["search", str(gallery.parent / "pictures")]) == 1
+    assert "is a folder; give a table" in capsys.readouterr().err
+    assert main(["search", str(gallery), "--host", "203.0.113.9", "--no-browser"]) == 1
+    err = capsys.readouterr().err
+    assert "the page is open to whoever reaches 203.0.113.9" in err
+    assert "port 0 of 203.0.113.9 cannot be used" in err
+
+
+def test_the_command_serves_until_it_is_ended(gallery):
+    command = [sys.executable, "-m", "pcsda", "search", str(gallery), "--id", "file"]
+    child = subprocess.Popen(
+        [*command, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        address = child.stdout.readline().rsplit(" ", 1)[1].strip()
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert b"Find more like these" in answer.read()
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()

@@ -1,0 +1,140 @@
+"""Laws of the joint fit of ratio and share, and of rows that are divided into parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pcsda.core.contamination import Scores, fit_shares, hidden_probability
+from pcsda.core.gram import of_kernel, wide
+from pcsda.core.loo import Leave
+from pcsda.core.white import whiten
+
+N_ROWS = 40
+
+
+def make_parts(seed=0):
+    """Rows, and parts of them: some rows are divided in two, the first into a positive part."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat([0, 1, 2, 3], [6, 14, 12, 8])
+    weights = rng.uniform(0.5, 2.0, N_ROWS)
+    divided = np.array([8, 9, 21, 30, 39])
+    share = rng.uniform(0.1, 0.9, len(divided))
+    rows = np.append(np.arange(N_ROWS), divided)
+    parts = np.append(weights, weights[divided] * share)
+    parts[divided] *= 1 - share
+    labels = np.append(groups, np.zeros(len(divided), dtype=np.intp))
+    return rng, rows, weights, parts, labels
+
+
+def assert_same_subspace(found, expected, n_axes):
+    assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-8)
+    signs = np.sign(np.sum(found.left.coordinates * expected.left.coordinates, axis=0))
+    turned = expected.left.coordinates * signs
+    assert_allclose(found.left.coordinates, turned, rtol=1e-7, atol=1e-8)
+    assert_allclose(found.left.residuals, expected.left.residuals * signs, rtol=1e-7, atol=1e-8)
+    assert_allclose(found.left.height, expected.left.height, rtol=1e-7, atol=1e-8)
+    assert found.coefficients.shape == (n_axes, len(expected.eigenvalues))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [5, 60])
+def test_parts_of_rows_are_weighted_rows(width, weighted):
+    rng, rows, weights, parts, labels = make_parts()
+    X = rng.standard_normal((N_ROWS, width)) + 3
+    X[labels[:N_ROWS] == 0] += 1
+    if not weighted:
+        parts, weights = parts / weights[rows], None
+    factorise = whiten if width < N_ROWS else wide
+    factor = next(factorise(X, [0.3], weights))
+    again = next(factorise(X[rows], [0.3], parts, [factor.ridge]))
+    leave = Leave(together=rows)
+    found = factor.split(rows, parts).solve(labels, leave_out=leave)
+    expected = again.solve(labels, leave_out=leave)
+    assert_same_subspace(found, expected, width)
+    assert_allclose(found.means, expected.means, rtol=1e-10)
+    # The factor itself is as it was.
+    assert len(factor.solve(labels[:N_ROWS]).left.groups) == N_ROWS
+
+
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+def test_parts_of_kernel_rows_are_weighted_rows(offset):
+    rng, rows, weights, parts, labels = make_parts(1)
+    X = rng.standard_normal((N_ROWS, 6))
+    X[labels[:N_ROWS] == 0] += 1
+    matrix = np.exp(-0.1 * np.sum((X[:, None] - X) ** 2, axis=2)) + offset
+    factor = next(of_kernel(matrix.copy(), [0.3], weights))
+    again = next(of_kernel(matrix[np.ix_(rows, rows)], [0.3], parts, [factor.ridge]))
+    leave = Leave(together=rows)
+    found = factor.split(rows, parts).solve(labels, leave_out=leave)
+    expected = again.solve(labels, leave_out=leave)
+    assert_same_subspace(found, expected, N_ROWS)
+    signs = np.sign(np.sum(found.left.coordinates * expected.left.coordinates, axis=0))
+    z = found.project(matrix)
+    assert_allclose(z, expected.project(matrix[:, rows]) * signs, rtol=1e-7, atol=1e-7)
+
+
+def make_scores(share, n_positive, seed, *, checked=0, gap=3.0):
+    """Ideal scores: log-likelihood ratios of two unit Gaussians."""
+    rng = np.random.default_rng(seed)
+    hidden = round(share * 300)
+    means = np.repeat([gap, gap, 0.0], [n_positive, hidden, 300 - hidden + checked])
+    ratio = gap * (rng.standard_normal(len(means)) + means) - gap**2 / 2
+    place = np.arange(len(means))
+    positive, unchecked = place < n_positive, (place >= n_positive) & (place < n_positive + 300)
+    return Scores(ratio[None], positive, unchecked, np.ones(len(means)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
+def test_the_interval_covers_the_share_of_ideal_scores(share):
+    found = [fit_shares(make_scores(share, 10, seed)) for seed in range(40)]
+    covered = [low - 1e-9 <= share <= high + 1e-9 for low, high in (s.interval for s in found)]
+    assert np.mean(covered) >= 0.85
+    # The priors pull toward fewer hidden positives, by a factor of up to 1.3 (MATH 16).
+    assert share / 1.3 <= np.median([one.share for one in found]) <= 1.3 * share
+    assert all(one.interval[0] <= one.share <= one.interval[1] for one in found)
+
+
+def test_checked_negatives_make_the_share_more_certain():
+    def width(checked):
+        found = [fit_shares(make_scores(0.1, 5, seed, checked=checked, gap=2)) for seed in range(9)]
+        return np.mean([one.interval[1] - one.interval[0] for one in found])
+
+    assert width(1000) < width(0)
+
+
+def test_a_given_share_is_held():
+    scores = make_scores(0.1, 10, 0)
+    found = fit_shares(scores, 0.25)
+    assert found.share == 0.25
+    assert found.interval == (0.25, 0.25)
+    # The more positives hide in the crowd, the further apart the classes themselves are.
+    assert found.calibration(np.array([[4.0]])) > fit_shares(scores, 0.0).calibration(
+        np.array([[4.0]])
+    )
+
+
+def test_without_hidden_positives_the_fit_is_a_logistic_regression():
+    scores = make_scores(0.0, 200, 3)
+    found = fit_shares(scores, 0.0).calibration
+    assert_allclose(found.slope, 1, atol=0.2)
+    assert_allclose(found.offset, 0, atol=0.5)
+
+
+def test_weights_count_as_repetitions():
+    scores = make_scores(0.1, 5, 2)
+    twice = np.tile(np.arange(len(scores.positive)), 2)
+    repeated = Scores(
+        scores.views[:, twice], scores.positive[twice], scores.unchecked[twice], np.ones(len(twice))
+    )
+    heavy = Scores(scores.views, scores.positive, scores.unchecked, 2 * scores.weight)
+    found, expected = fit_shares(heavy), fit_shares(repeated)
+    assert_allclose(found.share, expected.share, atol=1e-4)
+    assert_allclose(found.interval, expected.interval, atol=1e-3)
+
+
+def test_probabilities_of_hidden_positives_follow_from_odds():
+    assert_allclose(hidden_probability(np.array([0.0, np.log(9.0)]), 0.1), [0.1, 0.5])
+    assert_allclose(hidden_probability(np.array([1000.0, -1000.0]), 0.1), [1.0, 0.0])
+    assert not hidden_probability(np.array([1000.0]), 0.0).any()

@@ -1,0 +1,214 @@
+"""Thresholds from scores: criteria are kept, tails are smoothed, intervals cover."""
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+from pcsda import Threshold
+from pcsda.core.threshold import Tail, check_criterion, choose_threshold, interval
+from pcsda.metrics import bayes_threshold
+
+
+def gaussian_trials(n_negatives, n_positives, seed, distance=3.0):
+    """Exact log-likelihood ratios of two unit Gaussians, negatives first."""
+    rng = np.random.default_rng(seed)
+    positive = np.arange(n_negatives + n_positives) >= n_negatives
+    x = rng.normal(np.where(positive, distance, 0.0))
+    return distance * x - distance**2 / 2, positive
+
+
+def true_rates(value, distance=3.0):
+    """False alarms and misses of a threshold on those ratios."""
+    x = value / distance + distance / 2
+    return norm.sf(x), norm.cdf(x - distance)
+
+
+@pytest.mark.parametrize("rate", [0.06, 0.1, 0.37, 0.5, 0.99])
+def test_where_rows_are_counted_the_value_is_the_lowest_that_keeps_the_rate(rate):
+    scores = np.round(np.random.default_rng(0).normal(size=1000), 1)  # ties are common
+    tail = Tail.of(scores)
+    value = tail.value(rate)
+    assert np.mean(scores >= value) <= rate
+    lower = scores[scores < value].max()
+    assert np.mean(scores >= lower) > rate
+    assert tail.rate(value) == pytest.approx(np.mean(scores >= value))
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.01, 0.04])
+def test_in_the_tail_rate_and_value_are_inverse(rate):
+    tail = Tail.of(np.random.default_rng(1).normal(size=1000))
+    assert tail.rate(tail.value(rate)) == pytest.approx(rate)
+
+
+def test_rates_only_fall():
+    tail = Tail.of(np.random.default_rng(2).normal(size=200))
+    rates = [tail.rate(value) for value in np.linspace(-4, 6, 500)]
+    assert np.all(np.diff(rates) <= 1e-12)
+    assert rates[0] == 1.0
+    assert 0 < rates[-1] < 1e-3
+
+
+def test_the_tail_is_that_of_an_exponential():
+    # The quantile of an exponential is known; over many draws the smoothed one is closer than the
+    # order statistic, and neither high nor low.
+    truth, errors = -np.log(0.01), []
+    for seed in range(300):
+        scores = np.random.default_rng(seed).exponential(size=200)
+        counted = np.sort(scores)[-2]
+        errors.append([Tail.of(scores).value(0.01) - truth, counted - truth])
+    smoothed, counted = np.array(errors).T
+    assert abs(smoothed.mean()) < 0.1
+    assert smoothed.std() < 0.75 * counted.std()
+
+
+def test_whole_weights_are_repetitions():
+    rng = np.random.default_rng(3)
+    scores, weights = rng.normal(size=300), rng.integers(1, 4, 300).astype(float)
+    one, other = Tail.of(scores, weights), Tail.of(np.repeat(scores, weights.astype(int)))
+    for rate in (0.07, 0.2, 0.6):
+        assert one.value(rate) == other.value(rate)
+    for value in (-1.0, 0.0, 1.0):
+        assert one.rate(value) == pytest.approx(other.rate(value))
+    assert 200 < one.n_effective < 300  # but they are no more evidence than the rows there are
+
+
+def test_realised_false_alarms_are_near_the_target_with_few_negatives():
+    realised = [
+        true_rates(choose_threshold(*gaussian_trials(300, 10, seed), max_false_alarms=0.01).value)[
+            0
+        ]
+        for seed in range(100)
+    ]
+    assert 0.008 < np.median(realised) < 0.0125
+    assert np.std(np.log(realised)) < 0.5
+
+
+def test_realised_misses_are_near_the_target():
+    realised = [
+        true_rates(choose_threshold(*gaussian_trials(300, 100, seed), max_misses=0.1).value)[1]
+        for seed in range(100)
+    ]
+    assert 0.08 < np.median(realised) < 0.12
+
+
+def test_misses_are_false_alarms_seen_from_the_other_side():
+    scores, positive = gaussian_trials(200, 200, 0)
+    one = choose_threshold(scores, positive, max_misses=0.03)
+    other = choose_threshold(-scores, ~positive, max_false_alarms=0.03)
+    assert one.value == pytest.approx(-other.value)
+    assert one.misses == pytest.approx(other.false_alarms)
+    assert one.misses_interval == pytest.approx(other.false_alarms_interval)
+    assert one.false_alarms == pytest.approx(other.misses)
+
+
+def test_a_prior_gives_the_bayes_threshold_and_its_errors():
+    scores, positive = gaussian_trials(20000, 20000, 0)
+    found = choose_threshold(scores, positive, prior=0.1, cost_miss=5, cost_false_alarm=2)
+    assert found.value == bayes_threshold(0.1, cost_miss=5, cost_false_alarm=2)
+    assert found.value == pytest.approx(np.log(0.9 * 2 / (0.1 * 5)))
+    np.testing.assert_allclose(
+        [found.false_alarms, found.misses], true_rates(found.value), atol=0.005
+    )
+    assert found.rule == "prior 0.1, a miss costs 5, a false alarm 2, on held-out rows"
+
+
+def test_intervals_are_those_of_clopper_and_pearson():
+    for errors, n_rows in ((3, 300), (0, 20), (20, 20), (7, 10)):
+        low = beta.ppf(0.05, errors, n_rows - errors + 1) if errors else 0.0
+        high = beta.ppf(0.95, errors + 1, n_rows - errors) if errors < n_rows else 1.0
+        assert interval(errors / n_rows, n_rows) == pytest.approx((low, high))
+
+
+def test_intervals_of_a_bayes_threshold_cover_the_truth():
+    covered = []
+    for seed in range(200):
+        found = choose_threshold(*gaussian_trials(100, 30, seed), prior=0.3)
+        for truth, ends in zip(
+            true_rates(found.value),
+            (found.false_alarms_interval, found.misses_interval),
+            strict=True,
+        ):
+            covered.append(ends[0] <= truth <= ends[1])
+    assert np.mean(covered) > 0.88
+
+
+def test_a_threshold_tells_what_it_rests_on():
+    scores, positive = gaussian_trials(400, 20, 0)
+    found = choose_threshold(scores, positive, max_false_alarms=0.01, source="left-out rows")
+    assert (found.n_negatives, found.n_positives) == (400, 20)
+    assert found.rule == "at most 1 % false alarms, on left-out rows"
+    assert found.false_alarms == pytest.approx(0.01)
+    assert found.false_alarms_interval[0] < 0.01 < found.false_alarms_interval[1]
+    for part in ("at most 1 % false alarms", "1 % (", "(400 negatives)", "(20 positives)"):
+        assert part in repr(found)
+    with pytest.raises(AttributeError):
+        found.value = 0.0
+    assert found == Threshold(**vars(found))
+
+
+def test_without_rows_of_a_class_its_rate_is_unknown():
+    scores, positive = gaussian_trials(400, 0, 0)
+    found = choose_threshold(scores, positive, max_false_alarms=0.05)
+    assert np.isnan(found.misses)
+    assert found.misses_interval == (0.0, 1.0)
+    assert "an unknown share of misses (0 positives)" in str(found)
+
+
+def test_equal_scores_are_all_accepted_or_all_rejected():
+    found = choose_threshold(np.full(50, -2.0), np.arange(50) >= 40, max_false_alarms=0.1)
+    assert found.value > -2
+    assert (found.false_alarms, found.misses) == (0.0, 1.0)
+
+
+def test_extreme_scores_do_not_overflow():
+    scores = np.linspace(-1, 1, 100) * np.finfo(float).max
+    found = choose_threshold(scores, np.arange(100) >= 50, max_false_alarms=0.02)
+    assert np.isfinite(found.value)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_few_rows_are_enough_for_an_answer_with_a_warning(count):
+    scores, positive = gaussian_trials(count, 20, 0)
+    with pytest.warns(UserWarning, match=f"finer than {count} negatives can show"):
+        found = choose_threshold(scores, positive, max_false_alarms=0.01)
+    assert found.value >= scores[~positive].max()
+
+
+def test_a_rate_finer_than_the_rows_show_warns_with_the_number_it_takes():
+    scores, positive = gaussian_trials(300, 10, 0)
+    choose_threshold(scores, positive, max_false_alarms=1 / 300)  # just enough
+    with pytest.warns(
+        UserWarning,
+        match=r"^max_false_alarms=0.001 is finer than 300 negatives can show, which is 0.0033; .*"
+        r"give at least 1000 negatives as X and y$",
+    ):
+        choose_threshold(scores, positive, max_false_alarms=0.001)
+    with pytest.warns(UserWarning, match=r"^max_misses=0.05 is finer than 10 positives can show"):
+        choose_threshold(scores, positive, max_misses=0.05)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "^no criterion given; choose_threshold takes exactly one of max_false_alarms, "),
+        (
+            {"max_false_alarms": 0.1, "max_misses": 0.1},
+            "^max_false_alarms and max_misses given; choose_threshold takes exactly one",
+        ),
+        ({"max_false_alarms": 0}, "^max_false_alarms=0 must be a number between 0 and 1, both"),
+        ({"max_false_alarms": 1.0}, "^max_false_alarms=1.0 must be a number between 0 and 1"),
+        ({"max_misses": float("nan")}, "^max_misses=nan must be a number between 0 and 1"),
+        ({"max_misses": "few"}, "^max_misses='few' must be a number between 0 and 1"),
+        ({"max_misses": True}, "^max_misses=True must be a number between 0 and 1"),
+        ({"prior": 1.5}, "^prior=1.5 must be a number between 0 and 1"),
+        ({"prior": 0.5, "cost_miss": -1}, "^cost_miss=-1 must be a positive number"),
+        (
+            {"max_misses": 0.1, "cost_miss": 2},
+            "^cost_miss=2 and cost_false_alarm=1 say nothing without a prior; give prior= too",
+        ),
+    ],
+)
+def test_criteria_that_make_no_sense_are_refused(given, message):
+    none = {"max_false_alarms": None, "max_misses": None, "prior": None}
+    with pytest.raises(ValueError, match=message):
+        check_criterion(**(none | {"cost_miss": 1, "cost_false_alarm": 1} | given))

@@ -1,0 +1,264 @@
+"""The search page in a real browser, used as a person would: keys, pictures, sounds, widths."""
+
+import os
+import shutil
+import time
+import wave
+
+import numpy as np
+import pytest
+from retrieval_factories import Served
+from sklearn.datasets import load_digits
+
+from pcsda import SearchSession
+from pcsda.retrieval.demo import grey_png, search_digits
+from pcsda.retrieval.media import Media
+
+REQUIRED = os.environ.get("PCSDA_BROWSER") == "required"
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+NASTY = "<img src=x onerror=alert(1)>"
+X, y = load_digits(return_X_y=True)
+X, y = X[:400], y[:400]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if PROGRAM is None:
+        reason = "no Chromium found; install it to test the search page in a browser"
+        if REQUIRED:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    if REQUIRED:
+        from playwright.sync_api import sync_playwright
+    else:
+        sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    for row, pixels in enumerate(X):
+        (folder / f"{row}.png").write_bytes(grey_png(255 - 15.9 * pixels.reshape(8, 8)))
+    return folder
+
+
+@pytest.fixture
+def served(pictures):
+    names = [f"{row}.png" for row in range(len(X))]
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 3)[:3], True)
+    served = Served(session, Media("image", names, pictures, {"title": [NASTY] * len(X)}))
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open the page of a server; complaints, dialogs and requests elsewhere fail the test."""
+    contexts, faults = [], []
+
+    def go(served, expected=(), **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+
+        def hear(note):
+            if note.type in ("error", "warning") and not any(w in note.text for w in expected):
+                faults.append(note.text)
+
+        page.on("console", hear)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+        allowed = (served.address, "data:", "blob:")
+        page.on("request", lambda r: r.url.startswith(allowed) or faults.append(r.url))
+        page.goto(served.address)
+        page.wait_for_selector(".card")
+        settled(page)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def until(page, condition, value=None):
+    """Wait for a condition. Playwright's own waiting needs `eval`, which the page forbids."""
+    end = time.monotonic() + 60
+    while not page.evaluate(f"value => {condition}", value):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
+
+
+def settled(page):
+    """Wait until the page has learned and says how many were found."""
+    until(page, "document.getElementById('stop').textContent !== '' && !busy")
+
+
+def other_screen(page, before):
+    until(page, "cards[0].place !== value", before[0])
+    settled(page)
+
+
+def shown(page):
+    return page.evaluate("cards.map(card => card.place)")
+
+
+def test_a_person_searches_with_the_keyboard(visit, served):
+    page = visit(served)
+    assert page.inner_text("#found") == "3"
+    for _ in range(2):
+        before = shown(page)
+        for place in before:
+            page.keyboard.press("y" if y[place] == 3 else "n")
+        other_screen(page, before)
+    values = served.session.labels()
+    assert len(values) == 51
+    assert all(value == (y[place] == 3) for place, value in values.items())
+    found = sum(value is True for value in values.values())
+    assert page.inner_text("#found") == str(found)
+    assert found > 25
+    assert page.locator("#curve polyline").get_attribute("points")
+    assert "log-likelihood ratio" in page.inner_text("#threshold")
+    assert page.locator(".card img").first.evaluate("image => image.naturalWidth") == 8
+    assert NASTY in page.locator(".card").first.inner_text()  # as text
+
+
+@pytest.mark.more
+def test_arrows_skip_and_undo(visit, served):
+    page = visit(served)
+    places = shown(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("s")
+    page.keyboard.press("y")
+    until(page, "sending.then(() => true)")
+    assert served.session.labels()[places[1]] is None
+    assert served.session.labels()[places[2]] is True
+    page.keyboard.press("u")
+    until(page, "document.getElementById('message').textContent === 'Taken back.'")
+    assert places[2] not in served.session.labels()
+    assert page.evaluate("at") == 2
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("at") == 2 + page.evaluate("perRow()")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("at") == 1
+    page.click("#actions [data-value=no]")
+    until(page, "sending.then(() => true)")
+    assert served.session.labels()[places[1]] is False
+
+
+@pytest.mark.more
+def test_all_others_are_no_and_the_next_screen_comes(visit, served):
+    page = visit(served)
+    places = shown(page)
+    page.keyboard.press("y")
+    page.keyboard.press("r")
+    other_screen(page, places)
+    values = served.session.labels()
+    assert values[places[0]] is True
+    assert all(values[place] is False for place in places[1:])
+
+
+@pytest.mark.more
+def test_two_pages_on_one_session(visit, served):
+    one, two = visit(served), visit(served)
+    first, second = shown(one)[0], shown(two)[1]
+    one.keyboard.press("y")
+    two.keyboard.press("ArrowRight")
+    two.keyboard.press("n")
+    for page in (one, two):
+        until(page, "sending.then(() => true)")
+    assert (served.session.labels()[first], served.session.labels()[second]) == (True, False)
+    one.keyboard.press("u")
+    until(one, "document.getElementById('message').textContent === 'Taken back.'")
+    assert first not in served.session.labels()
+    assert served.session.labels()[second] is False
+
+
+@pytest.mark.more
+def test_strategies_and_thresholds_can_be_chosen(visit, served):
+    page = visit(served)
+    before = shown(page)
+    page.select_option("#how", "random")
+    other_screen(page, before)
+    assert len(served.session.store.audits()[0].ids) == 24
+    words = page.inner_text("#threshold")
+    page.select_option("#alarms", "0.05")
+    until(page, "document.getElementById('threshold').innerText !== value", words)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="labels (CSV)").click()
+    assert download.value.suggested_filename == "labels.csv"
+
+
+@pytest.mark.more
+def test_lost_and_wrong_files_are_shown_as_such(visit, tmp_path):
+    for row in range(60):
+        (tmp_path / f"{row}.png").write_text("no picture")
+    (tmp_path / "3.png").unlink()
+    session = SearchSession(X[:60])
+    session.label(13, True)
+    served = Served(session, Media("image", [f"{row}.png" for row in range(60)], tmp_path))
+    try:
+        page = visit(served, expected=("404",))
+        page.wait_for_selector(".lost")
+        until(page, "document.querySelectorAll('.card img').length === 0")
+        words = page.inner_text("#grid")
+        assert "is no picture" in words
+    finally:
+        served.stop()
+
+
+@pytest.mark.more
+def test_sounds_have_a_player_and_a_spectrogram(visit, tmp_path):
+    at = np.arange(4000) / 8000
+    for row in range(30):
+        with wave.open(str(tmp_path / f"{row}.wav"), "wb") as file:
+            file.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound = 20000 * np.sin(2 * np.pi * (300 + 50 * row) * at)
+            file.writeframes(sound.astype("<i2").tobytes())
+    session = SearchSession(X[:30])
+    session.label(3, True)
+    served = Served(session, Media("audio", [f"{row}.wav" for row in range(30)], tmp_path))
+    try:
+        page = visit(served)
+        assert page.locator(".card audio").count() == 24
+        until(
+            page,
+            "(() => { const c = document.querySelector('canvas');"
+            " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+            " return c.width === 120 && new Set(d).size > 10; })()",
+        )
+    finally:
+        served.stop()
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_every_width_and_takes_the_colours(visit, served, width, scheme):
+    page = visit(served, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    channels = [int(part) for part in paper[4:-1].split(",")]
+    assert (sum(channels) < 200) == (scheme == "dark")
+    if os.environ.get("PCSDA_PICTURES"):  # a folder for pictures to look at
+        page.screenshot(path=f"{os.environ['PCSDA_PICTURES']}/search-{width}-{scheme}.png")
+
+
+def test_the_demo_is_one_page_without_scripts_or_network(browser, tmp_path):
+    session = search_digits(tmp_path / "demo.html", digit=0)
+    found = sum(value is True for value in session.labels().values())
+    assert found > 170
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "demo.html").as_uri())
+    assert page.locator(".card img").count() == found
+    assert page.locator(".card img").first.evaluate("image => image.naturalWidth") == 8
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    page.close()

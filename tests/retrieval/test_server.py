@@ -1,0 +1,255 @@
+"""The page behind its guard: what it serves, and attacks that it must withstand."""
+
+import csv
+import io
+import json
+import os
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+import pytest
+from retrieval_factories import TOKEN, Served
+from sklearn.datasets import load_digits
+
+import pcsda
+from pcsda import SearchSession
+from pcsda.retrieval import guard, media
+from pcsda.retrieval.media import Media, media_of
+from pcsda.retrieval.store import StoreError
+from pcsda.retrieval.summary import labels_csv, write_summary
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+NASTY = "</script><script>alert(1)</script>\"'&.png"
+X, y = load_digits(return_X_y=True)
+X, y = X[:200], y[:200]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("media")
+    (root / "secret.png").write_bytes(PNG)
+    pictures = root / "pictures"
+    pictures.mkdir()
+    (pictures / "good.png").write_bytes(PNG)
+    (pictures / "text.png").write_text("<script>alert(1)</script>")
+    (pictures / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (pictures / "sound.png").write_bytes(b"RIFF\0\0\0\0WAVEfmt ")
+    (pictures / "link.png").symlink_to(root / "secret.png")
+    (pictures / "inside.png").symlink_to(pictures / "good.png")
+    (pictures / "folder.png").mkdir()
+    return pictures
+
+
+NAMES = [
+    *("good.png", "inside.png", "../secret.png", "link.png", "missing.png", "text.png"),
+    *("sound.png", "folder.png", "bad\0name.png", "x" * 5000, NASTY, "drawing.svg"),
+]
+
+
+@pytest.fixture(scope="module")
+def served(folder, tmp_path_factory):
+    names = [*NAMES, *(f"{row}.png" for row in range(len(NAMES), len(X)))]
+    names[11] = str(folder.parent / "secret.png")
+    session = SearchSession(X, names, store=tmp_path_factory.mktemp("store") / "s.db")
+    session.label([names[row] for row in np.flatnonzero(y == 3)[:3]], True)
+    served = Served(session, Media("image", names, folder, {"note": [NASTY] * len(X)}))
+    yield served
+    served.stop()
+
+
+def test_a_person_can_search(served):
+    status, page, headers = served.ask("")
+    assert status == 200
+    assert b"Find more like these" in page
+    assert headers["content-security-policy"] == guard.POLICY
+    assert "unsafe" not in guard.POLICY
+    for name, kind in (("page.js", "text/javascript"), ("page.css", "text/css")):
+        status, _, headers = served.ask(name)
+        assert status == 200
+        assert headers["content-type"].startswith(kind)
+    before = len(served.session.labels())
+    status, body, _ = served.ask("next?n=5&how=diverse")
+    cards = json.loads(body)["cards"]
+    assert len(cards) == 5
+    answer = json.dumps({"place": cards[0]["place"], "value": "no", "who": "me"})
+    assert served.ask("label", "POST", answer)[0] == 200
+    assert served.session.labels()[cards[0]["id"]] is False
+    status, body, _ = served.ask("undo", "POST", '{"who": "me"}')
+    assert status == 200
+    assert len(served.session.labels()) == before
+    status, body, _ = served.ask("state?alarms=0.05")
+    state = json.loads(body)
+    assert state["found"] == 3
+    assert state["rows"] == len(X)
+
+
+def test_a_store_that_cannot_be_written_is_said(served, monkeypatch):
+    def full(*_):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(served.session.store, "add", full)
+    status, words, _ = served.ask("label", "POST", '{"place": 0, "value": "yes"}')
+    assert (status, words) == (500, b"the disk is full")
+
+
+def test_exports(served, tmp_path):
+    status, text, headers = served.ask("export/labels.csv")
+    assert status == 200
+    assert "attachment" in headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    assert {row["label"] for row in rows} == {"yes"}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(served.ask("export/labels.parquet")[1]))
+    assert table.column("id").to_pylist() == [row["id"] for row in rows]
+    (tmp_path / "m.pcsda").write_bytes(served.ask("export/model.pcsda")[1])
+    model = pcsda.load(tmp_path / "m.pcsda")
+    np.testing.assert_allclose(
+        model.log_likelihood_ratio(X), served.session.model_.log_likelihood_ratio(X)
+    )
+    report = served.ask("export/report.html")[1].decode()
+    assert "3 found" in report
+    assert "<script" not in report
+    assert served.ask("export/passwords")[0] == 404
+
+
+@pytest.mark.parametrize("token", ["", "secret-toke", "secret-token2", "x", "%00", "sécret"])
+def test_without_the_token_nothing_is_served(served, token):
+    for path in ("", "state", "media/0", "export/labels.csv"):
+        assert served.ask(path, token=token.encode("ascii", "replace").decode())[0] == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "", "localhost"])
+def test_another_host_is_refused(served, host):
+    """A name that an attacker lets point to this machine (DNS rebinding) comes with its Host."""
+    assert served.ask("state", headers={"Host": host})[0] in (400, 421)
+    assert served.ask("state", headers={"Host": f"localhost:{served.port}"})[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1", "file://"])
+def test_posts_from_other_sites_are_refused(served, origin):
+    body, before = '{"place": 0, "value": "yes"}', served.session.labels()
+    assert served.ask("label", "POST", body, {"Origin": origin})[0] == 403
+    assert served.session.labels() == before
+    own = {"Origin": f"http://127.0.0.1:{served.port}"}
+    assert served.ask("label", "POST", "{}", own)[0] == 400  # it came through, and is no answer
+
+
+def test_forms_and_large_requests_are_refused(served):
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert served.ask("label", "POST", "place=0&value=yes", form)[0] == 415
+    assert served.ask("label", "POST", "x" * (guard.LARGEST_REQUEST + 1))[0] == 413
+    chunked = {"Transfer-Encoding": "chunked"}
+    link = HTTPConnection("127.0.0.1", served.port, timeout=30)
+    sent = {"content-type": "application/json"} | chunked
+    link.request("POST", f"/{TOKEN}/label", iter([b"{}"]), sent, encode_chunked=True)
+    assert link.getresponse().status == 413
+    link.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "[]", "3", "{", "null", '{"place": 0}', '{"place": -1, "value": "yes"}'),
+        *('{"place": 9999, "value": "yes"}', '{"place": "0", "value": "yes"}'),
+        *('{"place": 0, "value": "perhaps"}', '{"place": true, "value": "no"}', "[" * 5000),
+        '{"place": 0.0, "value": "yes"}',
+    ],
+)
+def test_what_is_no_answer_is_refused_and_nothing_is_stored(served, body):
+    before = served.session.labels()
+    assert served.ask("label", "POST", body)[0] == 400
+    assert served.ask("undo", "POST", body)[0] == 400
+    assert served.session.labels() == before
+
+
+@pytest.mark.parametrize("query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3"])
+def test_bad_questions_are_refused(served, query):
+    assert served.ask(f"next?{query}")[0] == 400
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "x", "nan", "-1", "inf"])
+def test_bad_rates_are_refused(served, rate):
+    assert served.ask(f"state?alarms={rate}")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "words"),
+    [
+        (0, 200, ""),
+        (1, 200, ""),  # a link that stays inside
+        (2, 404, "outside"),
+        (3, 404, "outside"),  # a link that leads out
+        (4, 404, "missing"),
+        (5, 404, "no picture"),
+        (6, 404, "no picture"),
+        (7, 404, "missing"),
+        (8, 404, "no file"),
+        (9, 404, ""),
+        (10, 404, "missing"),
+        (11, 404, "outside"),  # a whole path
+    ],
+)
+def test_only_pictures_under_the_folder_are_served(served, place, status, words):
+    found = served.ask(f"media/{place}")
+    assert found[0] == status
+    assert found[2]["x-content-type-options"] == "nosniff"
+    if status == 200:
+        assert found[1] == PNG
+        assert found[2]["content-type"] == "image/png"
+    else:
+        assert words in found[1].decode()
+        assert str(Path.home()).encode() not in found[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["media/-1", "media/9999", "media/../../secret", "page.html", "../page.js", "server.py"],
+)
+def test_other_paths_are_not_there(served, path):
+    assert served.ask(path)[0] in (400, 403, 404)
+
+
+def test_large_files_are_named(folder, monkeypatch):
+    monkeypatch.setattr(media, "LARGEST", 10)
+    with pytest.raises(media.MediaError, match="more than 0"):
+        Media("image", ["good.png"], folder).file(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all files")
+def test_a_file_that_may_not_be_read(folder):
+    (folder / "closed.png").write_bytes(PNG)
+    (folder / "closed.png").chmod(0)
+    with pytest.raises(media.MediaError, match="cannot be read"):
+        Media("image", ["closed.png"], folder).file(0)
+
+
+def test_what_kind_of_media_values_are(tmp_path):
+    assert media_of(["a.PNG", "b.jpg"], tmp_path, {}).kind == "image"
+    assert media_of(["a.wav", "b.flac"], tmp_path, {}).kind == "audio"
+    assert media_of(["a.wav", "b.jpg"], tmp_path, {}).kind == "text"
+    assert media_of(["some words"], tmp_path, {}).card(0)["text"] == "some words"
+    assert len(media_of(["w" * 5000], tmp_path, {}).card(0)["text"]) == media.LONGEST + 1
+    with pytest.raises(media.MediaError, match="no files"):
+        media_of(["some words"], tmp_path, {}).file(0)
+
+
+def test_a_summary_is_escaped_and_whole(folder, tmp_path):
+    names = ["good.png", NASTY, "text.png", *map(str, range(3, 60))]
+    session = SearchSession(X[:60], names)
+    session.label(names[:3], True)
+    shown = Media("image", names, folder, {"words": [NASTY] * 60})
+    write_summary(session, tmp_path / "page.html", shown, title=NASTY)
+    text = (tmp_path / "page.html").read_text()
+    assert "<script" not in text
+    assert "data:image/png;base64," in text
+    assert "the file is missing" in text
+    assert "is no picture" in text
+    write_summary(SearchSession(X[:60]), tmp_path / "empty.html")
+    assert "0 found" in (tmp_path / "empty.html").read_text()
+
+
+def test_cells_that_a_spreadsheet_would_run_are_quoted():
+    session = SearchSession(X[:5], ["=1+1", "b", "c", "d", "e"])
+    session.label("=1+1", True, who="@who")
+    assert "'=1+1,yes,True,'@who" in labels_csv(session)

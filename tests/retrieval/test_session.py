@@ -1,0 +1,348 @@
+"""The search session: what it finds, what it promises, and what it does with bad input."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_digits
+from sklearn.metrics import average_precision_score
+
+import pcsda
+from pcsda import PCSDA, KernelPCSDA, SearchSession
+from pcsda.retrieval.store import StoreError
+
+X, y = load_digits(return_X_y=True)
+X, y = X[:900], y[:900]
+
+
+def search(session, truth, rounds, n=20, how="likely"):
+    for _ in range(rounds):
+        rows = session.suggest(n, how=how)
+        if not rows:
+            break
+        session.label(rows, [bool(truth[row]) for row in rows])
+    return sum(value is True for value in session.labels().values())
+
+
+@pytest.fixture(scope="module")
+def searched():
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 3)[:3], True)
+    search(session, y == 3, 6)
+    return session
+
+
+def test_it_finds_the_class_and_gives_a_verifier(searched, tmp_path):
+    found = [row for row, value in searched.labels().items() if value]
+    assert len(found) >= 0.9 * np.sum(y == 3)
+    assert (y[found] == 3).all()
+    model = searched.model_
+    assert isinstance(model, PCSDA)
+    others = load_digits(return_X_y=True)
+    fresh, truth = others[0][900:], others[1][900:] == 3
+    accepted = model.accepts(fresh)
+    assert accepted[truth].mean() > 0.7
+    assert accepted[~truth].mean() < 0.1
+    pcsda.save(model, tmp_path / "three.pcsda")
+    again = pcsda.load(tmp_path / "three.pcsda")
+    np.testing.assert_allclose(again.log_likelihood_ratio(fresh), model.log_likelihood_ratio(fresh))
+    assert again.threshold_ == model.threshold_
+
+
+def test_known_rows_lead_and_close_the_ranking(searched):
+    ranking, values = searched.ranking(), searched.labels()
+    assert sorted(ranking) == list(range(len(X)))
+    yes = sum(value is True for value in values.values())
+    no = sum(value is False for value in values.values())
+    assert all(values[row] is True for row in ranking[:yes])
+    assert all(values[row] is False for row in ranking[-no:])
+    free = [row for row in ranking if row not in values]
+    assert free[:10] == searched.suggest(10)
+
+
+@pytest.mark.parametrize("how", ["likely", "uncertain", "diverse", "mixed", "random"])
+def test_suggestions_differ_from_each_other_and_have_no_answer(searched, how):
+    rows = searched.suggest(17, how=how)
+    assert len(rows) == len(set(rows)) == 17
+    assert not set(rows) & set(searched.labels())
+
+
+def test_diverse_rows_are_farther_apart_than_likely_ones(searched):
+    def spread(rows):
+        return np.linalg.norm(X[rows][:, None] - X[rows], axis=2).mean()
+
+    assert spread(searched.suggest(10, how="diverse")) > spread(searched.suggest(10))
+
+
+def test_one_example_ranks_no_worse_than_cosine():
+    """Means over classes; similarity is part of the order while examples are few."""
+    gain = []
+    for label in range(10):
+        session = SearchSession(X)
+        example = int(np.flatnonzero(y == label)[1])
+        session.label(example, True)
+        order = [row for row in session.ranking() if row != example]
+        place = np.empty(len(X))
+        place[order] = -np.arange(len(order))
+        rest = np.delete(np.arange(len(X)), example)
+        lengths = np.linalg.norm(X, axis=1) * np.linalg.norm(X[example])
+        cosine = X @ X[example] / lengths
+        truth = y[rest] == label
+        gain.append(
+            average_precision_score(truth, place[rest])
+            - average_precision_score(truth, cosine[rest])
+        )
+    assert np.mean(gain) > 0
+
+
+def test_a_gallery_in_blocks_mapped_sparse_or_named_is_the_same_gallery(tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    galleries = [X, mapped, [X[:100], X[100:650], X[650:]], sparse.csr_matrix(X), X.tolist()]
+    orders = []
+    for gallery in galleries:
+        session = SearchSession(gallery)
+        session.label([3, 13], True)
+        session.label([0, 1], False)
+        orders.append(session.ranking()[:50])
+    assert all(order == orders[0] for order in orders)
+    named = SearchSession(X, ids=[f"img{row}" for row in range(len(X))])
+    named.label(["img3", "img13"], "yes")
+    named.label(["img0", "img1"], "no")
+    assert named.ranking()[:50] == [f"img{row}" for row in orders[0]]
+
+
+def test_small_blocks_score_as_one(monkeypatch):
+    whole = SearchSession(X.astype(np.float32))
+    monkeypatch.setattr("pcsda.retrieval.gallery.BLOCK_BYTES", 10_000)
+    parts = SearchSession(X.astype(np.float32))
+    for session in (whole, parts):
+        session.label([3, 13, 23], True)
+    np.testing.assert_allclose(whole.scores(), parts.scores(), rtol=1e-5, atol=1e-5)
+
+
+def test_labels_are_yes_no_or_skip_and_the_last_counts():
+    session = SearchSession(X)
+    session.label(5, "yes")
+    session.label([6, 7], [np.False_, None])
+    session.label(5, False)
+    assert session.labels() == {6: False, 7: None, 5: False}
+    assert session.undo() == [5]
+    assert session.labels() == {5: True, 6: False, 7: None}
+    assert [(e.id, e.value) for e in session.history()] == [(5, True), (6, False), (7, None)]
+    assert len(session.store.entries()) == 4
+    assert session.undo() == [6, 7]
+    assert session.undo() == [5]
+    assert session.undo() == []
+    assert session.labels() == {}
+
+
+def test_undo_of_one_person_leaves_the_others():
+    session = SearchSession(X)
+    session.label(1, True, who="ann")
+    session.label(2, True, who="ben")
+    assert session.undo(who="ann") == [1]
+    assert session.labels() == {2: True}
+
+
+def test_without_examples_it_goes_on():
+    session = SearchSession(X)
+    assert len(set(session.suggest(20))) == 20
+    session.label(session.suggest(20), False)
+    ranking = session.ranking()
+    assert set(ranking[-20:]) == set(session.labels())
+    assert len(session.suggest(5, how="uncertain")) == 5
+    assert not session.stop()
+    assert session.stop().basis == "none"
+    with pytest.raises(ValueError, match="no row has the answer yes yet; label at least one"):
+        session.remaining()
+    with pytest.raises(ValueError, match="no row has the answer yes yet"):
+        session.model_  # noqa: B018
+
+
+def test_when_every_row_has_an_answer_nothing_remains():
+    session = SearchSession(X[:60])
+    search(session, y[:60] == 3, 100, n=13)
+    session.label([], True)
+    assert session.suggest(5) == session.suggest(5, how="random") == []
+    left = session.remaining()
+    assert (left.count, left.count_low, left.count_high, left.n_rows) == (0, 0, 0, 0)
+    assert session.recall() == 1
+    assert session.stop(recall=1.0)
+
+
+def test_rows_that_are_not_finite_are_set_aside_but_can_be_labelled():
+    broken = X.copy()
+    broken[10, 3], broken[20] = np.nan, np.inf
+    session = SearchSession(broken)
+    session.label([3, 13, 20], True)
+    assert set(session.ranking()[-2:]) == {10, 20}
+    assert session.labels()[20] is True
+    shown = session.suggest(len(X))
+    assert len(shown) == len(X) - 4
+    assert not {10, 20} & set(shown)
+
+
+@pytest.mark.parametrize(
+    ("gallery", "ids", "message"),
+    [
+        (np.empty((0, 4)), None, r"the gallery is empty, its shape is \(0, 4\); give at least one"),
+        (np.empty((4, 0)), None, r"the gallery is empty, its shape is \(4, 0\)"),
+        (np.full((3, 2), np.nan), None, "none of the 3 rows of the gallery is finite; fill in"),
+        (np.ones(5), None, r"shape \(5,\) and must have two dimensions"),
+        (np.array([["a", "b"]]), None, "has the type <U1 and must have numbers"),
+        ([X[:5], X[:5, :7]], None, r"blocks of the gallery have \[7, 64\] columns"),
+        (X[:3], ["a", "b", "a"], "ids must be different, but 'a' names the rows 0 and 2; leave"),
+        (X[:3], ["a", "b"], "ids has 2 entries but the gallery has 3 rows"),
+        (X[:2], [(1, 2), (3, 4)], r"the id of row 0 is \(1, 2\); ids must be text or numbers"),
+    ],
+)
+def test_a_gallery_that_cannot_be_searched_is_refused(gallery, ids, message):
+    with pytest.raises(ValueError, match=message):
+        SearchSession(gallery, ids)
+
+
+def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
+    session = SearchSession(X)
+    with pytest.raises(ValueError, match="1 ids are not in the gallery, the first is 'x'; its ids"):
+        session.label([1, "x", 2], [True, True, False])
+    assert session.labels() == {1: True, 2: False}
+    with pytest.raises(ValueError, match=r"the first is \[1\]"):
+        session.label([[1]], True)
+
+
+@pytest.mark.parametrize("value", ["maybe", 2, 0.5])
+def test_what_is_no_answer_is_refused(value):
+    with pytest.raises(ValueError, match="is no answer; use True, False or None, or 'yes'"):
+        SearchSession(X).label(1, value)
+
+
+def test_bad_arguments_are_named():
+    session = SearchSession(X)
+    with pytest.raises(ValueError, match="2 values were given for 1 ids; give one for each"):
+        session.label([1], [True, False])
+    with pytest.raises(ValueError, match="how='best'"):
+        session.suggest(how="best")
+    with pytest.raises(ValueError, match="n=0 must be a whole number of at least 1"):
+        session.suggest(0)
+    with pytest.raises(ValueError, match=r"recall=1.5 must be above 0 and at most 1"):
+        session.stop(recall=1.5)
+    with pytest.raises(ValueError, match="exactly one"):
+        session.choose_threshold()
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("gallery", [np.ones((6, 3)), np.repeat([[0.0, 1], [1, 0]], 3, axis=0)])
+def test_equal_rows_do_not_end_a_session(gallery):
+    session = SearchSession(gallery)
+    session.label(0, True)
+    session.label(5, False)
+    assert len(session.suggest(10)) == 4
+    assert set(session.ranking()) == set(range(6))
+    assert not session.stop()
+
+
+def test_a_gallery_of_one_row():
+    session = SearchSession([[1.0, 2.0]])
+    assert session.suggest() == [0]
+    session.label(0, True)
+    assert session.ranking() == [0]
+    assert session.suggest() == []
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e20])
+def test_any_scale(scale):
+    session = SearchSession(X * scale)
+    session.label([3, 13, 23], True)
+    assert np.mean(y[session.suggest(20)] == 3) > 0.7
+
+
+def test_an_estimator_of_ones_own():
+    session = SearchSession(X, estimator=KernelPCSDA(gamma="scale", random_state=0))
+    session.label(np.flatnonzero(y == 3)[:3], True)
+    assert search(session, y == 3, 2) > 30
+    assert isinstance(session.model_, KernelPCSDA)
+    assert session.remaining().n_rows == len(X) - 43
+
+
+def test_the_threshold_of_the_model_holds_for_random_rows(searched):
+    threshold = searched.choose_threshold(max_false_alarms=0.05)
+    assert searched.model_.threshold_ == threshold
+    unseen = np.setdiff1d(np.flatnonzero(y != 3), list(searched.labels()))
+    assert searched.model_.accepts(X[unseen]).mean() < 0.1
+    assert "left-out examples and random rows" in threshold.rule
+
+
+def test_random_rows_that_were_answered_with_no_stay_in_the_sample():
+    """Without them only easy negatives are left to choose the threshold on."""
+    rates = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        truth = rng.random(4000) < 0.1
+        rows = rng.normal(size=(4000, 8))
+        rows[truth, 0] += 2.5
+        session = SearchSession(rows[:1000], random_state=seed)
+        session.label(np.flatnonzero(truth[:1000])[:3], True)
+        search(session, truth, 25)
+        session.choose_threshold(max_false_alarms=0.05)
+        rates.append(session.model_.accepts(rows[1000:][~truth[1000:]]).mean())
+    assert 0.025 < np.mean(rates) < 0.075
+
+
+def test_a_session_goes_on_where_it_was(tmp_path):
+    first = SearchSession(X, store=tmp_path / "labels.db")
+    first.label([3, 13, 23], True)
+    search(first, y == 3, 1)
+    order = first.ranking()
+    other = SearchSession.open(tmp_path / "labels.db", X)
+    assert other.labels() == first.labels()
+    assert other.ranking() == order
+    first.label(other.suggest(5), False)  # both see what either writes
+    assert other.labels() == first.labels()
+    assert other.ranking() == first.ranking()
+    first.save(tmp_path / "copy.db")
+    first.undo()
+    assert len(SearchSession.open(tmp_path / "copy.db", X).labels()) == 28
+    with pytest.raises(FileNotFoundError, match=r"none\.db is not there"):
+        SearchSession.open(tmp_path / "none.db", X)
+    first.close()
+
+
+def test_another_gallery_is_refused_or_carried_over(tmp_path):
+    path = tmp_path / "labels.db"
+    session = SearchSession(X, store=path)
+    session.label([3, 899], True)
+    with pytest.raises(StoreError, match=r"another gallery \(shape \(900, 64\); this one has \(8"):
+        SearchSession(X[:800], store=path)
+    with pytest.raises(StoreError, match=r"the same shape .* other rows or ids"):
+        SearchSession(X + 1, store=path)
+    smaller = SearchSession(X[:800], store=path, carry_over=True)
+    assert smaller.labels() == {3: True}
+    assert smaller.suggest(3)
+    back = SearchSession(X, store=path, carry_over=True)
+    assert back.labels() == {3: True, 899: True}
+
+
+def test_threads_share_a_session(tmp_path):
+    session = SearchSession(X, store=tmp_path / "labels.db")
+    session.label([3, 13, 23], True)
+
+    def work(start):
+        for row in range(start, start + 40, 4):
+            session.label(row, bool(y[row] == 3))
+            session.suggest(3)
+
+    threads = [threading.Thread(target=work, args=(100 + part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(session.labels()) == 43
+    assert set(session.labels()) == {3, 13, 23, *range(100, 140)}
+
+
+def test_a_verifier_can_be_pickled(searched):
+    model = pickle.loads(pickle.dumps(searched.model_))
+    np.testing.assert_array_equal(model.rank(X), searched.model_.rank(X))

@@ -1,0 +1,138 @@
+"""The store of labels: nothing is lost, whatever ends the program, and nothing is overwritten."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from pcsda.retrieval.store import Store, StoreError
+
+
+def test_a_label_keeps_who_when_what_and_the_model(tmp_path):
+    store = Store(tmp_path / "s.db")
+    store.add(["a", 3], [True, None], "ann", 7)
+    store.add(["3"], [False], "ben", 9)
+    one, two, three = Store(tmp_path / "s.db").entries()
+    assert (one.id, one.value, one.who, one.model, one.act) == ("a", True, "ann", 7, 1)
+    assert (two.id, two.value, two.act) == (3, None, 1)
+    assert (three.id, three.value, three.model, three.act) == ("3", False, 9, 2)
+    assert one.at <= three.at
+    assert one.at.endswith("+00:00")
+
+
+def test_kill_loses_nothing(tmp_path):
+    """The child prints each label after the call returned; then it is killed without warning."""
+    path = tmp_path / "s.db"
+    code = """
+        import sys, itertools
+        from pcsda.retrieval.store import Store
+        store = Store(sys.argv[1])
+        for number in itertools.count():
+            store.add([number], [True], "child", 0)
+            print(number, flush=True)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE, text=True
+    )
+    for line in child.stdout:
+        if int(line) == 10:
+            break
+    os.kill(child.pid, signal.SIGKILL)
+    seen = [10, *map(int, child.stdout.read().split())]
+    child.stdout.close()
+    child.wait()
+    ids = [entry.id for entry in Store(path).entries()]
+    assert ids[: seen[-1] + 1] == list(range(seen[-1] + 1))
+    assert len(ids) <= seen[-1] + 2  # one may have been written and not printed
+
+
+def test_programs_that_write_at_once_wait_for_each_other(tmp_path):
+    path = tmp_path / "s.db"
+    Store(path).close()
+    code = """
+        import sys
+        from pcsda.retrieval.store import Store
+        store = Store(sys.argv[1])
+        for number in range(8):
+            store.add([f"{sys.argv[2]}-{number}"], [True], sys.argv[2], 0)
+    """
+    children = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(path), name])
+        for name in "ab"
+    ]
+    assert [child.wait() for child in children] == [0, 0]
+    entries = Store(path).entries()
+    assert {entry.id for entry in entries} == {f"{name}-{n}" for name in "ab" for n in range(8)}
+    assert len({entry.act for entry in entries}) == 16
+
+
+def test_another_version_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "s.db"
+    Store(path).close()
+    base = sqlite3.connect(path)
+    base.execute("PRAGMA user_version = 99")
+    base.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="has format 99, and this version of pcsda knows format 1"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_another_database_is_refused(tmp_path):
+    base = sqlite3.connect(tmp_path / "other.db")
+    base.execute("CREATE TABLE photos (name TEXT)")
+    base.commit()
+    base.close()
+    with pytest.raises(StoreError, match="is a database but no store of labels; give another name"):
+        Store(tmp_path / "other.db")
+
+
+@pytest.mark.parametrize("part", ["text", "half", "middle"])
+def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path, part):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add(list(range(500)), [True] * 500, "ann", 0)
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "text": b"this is no database at all, but some text that someone wrote" * 20,
+            "half": whole[: len(whole) // 2],
+            "middle": whole[:4096] + b"\xff" * 4096 + whole[8192:],
+        }[part]
+    )
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"is damaged or no store of labels .*\.recover"):
+        Store(path).entries()
+    assert path.read_bytes() == before
+
+
+def test_no_folder_and_a_folder_in_its_place(tmp_path):
+    with pytest.raises(StoreError, match=r"there is no folder .*none; make it"):
+        Store(tmp_path / "none" / "s.db")
+    with pytest.raises(StoreError, match="cannot be read or written"):
+        Store(tmp_path)
+
+
+def test_a_failed_copy_leaves_nothing(tmp_path):
+    store = Store()
+    store.add([1], [True], "ann", 0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=r".+"):
+        store.copy_to(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]
+    store.copy_to(tmp_path / "copy.db")
+    assert [entry.id for entry in Store(tmp_path / "copy.db").entries()] == [1]
+
+
+def test_all_labels_of_a_call_are_stored_or_none():
+    store = Store()
+    with pytest.raises(KeyError):
+        store.add([1, 2], [True, "perhaps"], "ann", 0)
+    assert store.entries() == []
+    store.add([1], [True], "ann", 0)
+    assert len(store.entries()) == 1

@@ -1,0 +1,45 @@
+"""A server in a thread for tests of the search page."""
+
+import threading
+import time
+from http.client import HTTPConnection
+
+from pcsda.retrieval.server import hosts_of, listen, make_app
+
+TOKEN = "secret-token"
+
+
+class Served:
+    """A server on loopback, on a free port, and requests to it."""
+
+    def __init__(self, session, shown):
+        import uvicorn
+
+        self.session = session
+        listener = listen("127.0.0.1", 0)
+        self.port = listener.getsockname()[1]
+        app = make_app(session, shown, TOKEN, hosts_of("127.0.0.1", self.port))
+        self.server = uvicorn.Server(
+            uvicorn.Config(app, log_level="error", lifespan="off", access_log=False)
+        )
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.port}/{TOKEN}/"
+
+    def ask(self, path, method="GET", body=None, headers=None, token=TOKEN):
+        link = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        sent = {"content-type": "application/json"} if body is not None else {}
+        link.request(method, f"/{token}/{path}", body=body, headers=sent | (headers or {}))
+        answer = link.getresponse()
+        content = answer.read()
+        link.close()
+        return answer.status, content, dict(answer.getheaders())
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join()

@@ -1,0 +1,83 @@
+"""Our estimators inside scikit-learn's wrappers: frozen, with a threshold, with routed metadata."""
+
+import numpy as np
+import pytest
+import sklearn
+from factories import make_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import recall_score
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GroupKFold,
+    TunedThresholdClassifierCV,
+    cross_validate,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import pcsda
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+
+X, CLASSES, _ = make_rows([40, 45, 50, 35], 5)
+Y = CLASSES == 0
+RECORDING = np.arange(len(X)) // 3
+VERIFIERS = pytest.mark.parametrize(
+    "model", [PCSDA(2, random_state=0), KernelPCSDA(n_subclasses=2, random_state=0)], ids=str
+)
+
+
+@VERIFIERS
+def test_a_frozen_verifier_stays_what_it_is(model):
+    model.fit(X, Y)
+    before = model.log_likelihood_ratio(X)
+    frozen = FrozenEstimator(model).fit(X[:50], ~Y[:50])
+    assert_array_equal(frozen.log_likelihood_ratio(X), before)
+    assert_array_equal(frozen.predict(X), model.predict(X))
+
+
+@VERIFIERS
+def test_a_fixed_threshold_cuts_the_probability(model):
+    model.fit(X, Y)
+    cut = FixedThresholdClassifier(FrozenEstimator(model), threshold=0.9, pos_label=True).fit(X, Y)
+    assert_array_equal(cut.predict(X), model.predict_proba(X)[:, 1] >= 0.9)
+
+
+@VERIFIERS
+def test_a_tuned_threshold_serves_its_metric(model):
+    tuned = TunedThresholdClassifierCV(model, scoring="recall", cv=3).fit(X, Y)
+    assert recall_score(Y, tuned.predict(X)) >= recall_score(Y, model.fit(X, Y).predict(X))
+
+
+def test_groups_reach_a_verifier_through_every_wrapper():
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = PCSDA(2, random_state=0).set_fit_request(groups=True)
+        own = PCSDA(2, random_state=0).fit(StandardScaler().fit_transform(X), Y, groups=RECORDING)
+        for join in (make_pipeline, pcsda.make_pipeline):
+            pipe = join(StandardScaler(), model).fit(X, Y, groups=RECORDING)
+            assert_allclose(pipe[-1].loo_scores_, own.loo_scores_, rtol=1e-10, atol=1e-10)
+        alone = PCSDA(2, random_state=0).fit(StandardScaler().fit_transform(X), Y)
+        assert not np.allclose(alone.loo_scores_, own.loo_scores_)
+        found = cross_validate(
+            model, X, Y, params={"groups": RECORDING}, cv=GroupKFold(3), return_estimator=True
+        )
+        train, _ = next(GroupKFold(3).split(X, Y, RECORDING))
+        again = PCSDA(2, random_state=0).fit(X[train], Y[train], groups=RECORDING[train])
+        assert_allclose(found["estimator"][0].loo_scores_, again.loo_scores_)
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (PCSDACV(PCSDA(random_state=0), n_subclasses=[2], regularization=[0.1]), Y),
+        (VerifierBank(PCSDA(2, random_state=0)), CLASSES),
+    ],
+    ids=["PCSDACV", "VerifierBank"],
+)
+def test_groups_reach_searches_and_banks_in_a_pipeline(model, y):
+    scaled = StandardScaler().fit_transform(X)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), model.set_fit_request(groups=True))
+        routed = pipe.fit(X, y, groups=RECORDING)
+    own = sklearn.clone(model).fit(scaled, y, groups=RECORDING)
+    assert_allclose(routed.predict_proba(X), own.predict_proba(scaled), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,327 @@
+"""Thresholds and counts of fitted models: from left-out scores, kept, saved and refused."""
+
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelCSDA,
+    KernelPCSDA,
+    Threshold,
+    VerifierBank,
+    fit_blocks,
+    load,
+    save,
+)
+from pcsda.core.threshold import choose_threshold
+from pcsda.datasets import make_class_specific
+from pcsda.metrics import PriorEstimate, bayes_threshold, estimate_prior
+
+DATA = make_class_specific(3000, n_features=10, positive_fraction=0.2, random_state=0)
+X, Y = DATA.data[:600], DATA.target[:600]
+NEW, NEW_Y = DATA.data[600:], DATA.target[600:]
+NO_SCORES = "^this model has no left-out scores to choose a threshold on; give rows that took no"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return PCSDA(6, random_state=0).fit(X, Y)
+
+
+VERIFIERS = {
+    "PCSDA": PCSDA(6, random_state=0),
+    "KernelPCSDA": KernelPCSDA(n_subclasses=6, random_state=0),
+    "PCSDACV": PCSDACV(n_subclasses=6, n_components=[2, 4], regularization=0.1),
+    "pipeline": PCSDACV(
+        make_pipeline(StandardScaler(), PCSDA(random_state=0)),
+        n_subclasses=6,
+        n_components=4,
+        regularization=0.1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", VERIFIERS)
+def test_false_alarms_on_fresh_rows_are_near_the_target(kind):
+    verifier = clone(VERIFIERS[kind]).fit(X, Y)
+    found = verifier.choose_threshold(max_false_alarms=0.05)
+    assert isinstance(found, Threshold)
+    assert verifier.threshold_ is found
+    assert (found.n_negatives, found.n_positives) == (np.sum(Y == 0), np.sum(Y == 1))
+    accepted = verifier.accepts(NEW)
+    assert accepted.dtype == bool
+    np.testing.assert_array_equal(accepted, verifier.log_likelihood_ratio(NEW) >= found.value)
+    assert 0.025 < accepted[NEW_Y == 0].mean() < 0.1
+    assert found.misses == pytest.approx(1 - accepted[NEW_Y == 1].mean(), abs=0.15)
+
+
+@pytest.mark.parametrize("kind", [CSDA, KernelCSDA])
+def test_models_without_left_out_scores_take_rows(kind):
+    verifier = kind(random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=NO_SCORES):
+        verifier.choose_threshold(max_false_alarms=0.05)
+    found = verifier.choose_threshold(max_misses=0.1, X=NEW[:1000], y=NEW_Y[:1000])
+    assert found.rule == "at most 10 % misses, on the rows given"
+    assert verifier.accepts(NEW[1000:][NEW_Y[1000:] == 1]).mean() == pytest.approx(0.9, abs=0.06)
+    assert isinstance(verifier.count(NEW), PriorEstimate)
+
+
+def test_the_threshold_is_that_of_the_left_out_scores(model):
+    found = model.choose_threshold(prior=0.2, cost_miss=3)
+    assert found.value == bayes_threshold(0.2, cost_miss=3)
+    negatives = model.loo_scores_[model.partition_ > 0]
+    assert found.false_alarms == pytest.approx(np.mean(negatives >= found.value), abs=0.01)
+    expected = choose_threshold(
+        model.loo_scores_, model.partition_ == 0, max_misses=0.2, source="left-out rows"
+    )
+    assert model.choose_threshold(max_misses=0.2) == expected
+
+
+def test_rows_outside_the_sample_are_dropped_and_the_others_stand_for_them():
+    sampled = PCSDA(6, calibration_rows=100, random_state=0).fit(X, Y)
+    left = ~np.isnan(sampled.loo_scores_)
+    assert len(sampled.loo_weights_) == left.sum() < len(X)
+    assert sampled.loo_weights_.sum() == pytest.approx(len(X))
+    found = sampled.choose_threshold(max_false_alarms=0.1)
+    assert found.n_negatives == np.sum(left & (sampled.partition_ > 0))
+    assert sampled.accepts(NEW[NEW_Y == 0]).mean() == pytest.approx(0.1, abs=0.07)
+
+
+@pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+def test_weights_of_the_fit_count_as_repetitions(kind):
+    rows, y, groups = X[:200], Y[:200], DATA.subclass_labels[:200]
+    times = np.random.default_rng(0).integers(0, 4, len(rows))
+    verifier = kind(random_state=0).fit(
+        rows, y, subclass_labels=groups, sample_weight=times.astype(float)
+    )
+    assert verifier.loo_weights_.tolist() == times[times > 0].tolist()
+    found = verifier.choose_threshold(prior=0.3)
+    negatives = (y == 0) & (times > 0)
+    repeated = np.repeat(verifier.loo_scores_[negatives], times[negatives])
+    assert found.n_negatives == negatives.sum()
+    assert found.false_alarms == pytest.approx(np.mean(repeated >= found.value), abs=0.02)
+    assert not hasattr(kind(random_state=0).fit(rows, y), "loo_weights_")
+
+
+def test_a_refit_forgets_the_threshold_and_the_weights(model):
+    again = PCSDA(6, random_state=0).fit(X, Y, sample_weight=1.0 + (Y == 0))
+    again.choose_threshold(max_false_alarms=0.05)
+    again.fit(X, Y)
+    assert not hasattr(again, "threshold_")
+    assert not hasattr(again, "loo_weights_")
+    with pytest.raises(
+        NotFittedError, match=r"^this PCSDA has no threshold; call choose_threshold, for instance"
+    ):
+        again.accepts(NEW)
+    search = PCSDACV(n_subclasses=6, n_components=4, regularization=0.1).fit(X, Y)
+    assert not hasattr(search, "threshold_")
+    search.choose_threshold(prior=0.5)
+    assert hasattr(search, "threshold_")
+    assert not hasattr(search.fit(X, Y), "threshold_")
+
+
+def test_recalibrating_forgets_the_threshold_and_moves_the_left_out_scores(model):
+    moved = pickle.loads(pickle.dumps(model))
+    moved.choose_threshold(prior=0.5)
+    before, ratios = moved.loo_scores_, moved.log_likelihood_ratio(X)
+    moved.recalibrate(NEW[:300], NEW_Y[:300])
+    assert not hasattr(moved, "threshold_")
+    slope, offset = np.polyfit(ratios, moved.log_likelihood_ratio(X), 1)
+    np.testing.assert_allclose(moved.loo_scores_, slope * before + offset, rtol=1e-7, atol=1e-7)
+
+
+def test_files_and_pickles_keep_the_threshold_and_clones_do_not(model, tmp_path):
+    model.choose_threshold(max_false_alarms=0.05)
+    assert not hasattr(clone(model), "threshold_")
+    save(model, tmp_path / "model")
+    search = PCSDACV(n_subclasses=6, n_components=4, regularization=0.1).fit(X, Y)
+    search.choose_threshold(max_misses=0.1)
+    save(search, tmp_path / "search")
+    for one, restored in (
+        (model, load(tmp_path / "model")),
+        (model, pickle.loads(pickle.dumps(model))),
+        (search, load(tmp_path / "search")),
+    ):
+        assert restored.threshold_ == one.threshold_
+        np.testing.assert_array_equal(restored.accepts(NEW), one.accepts(NEW))
+    assert type(model.threshold_).__module__ == "pcsda"
+
+
+def test_pos_label_turns_the_decision_with_the_class():
+    words = np.where(Y == 1, "a", "b")
+    turned = PCSDA(6, pos_label="a", random_state=0).fit(X, words)
+    plain = PCSDA(6, random_state=0).fit(X, Y)
+    for verifier in (turned, plain):
+        verifier.choose_threshold(max_false_alarms=0.05)
+    np.testing.assert_array_equal(turned.accepts(NEW), plain.accepts(NEW))
+    given = turned.choose_threshold(prior=0.5, X=NEW, y=np.where(NEW_Y == 1, "a", "b"))
+    assert given == plain.choose_threshold(prior=0.5, X=NEW, y=NEW_Y)
+
+
+def test_float32_rows_are_accepted_alike(model):
+    model.choose_threshold(max_false_alarms=0.05)
+    narrow = model.accepts(NEW.astype(np.float32))
+    assert np.mean(narrow != model.accepts(NEW)) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "^no criterion given; choose_threshold takes exactly one of"),
+        ({"max_misses": 0.1, "prior": 0.1}, "^max_misses and prior given; choose_threshold"),
+        ({"max_false_alarms": 1}, "^max_false_alarms=1 must be a number between 0 and 1"),
+        ({"prior": 0.1, "X": NEW}, "^X is given alone; give both X and y, or none$"),
+        ({"prior": 0.1, "y": NEW_Y}, "^y is given alone; give both X and y, or none$"),
+        ({"prior": 0.1, "X": NEW, "y": NEW_Y + 5}, r"^y has labels \[5, 6\] that are not among"),
+        ({"prior": 0.1, "X": NEW, "y": NEW_Y[:9]}, "^X has 2400 rows but y has 9 labels$"),
+        (
+            {"max_misses": 0.1, "X": NEW[:9], "y": [0] * 9},
+            "^no positives to count errors on among the rows given. y has no positives; give",
+        ),
+        (
+            {"max_false_alarms": 0.1, "X": NEW[:9], "y": [1] * 9},
+            "^no negatives to count errors on among the rows given. y has no negatives; give",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_the_threshold_stays(model, given, message):
+    kept = model.choose_threshold(max_false_alarms=0.05)
+    with pytest.raises(ValueError, match=message):
+        model.choose_threshold(**given)
+    assert model.threshold_ is kept
+
+
+def test_models_without_left_out_scores_say_so():
+    stream = PCSDA.published(6, random_state=0).partial_fit(X, Y)
+    published = PCSDA.published(6, random_state=0).fit(X, Y)
+    few = np.r_[np.flatnonzero(Y == 1), np.flatnonzero(Y == 0)[:1]]
+    one = PCSDA(1, random_state=0).fit(X[few], Y[few])
+    in_blocks = fit_blocks(PCSDA(6, random_state=0), [(X[:300], Y[:300]), (X[300:], Y[300:])])
+    assert not hasattr(in_blocks, "loo_weights_")
+    for verifier in (stream, published, one, in_blocks):
+        for criterion in ("max_misses", "max_false_alarms", "prior"):
+            with pytest.raises(ValueError, match=NO_SCORES):
+                verifier.choose_threshold(**{criterion: 0.1})
+        assert verifier.choose_threshold(max_misses=0.1, X=NEW, y=NEW_Y).n_positives == NEW_Y.sum()
+        assert verifier.count(NEW).n_rows == len(NEW)
+        assert "take the log-likelihood ratios as exact" in verifier.count(NEW).note
+
+
+ONLY = "^no positives to count errors on among left-out rows. The only one cannot be left out; give"
+TOGETHER = (
+    "^no positives to count errors on among left-out rows. Rows of a group are left out together, "
+    "and without the positives there is no model; give"
+)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+@pytest.mark.parametrize(
+    ("n_positives", "message"), [(1, ONLY), (5, TOGETHER)], ids=["one", "group"]
+)
+def test_negatives_alone_serve_where_no_positive_can_be_left_out(
+    kind, weighted, n_positives, message
+):
+    rows = np.r_[np.flatnonzero(Y == 1)[:n_positives], np.flatnonzero(Y == 0)]
+    options = {"sample_weight": np.linspace(1, 2, len(rows))} if weighted else {}
+    if n_positives > 1:
+        options["groups"] = np.r_[np.zeros(n_positives), 1 + np.arange(len(rows) - n_positives)]
+    verifier = kind(n_subclasses=6, random_state=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "one positive is one example")
+        warnings.filterwarnings("ignore", "gamma='positive' has no distance")
+        verifier.fit(X[rows], Y[rows], **options)
+    found = verifier.choose_threshold(max_false_alarms=0.05)
+    assert (found.n_negatives, found.n_positives) == (np.sum(Y == 0), 0)
+    assert np.isnan(found.misses)
+    assert "an unknown share of misses (0 positives)" in str(found)
+    assert 0.025 < verifier.accepts(NEW[NEW_Y == 0]).mean() < 0.1
+    assert verifier.choose_threshold(prior=0.2).value == bayes_threshold(0.2)
+    with pytest.raises(ValueError, match=message):
+        verifier.choose_threshold(max_misses=0.1)
+    assert verifier.choose_threshold(max_misses=0.1, X=NEW, y=NEW_Y).n_positives == NEW_Y.sum()
+    count, plain = verifier.count(NEW), estimate_prior(verifier.log_likelihood_ratio(NEW))
+    assert replace(count, note=plain.note) == plain
+    assert "take the log-likelihood ratios as exact" in count.note
+
+
+def test_a_model_without_a_density_says_why_it_has_no_threshold():
+    few = np.r_[np.flatnonzero(Y == 1)[:3], np.flatnonzero(Y == 0)]
+    bare = PCSDA(8, shrinkage=0, regularization=0.01, random_state=0).fit(X[few], Y[few])
+    with pytest.raises(ValueError, match=r"^no threshold without a log-likelihood ratio: .*shrink"):
+        bare.choose_threshold(max_false_alarms=0.1)
+
+
+def test_an_unfitted_model_says_so():
+    for method in ("accepts", "count"):
+        with pytest.raises(NotFittedError):
+            getattr(PCSDA(), method)(NEW)
+        with pytest.raises(NotFittedError):
+            getattr(PCSDACV(), method)(NEW)
+    with pytest.raises(NotFittedError):
+        PCSDA().choose_threshold(prior=0.5)
+
+
+def test_a_fine_rate_warns_from_where_it_is_asked_for(model):
+    with pytest.warns(UserWarning, match="^max_false_alarms=0.0001 is finer than 476") as caught:
+        model.choose_threshold(max_false_alarms=0.0001)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.choose_threshold(max_false_alarms=0.01)
+
+
+def test_models_of_a_bank_choose_thresholds_of_their_own():
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, DATA.subclass_labels[:600])
+    one = bank.models_[-1]
+    one.choose_threshold(max_false_alarms=0.05)
+    assert 0.02 < one.accepts(NEW[NEW_Y == 0]).mean() < 0.12
+
+
+def test_the_count_is_that_of_the_ratios_with_the_width_of_the_calibration(model):
+    found, plain = model.count(NEW), estimate_prior(model.log_likelihood_ratio(NEW))
+    assert found.prior == plain.prior
+    assert not found.note
+    assert found.low < plain.low
+    assert plain.high < found.high
+    assert found.count_low <= NEW_Y.sum() <= found.count_high
+    search = PCSDACV(n_subclasses=6, n_components=4, regularization=0.1).fit(X, Y)
+    assert search.count(NEW) == search.best_estimator_.count(NEW)
+
+
+@pytest.mark.parametrize(
+    ("n_positives", "share", "separation"),
+    [(10, 0.1, 5.0), pytest.param(20, 0.03, 6.0, marks=pytest.mark.more)],
+)
+def test_intervals_of_the_count_cover_planted_numbers(n_positives, share, separation):
+    # A 90 % interval; 10 to 20 positives and 200 negatives are what the model knows.
+    covered, factors = [], []
+    for seed in range(25):
+        there = np.random.default_rng(seed).binomial(400, share)
+        total = n_positives + 200 + 400
+        planted = make_class_specific(
+            total,
+            n_features=15,
+            separation=separation,
+            positive_fraction=(n_positives + there) / total,
+            random_state=seed,
+        )
+        order = np.argsort(-planted.target, kind="stable")
+        pool = np.r_[order[n_positives : n_positives + there], order[-(400 - there) :]]
+        train = np.setdiff1d(order, pool)
+        verifier = PCSDA(random_state=0).fit(planted.data[train], planted.target[train])
+        found = verifier.count(planted.data[pool])
+        covered.append(found.count_low <= there <= found.count_high)
+        factors.append(abs(np.log((found.count + 0.5) / (there + 0.5))))
+    assert np.mean(covered) >= 0.85
+    assert np.exp(np.median(factors)) <= 1.3

@@ -1,0 +1,247 @@
+"""Pipelines with the methods of their verifier: each equals the last step on rows by hand."""
+
+import pickle
+
+import numpy as np
+import pytest
+from factories import make_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.pipeline import make_pipeline as plain_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    ExactKernelMap,
+    FourierMap,
+    KernelPCSDA,
+    NystroemMap,
+    VerifierBank,
+    VerifierPipeline,
+    export_onnx,
+    fit_blocks,
+    load,
+    make_pipeline,
+    save,
+)
+from pcsda.persistence import describe
+from pcsda.unwrap import unwrap
+
+pd = pytest.importorskip("pandas")
+
+X, GROUPS, _ = make_rows((40, 50, 45, 35), 6, seed=0, spread=0.8)
+X = 5 + X * [1, 10, 0.1, 2, 1, 3]
+Y = (GROUPS == 0).astype(int)
+NEW = 5 + make_rows((40, 50, 45, 35), 6, seed=1, spread=0.8)[0] * [1, 10, 0.1, 2, 1, 3]
+TRIALS = np.arange(len(NEW)) // 4
+CHAINS = {
+    "scaler": (StandardScaler(),),
+    "other scaler": (MinMaxScaler(),),
+    "axes": (StandardScaler(), PCA(4, whiten=True)),
+    "nystroem": (StandardScaler(), NystroemMap(30, random_state=0)),
+    "fourier": (StandardScaler(), FourierMap(40, random_state=0)),
+    "exact": (StandardScaler(), ExactKernelMap()),
+    "nothing": (),
+    "empty": ("passthrough", StandardScaler(), None),
+}
+MODELS = {
+    "PCSDA": PCSDA(3, random_state=0),
+    "published": PCSDA.published(3, random_state=0),
+    "CSDA": CSDA(3, random_state=0),
+    "kernel": KernelPCSDA(n_subclasses=2, random_state=0),
+    "search": PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 3], regularization=0.1),
+}
+
+
+def by_hand(model, rows):
+    """The last step, and rows as they reach it."""
+    *before, (_, last) = model.steps
+    for _, step in before:
+        rows = rows if step in (None, "passthrough") else step.transform(rows)
+    return last, rows
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("name", MODELS)
+def test_methods_are_those_of_the_last_step(chain, name):
+    model = make_pipeline(*map(clone_step, CHAINS[chain]), clone(MODELS[name])).fit(X, Y)
+    last, rows = by_hand(model, NEW)
+    for method in ("log_likelihood_ratio", "decision_function", "predict_proba", "predict"):
+        assert_array_equal(getattr(model, method)(NEW), getattr(last, method)(rows))
+    for method in ("score_samples", "rank", "transform"):
+        assert_array_equal(getattr(model, method)(NEW), getattr(last, method)(rows))
+    assert_array_equal(model.rank(NEW, by="distance"), last.rank(rows, by="distance"))
+    assert_array_equal(model.rank(NEW, "likelihood"), last.rank(rows, "likelihood"))
+    expected = last.log_likelihood_ratio(rows, TRIALS)
+    assert_array_equal(model.log_likelihood_ratio(NEW, trials=TRIALS), expected)
+    assert_array_equal(model.explain(NEW).contributions, last.explain(rows).contributions)
+    score = model.fast_scorer()
+    assert_allclose(score(NEW), model.log_likelihood_ratio(NEW), rtol=1e-9, atol=1e-9)
+    for row in range(3):
+        assert np.ndim(score(NEW[row])) == 0
+        assert_allclose(score(NEW[row]), score(NEW)[row], rtol=1e-9, atol=1e-9)
+
+
+def clone_step(step):
+    return step if step is None or isinstance(step, str) else clone(step)
+
+
+def test_a_bank_at_the_end():
+    model = make_pipeline(StandardScaler(), VerifierBank(PCSDA(2, random_state=0))).fit(X, GROUPS)
+    bank, rows = by_hand(model, NEW)
+    assert_array_equal(model.log_likelihood_ratio(NEW), bank.log_likelihood_ratio(rows))
+    assert_array_equal(model.rank(NEW, 2), bank.rank(rows, 2))
+    assert_array_equal(model.rank(NEW, label=2, by="distance"), bank.rank(rows, 2, "distance"))
+    assert_array_equal(model.explain(NEW, 1).score, bank.explain(rows, 1).score)
+    assert not hasattr(model, "fast_scorer")
+
+
+def test_what_the_last_step_cannot_the_pipeline_cannot():
+    other = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+    for method in ("log_likelihood_ratio", "rank", "explain", "fast_scorer", "count", "accepts"):
+        assert not hasattr(other, method)
+    assert hasattr(make_pipeline(StandardScaler(), PCSDA()), "rank")
+    # Texts have a method `count`, and an empty last step is a text.
+    assert not hasattr(make_pipeline(StandardScaler(), "passthrough"), "count")
+    with pytest.raises(AttributeError, match="no attribute 'rank'"):
+        other.rank(X)
+
+
+def test_without_a_fit_there_are_no_scores():
+    for method in ("log_likelihood_ratio", "rank", "score_samples", "explain"):
+        with pytest.raises(NotFittedError):
+            getattr(make_pipeline(StandardScaler(), PCSDA()), method)(X)
+
+
+def test_it_is_a_pipeline_of_scikit_learn():
+    model = make_pipeline(StandardScaler(), PCA(4), PCSDA(3, random_state=0))
+    assert isinstance(model, Pipeline)
+    assert type(model).__module__ == "pcsda"
+    assert [name for name, _ in model.steps] == ["standardscaler", "pca", "pcsda"]
+    copy = clone(model).set_params(pcsda__n_subclasses=2)
+    assert (copy[-1].n_subclasses, model[-1].n_subclasses) == (2, 3)
+    same = plain_pipeline(StandardScaler(), PCA(4), PCSDA(3, random_state=0)).fit(X, Y)
+    assert_array_equal(model.fit(X, Y).predict_proba(NEW), same.predict_proba(NEW))
+    assert isinstance(model[:-1], VerifierPipeline)
+    assert cross_val_score(model, X, Y, cv=3).mean() > 0.8
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.log_likelihood_ratio(NEW), model.log_likelihood_ratio(NEW))
+
+
+def test_searches_around_it_and_in_it():
+    model = make_pipeline(StandardScaler(), PCA(), PCSDA(random_state=0))
+    grid = {"pca__n_components": [2, 5], "pcsda__n_subclasses": [1, 3]}
+    search = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, Y)
+    best = search.best_estimator_
+    last, rows = by_hand(best, NEW)
+    assert_array_equal(best.rank(NEW), last.rank(rows))
+    inner = GridSearchCV(PCSDA(random_state=0), {"n_subclasses": [1, 3]}, cv=3)
+    around = make_pipeline(StandardScaler(), inner)
+    assert not hasattr(around, "rank")
+    around.fit(X, Y)
+    rows = around[0].transform(NEW)
+    assert_array_equal(around.rank(NEW), around[-1].best_estimator_.rank(rows))
+    nested = make_pipeline(StandardScaler(), plain_pipeline(PCA(4), PCSDA(3, random_state=0)))
+    nested.fit(X, Y)
+    rows = nested[1][0].transform(nested[0].transform(NEW))
+    assert_array_equal(nested.log_likelihood_ratio(NEW), nested[1][1].log_likelihood_ratio(rows))
+
+
+@pytest.mark.parametrize("chain", ["axes", "nystroem", "other scaler"])
+def test_data_frames_in_and_between_steps(chain):
+    frame, new = (pd.DataFrame(rows, columns=list("abcdef")) for rows in (X, NEW))
+    model = make_pipeline(*map(clone, CHAINS[chain]), PCSDA(3, random_state=0))
+    expected = clone(model).fit(X, Y)
+    model.set_output(transform="pandas").fit(frame, Y)
+    assert list(model.feature_names_in_) == list("abcdef")
+    assert list(model.transform(new).columns) == ["pcsda0", "pcsda1", "pcsda2"]
+    assert_allclose(model.log_likelihood_ratio(new), expected.log_likelihood_ratio(NEW), rtol=1e-9)
+    assert_array_equal(model.rank(new), expected.rank(NEW))
+    assert_allclose(model.fast_scorer()(NEW), expected.log_likelihood_ratio(NEW), rtol=1e-9)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        model.rank(new[list("fedcba")])
+
+
+def test_a_fast_scorer_does_not_change_with_a_later_fit():
+    model = make_pipeline(MinMaxScaler(), StandardScaler(with_mean=False), PCSDA(random_state=0))
+    score = model.fit(X, Y).fast_scorer()
+    before = score(NEW)
+    assert_allclose(before, model.log_likelihood_ratio(NEW), rtol=1e-9, atol=1e-9)
+    model.fit(X[::2] * 3, Y[::2])
+    assert_array_equal(score(NEW), before)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_files_and_graphs(chain, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = make_pipeline(*map(clone_step, CHAINS[chain]), PCSDA(3, random_state=0)).fit(X, Y)
+    save(model, tmp_path / "m.pcsda")
+    again = load(tmp_path / "m.pcsda")
+    assert type(again) is VerifierPipeline
+    assert_array_equal(again.log_likelihood_ratio(NEW), model.log_likelihood_ratio(NEW))
+    assert_array_equal(again.rank(NEW), model.rank(NEW))
+    assert describe(tmp_path / "m.pcsda")["model"].startswith("VerifierPipeline(")
+    export_onnx(model, tmp_path / "m.onnx", dtype="float64")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (ratios,) = session.run(["log_likelihood_ratio"], {"X": NEW})
+    assert_allclose(ratios, model.log_likelihood_ratio(NEW), atol=1e-9)
+
+
+def test_blocks_fit_it():
+    model = fit_blocks(make_pipeline(StandardScaler(), PCSDA(3, random_state=0)), X, y=Y)
+    expected = make_pipeline(StandardScaler(), PCSDA(3, random_state=0)).fit(X, Y)
+    assert_allclose(model.log_likelihood_ratio(NEW), expected.log_likelihood_ratio(NEW), rtol=1e-6)
+
+
+def test_a_new_calibration_sees_rows_as_the_model_does():
+    model = make_pipeline(StandardScaler(), PCSDA(3, random_state=0)).fit(X, Y)
+    last = pickle.loads(pickle.dumps(model[-1])).recalibrate(model[0].transform(NEW), Y)
+    assert model.recalibrate(NEW, Y) is model
+    assert model[-1].calibration_ == last.calibration_
+
+
+class Told(ClassifierMixin, BaseEstimator):
+    """Keeps what it is asked."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def choose_threshold(self, *, max_false_alarms=None, X=None, y=None, strangers=None):
+        return {"rate": max_false_alarms, "X": X, "y": y, "strangers": strangers}
+
+    def accepts(self, X):
+        return X[:, 0] > 0
+
+    def count(self, X, interval=0.9):
+        return X, interval
+
+
+def test_thresholds_and_counts_are_asked_of_the_last_step_on_transformed_rows():
+    model = make_pipeline(StandardScaler(), Told()).fit(X, Y)
+    rows = model[0].transform(NEW)
+    told = model.choose_threshold(max_false_alarms=0.01)
+    assert told == {"rate": 0.01, "X": None, "y": None, "strangers": None}
+    told = model.choose_threshold(max_false_alarms=0.01, X=NEW, y=Y, strangers=NEW[:3])
+    assert_array_equal(told["X"], rows)
+    assert_array_equal(told["strangers"], rows[:3])
+    assert told["y"] is Y
+    assert_array_equal(model.accepts(NEW), rows[:, 0] > 0)
+    found, interval = model.count(NEW, interval=0.5)
+    assert_array_equal(found, rows)
+    assert interval == 0.5
+
+
+def test_the_model_inside_is_found():
+    model = make_pipeline(StandardScaler(), PCA(4), PCSDA(3, random_state=0)).fit(X, Y)
+    inside = unwrap(model)
+    assert inside.before == (model[0], model[1])
+    assert inside.model is model[-1]

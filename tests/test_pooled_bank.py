@@ -1,0 +1,369 @@
+"""The bank with one calibration for all labels: what equals what, strangers, changes, refusals."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from factories import make_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
+from pcsda.core.many import SharedRows, solve_labels
+from pcsda.core.pooling import Block, Own, moved_labels, turns_of
+
+LINEAR = PCSDA(n_subclasses=3, regularization=0.1, random_state=0)
+KERNEL = KernelPCSDA(gamma=0.03, n_subclasses=3, regularization=0.1, random_state=0)
+CASES = pytest.mark.parametrize(
+    ("template", "width"),
+    [(LINEAR, 6), (LINEAR, 130), (KERNEL, 6), (clone(LINEAR).set_params(negatives="mixture"), 6)],
+    ids=["tall", "wide", "kernel", "mixture"],
+)
+
+
+def problem(width=6, seed=0, sizes=(30, 25, 20, 15), spread=0.7):
+    X, labels, _ = make_rows(sizes, width, seed=seed, spread=spread)
+    return X, np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[labels]
+
+
+def people(n_people, n_rows, width=20, seed=0, within=0.5):
+    """Rows of planted identities."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((n_people, width))
+    y = np.repeat(np.arange(n_people), n_rows)
+    return centres[y] + within * rng.standard_normal((len(y), width)), y
+
+
+def close(found, expected, rtol=1e-8):
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+@CASES
+def test_axes_and_densities_are_those_of_a_separate_fit_with_the_common_strength(template, width):
+    X, y = problem(width)
+    new = problem(width, seed=3)[0]
+    bank = VerifierBank(template).fit(X, y)
+    strength = bank._labels_.side.pool.shrinkage
+    for label, model in bank.models_.items():
+        alone = clone(template).set_params(shrinkage=strength, tails="gaussian")
+        alone.fit(X, y == label, subclass_labels=bank.clusters_)
+        close(model.eigenvalues_, alone.eigenvalues_, 1e-7)
+        signs = np.sign(np.sum(model.transform(new) * alone.transform(new), axis=0))
+        close(model.transform(new) * signs, alone.transform(new), 1e-7)
+        found, expected = model.density_.base, alone.density_.base
+        for name in ("positive", "negative"):
+            close(getattr(found, name) * np.outer(signs, signs), getattr(expected, name), 1e-7)
+        close(found.centres * signs, expected.centres, 1e-7)
+        assert_array_equal(model.partition_, alone.partition_)
+
+
+@CASES
+def test_the_bank_says_what_its_models_say(template, width):
+    X, y = problem(width)
+    new = problem(width, seed=3)[0]
+    bank = VerifierBank(template).fit(X, y)
+    ratios, odds = bank.log_likelihood_ratio(new), bank.decision_function(new)
+    for column, model in enumerate(bank.models_.values()):
+        close(ratios[:, column], model.log_likelihood_ratio(new), 1e-9)
+        close(odds[:, column], model.decision_function(new), 1e-9)
+        assert model.loo_scores_.shape == (len(X),)
+    close(bank.verify(new, "cat"), ratios[:, 2])
+    trials = np.arange(len(new)) // 3
+    expected = [model.log_likelihood_ratio(new, trials) for model in bank.models_.values()]
+    close(bank.log_likelihood_ratio(new, trials), np.transpose(expected))
+
+
+@CASES
+def test_files_pickles_and_jobs_change_nothing(template, width, tmp_path):
+    X, y = problem(width)
+    bank = VerifierBank(template).fit(X, y)
+    ratios = bank.log_likelihood_ratio(X)
+    save(bank, tmp_path / "bank.pcsda")
+    copies = [load(tmp_path / "bank.pcsda"), pickle.loads(pickle.dumps(bank))]
+    copies.append(VerifierBank(template, n_jobs=2).fit(X, y))
+    for copy in copies:
+        assert_array_equal(copy.log_likelihood_ratio(X), ratios)
+        assert copy.threshold_ == bank.threshold_
+        assert_array_equal(copy.identify(X, unknown="?"), bank.identify(X, unknown="?"))
+        assert copy.enroll(X[:4] + 0.3, "cow").classes_.tolist()[3] == "cow"
+        assert copy.choose_threshold(0.2).value < bank.threshold_.value
+
+
+def fresh(bank, X, y, background=None):
+    """A fit on the same rows with the clusters and the ridge of a bank."""
+    other = clone(bank.estimator)
+    rows = X if background is None else np.concatenate([X, background])
+    values = bank.kernel_(rows, rows) if hasattr(bank, "kernel_") else None
+    spread = rows.var(axis=0).sum() if values is None else np.trace(values) / len(rows)
+    spread = spread if values is None else spread - values.mean()
+    other.set_params(regularization=bank.ridge_ / spread)
+    clusters = bank.clusters_[: len(X)]
+    return VerifierBank(other).fit(X, y, subclass_labels=clusters, background=background)
+
+
+CHANGES = {
+    "enroll": lambda bank, new: bank.enroll(new, "cow"),
+    "update": lambda bank, new: bank.update(new, "bee"),
+    "remove": lambda bank, new: bank.remove("dog"),
+    "reject": lambda bank, new: bank.reject(new, "bee"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@CASES
+def test_a_change_equals_a_fresh_fit(template, width, change):
+    X, y = problem(width)
+    new, rows, names, background = 0.5 + problem(width, seed=11)[0][:7], X, y, None
+    # Given clusters are held in folds, too.
+    clusters = VerifierBank(template).fit(X, y).clusters_
+    bank = VerifierBank(template).fit(X, y, subclass_labels=clusters)
+    before = bank.log_likelihood_ratio(X)
+    CHANGES[change](bank, new)
+    label = {"enroll": "cow", "update": "bee", "reject": "bee", "remove": None}[change]
+    if change == "remove":
+        rows, names = X[y != "dog"], y[y != "dog"]
+    elif change == "reject":
+        background = new
+    else:
+        rows, names = np.concatenate([X, new]), np.append(y, [label] * len(new))
+    again = fresh(bank, rows, names, background)
+    assert_array_equal(bank.clusters_, again.clusters_)
+    for name in bank.classes_.tolist():
+        found, expected = bank.models_[name], again.models_[name]
+        if name == label:
+            close(np.abs(found.transform(X)), np.abs(expected.transform(X)), 1e-7)
+            close(found.eigenvalues_, expected.eigenvalues_, 1e-7)
+        else:
+            old = {"ant": 0, "bee": 1, "cat": 2, "dog": 3}[name]
+            close(bank.verify(X, name), before[:, old])
+    assert_allclose(
+        bank.refresh().log_likelihood_ratio(X), again.log_likelihood_ratio(X), 1e-5, 1e-5
+    )
+    assert bank.threshold_.value == pytest.approx(again.threshold_.value, abs=1e-4)
+
+
+def test_strangers_leave_labels_as_a_refit_without_them_does():
+    X, y = people(6, 5, width=4)
+    clusters = np.arange(30) % 4
+    keys, every = np.zeros(30), np.arange(6)
+    shared = SharedRows.of(X, y, clusters, keys, 1000, 0.3)
+    labels = list(solve_labels(shared, every))
+    turns = turns_of(labels, 4, 4)
+    block = Block.of(shared, shared.own(2), np.array([0, 5]), turns[[0, 5]])
+    kept = y != 2
+    without = shared.without(np.flatnonzero(~kept)).holding(
+        X[kept], y[kept], clusters[kept], keys[kept], None
+    )
+    for place, label in enumerate((0, 5)):
+        _, counts, means = without.division(label, without.own(label))
+        within = without.ridge * np.eye(4)
+        groups = without.groups(label, np.arange(25), np.arange(4))
+        for group in range(5):
+            rest = X[kept][groups == group] - X[kept][groups == group].mean(axis=0)
+            within += rest.T @ rest
+        delta = means[1:] - means[0]
+        solved = np.linalg.solve(within, delta.T) @ turns[label]
+        close(block.z[place], (X[~kept] - shared.origin - means[0]) @ solved)
+        close(block.centres[place], delta @ solved)
+        close(np.exp(block.log_weights[place]), counts[1:] / counts[1:].sum())
+
+
+@pytest.mark.parametrize("n_rows", [5, pytest.param(20, marks=pytest.mark.more)])
+@pytest.mark.parametrize("n_people", [60, pytest.param(300, marks=pytest.mark.more)])
+def test_strangers_come_in_about_as_often_as_promised(n_people, n_rows):
+    X, y = people(n_people + 400, n_rows)
+    known = y < n_people
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[known], y[known])
+    for rate in (0.05, 0.2):
+        bank.choose_threshold(rate)
+        let_in = np.mean(bank.identify(X[~known], unknown=-1) != -1)
+        assert rate / 2.5 < let_in < 2.5 * rate
+
+
+def test_the_threshold_grows_with_the_number_of_labels():
+    X, y = people(40, 5)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[y < 30], y[y < 30])
+    before = bank.threshold_.value
+    for label in range(30, 40):
+        bank.enroll(X[y == label], label)
+    assert bank.threshold_.value > before
+    assert "among 40 labels" in bank.threshold_.rule
+
+
+def test_strangers_that_are_given_choose_the_threshold():
+    X, y = people(60, 5)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[y < 30], y[y < 30])
+    strangers = X[y >= 30]
+    threshold = bank.choose_threshold(0.3, strangers)  # where strangers are counted
+    best = bank.log_likelihood_ratio(strangers).max(axis=1)
+    assert np.mean(best >= threshold.value) == pytest.approx(0.3, abs=0.01)
+    assert threshold.rule == "at most 30 % of strangers accepted, on the 150 given"
+    bank.enroll(X[y == 50], 50)  # such a threshold stays
+    assert bank.threshold_ == threshold
+
+
+def test_labels_move_from_the_common_calibration_as_far_as_their_rows_carry():
+    rng = np.random.default_rng(0)
+
+    def label(offset, count):
+        scores = np.append(rng.normal(2 + offset, 2, count), rng.normal(-2 + offset, 2, count))
+        return Own(scores, np.arange(2 * count) < count, np.ones(2 * count))
+
+    alike, spread = moved_labels([label(0.0, 400) for _ in range(12)])
+    assert np.abs(alike).max() < 0.2
+    assert max(spread) < 0.2
+    offsets = np.linspace(-3, 3, 12)
+    moved, spread = moved_labels([label(offset, 400) for offset in offsets])
+    assert spread[1] > 1
+    assert_allclose(moved[:, 1], -offsets, atol=0.5)
+    few, _ = moved_labels([label(3.0, 1)], spread=(0.3, 0.3))
+    assert abs(few[0, 1]) < 0.3
+
+
+def test_background_rows_are_negatives_of_all_labels():
+    X, y = people(8, 10)
+    others = people(30, 1, seed=5)[0]
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y, background=others)
+    plain = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    assert len(bank.clusters_) == 110
+    assert bank.models_[0].partition_.shape == (110,)
+    assert bank.verify(others, 0).mean() < plain.verify(others, 0).mean()
+    # Two labels have strangers with a background only.
+    two = y < 2
+    assert not hasattr(VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two]), "threshold_")
+    small = VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two], background=others)
+    assert "31" not in small.threshold_.rule
+    assert small.identify(X[:3], unknown=-1).shape == (3,)
+
+
+def test_one_row_is_enrolled_with_a_word_on_what_to_expect():
+    X, y = people(20, 5)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    with pytest.warns(UserWarning, match=r"label 99 has one row.*expect about \d+% of its rows"):
+        bank.enroll(people(1, 1, seed=9)[0], 99)
+    assert bank.predict(people(1, 1, seed=9)[0]) == 99
+
+
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_labels_of_few_or_equal_rows_have_models(n_rows):
+    X, y = people(12, n_rows)
+    X[y == 3] = X[y == 3][0]
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    assert np.isfinite(bank.log_likelihood_ratio(X + 0.01)).all()
+    assert np.mean(bank.predict(X + 0.01) == y) > 0.9
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    X, y = people(12, 6)
+    return X, y, VerifierBank(PCSDA(random_state=0)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda b, X: b.update(X[:2] + 1, 77), r"label 77 is not in the bank; enroll it first"),
+        (lambda b, X: b.reject(X[:2] + 1, 77), r"label 77 is not in the bank; enroll it first"),
+        (lambda b, X: b.update(X[:2, :5], 3), "X has 5 features, but VerifierBank is expecting 20"),
+        (lambda b, X: b.reject(X[:2, :5], 3), "X has 5 features, but VerifierBank is expecting 20"),
+        (lambda b, X: b.update(X[:1], 3), "row 0 of X is in the bank already, as a row of label 0"),
+        (
+            lambda b, X: b.enroll(np.vstack([X[:1] + 1, X[7:8]]), 50),
+            "row 1 of X is in the bank already, as a row of label 1; a row belongs to one label",
+        ),
+        (lambda b, X: b.reject(X[:1], 0), "row 0 of X is in the bank already, as a row of label 0"),
+        (lambda b, X: b.enroll(X[:1] + 1, "me"), "label 'me' is of another kind"),
+        (lambda b, X: b.choose_threshold(0), "max_false_alarms=0 must be a number between 0 and 1"),
+        (lambda b, X: b.choose_threshold(0.1, X[:, :3]), "X has 3 features"),
+        (lambda b, X: b.update(X[:0], 3), "0 sample"),
+    ],
+)
+def test_refusals_change_nothing(crowd, call, message):
+    X, _, bank = crowd
+    before = dict(vars(bank))
+    with pytest.raises(ValueError, match=message):
+        call(bank, X)
+    assert all(vars(bank)[name] is value for name, value in before.items())
+
+
+@pytest.mark.parametrize(
+    ("background", "message"),
+    [
+        (np.zeros((0, 20)), "0 sample"),
+        (np.zeros((3, 4)), "X has 4 features"),
+        (people(12, 6)[0][5:7], "row 0 of background is row 5 of X, which has a label"),
+    ],
+)
+def test_a_background_that_makes_no_sense_is_refused(background, message):
+    X, y = people(12, 6)
+    with pytest.raises(ValueError, match=message):
+        VerifierBank().fit(X, y, background=background)
+
+
+def test_a_rate_finer_than_the_people_can_show_warns(crowd):
+    bank = crowd[2]
+    with pytest.warns(UserWarning, match=r"max_false_alarms=0.001 is finer than the bank's own 12"):
+        bank.choose_threshold(0.001)
+    with pytest.warns(UserWarning, match=r"=0.001 is finer than 10 strangers can show.*least 1000"):
+        bank.choose_threshold(0.001, people(10, 1, seed=4)[0])
+    bank.choose_threshold(0.05)
+
+
+def test_a_bank_without_a_common_calibration_needs_strangers():
+    X, y = people(12, 6)
+    bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y)
+    with pytest.raises(ValueError, match="cannot take its own people for strangers; give rows of"):
+        bank.choose_threshold()
+    assert bank.choose_threshold(0.1, people(30, 1, seed=4)[0]).n_negatives == 30
+    with pytest.raises(ValueError, match="calibration='mine' must be one of 'pooled', 'per-label'"):
+        VerifierBank(calibration="mine").fit(X, y)
+
+
+def test_more_labels_than_memory_allows_are_refused_before_it_is_taken(monkeypatch):
+    X, y = people(12, 6)
+    monkeypatch.setattr("pcsda.estimators.pooled_labels.available_memory", lambda: 1000)
+    with pytest.raises(MemoryError, match=r"a bank of 12 labels with .* GiB are available; lower"):
+        VerifierBank(PCSDA(random_state=0)).fit(X, y)
+
+
+def test_what_the_shared_rows_do_not_determine_is_fitted_label_by_label():
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
+    X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
+    bank = VerifierBank(PCSDA(4, regularization=1e-12, random_state=0)).fit(X, y)
+    assert not hasattr(bank, "threshold_")
+    assert bank.score(X, y) == 1
+
+
+def test_groups_leave_together():
+    X, y = people(10, 8)
+    groups = np.arange(80) // 2
+    X = X + 0.4 * np.random.default_rng(1).standard_normal((40, 20))[groups]
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y, groups=groups)
+    rows = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    left = np.array([bank.models_[label].loo_scores_[y == label].mean() for label in range(10)])
+    one = np.array([rows.models_[label].loo_scores_[y == label].mean() for label in range(10)])
+    assert left.mean() < one.mean()
+
+
+def test_a_sample_of_the_rows_gives_nearly_the_same_bank():
+    X, y = people(30, 40)
+    whole = VerifierBank(PCSDA(shrinkage=10, random_state=0)).fit(X, y)
+    part = VerifierBank(PCSDA(shrinkage=10, random_state=0, calibration_rows=400)).fit(X, y)
+    assert np.isnan(part.models_[0].loo_scores_).sum() > 700
+    assert len(part.models_[0].loo_weights_) == 1200 - np.isnan(part.models_[0].loo_scores_).sum()
+    new = people(30, 40, within=0.5)[0][::7] + 0.05
+    found, expected = part.log_likelihood_ratio(new), whole.log_likelihood_ratio(new)
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.95
+
+
+def test_models_are_a_read_only_mapping(crowd):
+    bank = crowd[2]
+    assert list(bank.models_) == list(range(12))
+    assert 3 in bank.models_
+    assert [] not in bank.models_
+    with pytest.raises(TypeError):
+        bank.models_[3] = None
+    stale = replace(bank._labels_.side.models[0], fresh=False)
+    assert stale.counts[0] == 6

@@ -1,0 +1,175 @@
+"""One model in many hands: every answer is that of the model before an update, or after it."""
+
+import copy
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from kernel_factories import labelled
+
+from pcsda import CSDA, PCSDA, KernelPCSDA, VerifierBank, load, save
+from pcsda.estimators import verifier
+
+X, Y, GROUPS = labelled(sizes=[40, 35, 38, 30])
+NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
+
+
+def begun(kind=PCSDA):
+    return kind(random_state=0).partial_fit(X[::2], Y[::2], classes=[0, 1])
+
+
+def bank(estimator=None):
+    estimator = PCSDA(random_state=0) if estimator is None else estimator
+    return VerifierBank(estimator).fit(X[GROUPS < 3], GROUPS[GROUPS < 3])
+
+
+UPDATES = {
+    "partial_fit": (begun, lambda model: model.partial_fit(X[1::2], Y[1::2])),
+    "CSDA": (lambda: begun(CSDA), lambda model: model.partial_fit(X[1::2], Y[1::2])),
+    "recalibrate": (begun, lambda model: model.recalibrate(NEW, np.arange(len(NEW)) % 2)),
+}
+
+
+@pytest.mark.parametrize("method", ["log_likelihood_ratio", "predict_proba", "rank"])
+@pytest.mark.parametrize("way", UPDATES)
+def test_an_update_in_the_middle_of_a_call_does_not_show(monkeypatch, way, method):
+    """Rows that were projected by the model before were scored by the density after."""
+    make, update = UPDATES[way]
+    model, before = make(), make()
+    project = verifier.Verifier._project
+    done = []
+
+    def interrupted(self, rows):
+        z = project(self, rows)
+        if not done:
+            done.append(True)
+            thread = threading.Thread(target=update, args=(model,))
+            thread.start()
+            thread.join()
+        return z
+
+    monkeypatch.setattr(verifier.Verifier, "_project", interrupted)
+    np.testing.assert_array_equal(getattr(model, method)(NEW), getattr(before, method)(NEW))
+    after = make()
+    update(after)
+    assert done
+    np.testing.assert_array_equal(model.log_likelihood_ratio(NEW), after.log_likelihood_ratio(NEW))
+
+
+@pytest.mark.parametrize("method", ["predict", "identify", "log_likelihood_ratio"])
+@pytest.mark.parametrize("estimator", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)
+def test_a_bank_that_loses_a_label_in_the_middle_of_a_call(monkeypatch, estimator, method):
+    """An index was out of bounds, or labels went with the scores of others."""
+    model, expected = bank(estimator), getattr(bank(estimator), method)(NEW)
+    scores, done = VerifierBank._scores, []
+
+    def interrupted(self, *args, **kwargs):
+        found = scores(self, *args, **kwargs)
+        if not done:
+            done.append(True)
+            thread = threading.Thread(target=model.remove, args=(0,))
+            thread.start()
+            thread.join()
+        return found
+
+    monkeypatch.setattr(VerifierBank, "_scores", interrupted)
+    np.testing.assert_array_equal(getattr(model, method)(NEW), expected)
+    assert 0 not in model.models_
+
+
+@pytest.mark.parametrize("way", ["pickle", "copy", "save"])
+def test_a_bank_is_whole_wherever_it_is_copied_in_the_middle_of_an_update(
+    monkeypatch, tmp_path, way
+):
+    model, expected = bank(), bank().log_likelihood_ratio(NEW)
+    fit_models, copies = VerifierBank._commit, []
+
+    def copied():
+        if way == "pickle":
+            return pickle.loads(pickle.dumps(model))
+        if way == "copy":
+            return copy.deepcopy(model)
+        save(model, tmp_path / "m")
+        return load(tmp_path / "m")
+
+    def interrupted(self, *args):
+        with ThreadPoolExecutor(1) as pool:
+            copies.append(pool.submit(copied).result())
+        return fit_models(self, *args)
+
+    monkeypatch.setattr(VerifierBank, "_commit", interrupted)
+    model.enroll(X[GROUPS == 3], 3)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(copies[0].log_likelihood_ratio(NEW), expected)
+    assert copies[0].classes_.tolist() == [0, 1, 2]
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_an_update_that_fails_leaves_the_model(monkeypatch):
+    model, expected = bank(), bank().log_likelihood_ratio(NEW)
+
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(VerifierBank, "_commit", fails)
+    with pytest.raises(MemoryError):
+        model.enroll(X[GROUPS == 3], 3)
+    np.testing.assert_array_equal(model.log_likelihood_ratio(NEW), expected)
+    monkeypatch.undo()
+    assert 3 in model.enroll(X[GROUPS == 3], 3).models_
+
+
+def test_updates_wait_for_each_other():
+    """Two labels that are enrolled at the same time are both there."""
+    model = bank()
+    rows = {number: X[GROUPS == 3] + number for number in range(3, 9)}
+    with ThreadPoolExecutor(len(rows)) as pool:
+        list(pool.map(lambda number: model.enroll(rows[number], number), rows))
+    assert model.classes_.tolist() == list(range(9))
+    assert len(model._rows.X) == np.sum(GROUPS < 3) + 6 * np.sum(GROUPS == 3)
+
+
+def test_many_threads_score_pickle_and_save_one_model(tmp_path):
+    model = pickle.loads(pickle.dumps(PCSDA(random_state=0).fit(X, Y)))
+    expected = model.log_likelihood_ratio(NEW)
+
+    def use(number):
+        if number % 4 == 0:
+            return pickle.loads(pickle.dumps(model)).log_likelihood_ratio(NEW)
+        if number % 4 == 1:
+            save(model, tmp_path / f"{number}")
+            return load(tmp_path / f"{number}").log_likelihood_ratio(NEW)
+        return model.log_likelihood_ratio(NEW)
+
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(use, range(40)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def enrolled(model, results):
+    results.put(model.enroll(X[GROUPS == 3], 3).classes_.tolist())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads is the point
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
+def test_a_child_does_not_wait_for_an_update_of_its_parent(monkeypatch):
+    """The thread that would open the lock is not in the child."""
+    model, context = bank(), multiprocessing.get_context("fork")
+    fit_models, results = VerifierBank._commit, context.Queue()
+
+    def forks(self, *args):
+        monkeypatch.undo()
+        child = context.Process(target=enrolled, args=(model, results))
+        child.start()
+        assert results.get(timeout=60) == [0, 1, 2, 3]
+        child.join()
+        return fit_models(self, *args)
+
+    monkeypatch.setattr(VerifierBank, "_commit", forks)
+    thread = threading.Thread(target=model.enroll, args=(X[GROUPS == 3], 3))
+    thread.start()
+    thread.join()
+    assert 3 in model.models_
