@@ -33,20 +33,28 @@ KEPT = {
     HERE.parent / "README.md": ("quality", "speed"),
     HERE.parent / "docs" / "reproduction.md": ("reproduction",),
 }
-# Jobs of the speed suite that the README shows, and whom of ours: as most users would call it.
+# What the README shows of the speed suite, each at the first of its sizes: the job in words, ours
+# as users call it, and the peer that they would take otherwise.
 SHOWN = {
-    "linear-fit": "PCSDA()",
-    "linear-predict": "decision_function",
-    "requests": "fast_scorer",
-    "kernel-fit": "KernelPCSDA()",
-    "kernel-predict": "decision_function",
-    "bank-fit": "VerifierBank(PCSDA(10))",
-    "selection": "PCSDACV, all settings",
-    "metrics": "EER + Cllr + minCllr",
-    "scale-file": "PCSDA()",
+    "default-fit": ("fit, {N} rows of {D} features", "PCSDA()", "LogisticRegression"),
+    "few-positives": ("fit on 10 positives among {N} rows", "PCSDA()", "LogisticRegression"),
+    "default-kernel": ("fit with a kernel, {N} rows", "KernelPCSDA()", "SVC"),
+    "default-search": (
+        "choose settings, {N} rows",
+        "PCSDACV(KernelPCSDA())",
+        "GridSearchCV(SVC), 12 settings",
+    ),
+    "requests": ("score one row", "fast_scorer", "LDA(lsqr)"),
+    "linear-fit": ("fit {N} x {D}, subclasses given", "PCSDA()", "LDA(lsqr)"),
+    "kernel-fit": ("fit with a kernel, {N} rows, subclasses given", "KernelPCSDA()", "SVC"),
+    "selection": (
+        "choose among 255 settings, {N} rows",
+        "PCSDACV, all settings",
+        "GridSearchCV(SVC), 12 settings",
+    ),
 }
-# What rows of 0.1.0 call them where it was something else.
-EARLIER = {"scale-file": "PCSDA(), two passes"}
+# Jobs that are shown only as long as there are no rows of another one.
+UNTIL = {"linear-fit": "default-fit", "kernel-fit": "default-kernel", "selection": "default-search"}
 # Methods of others that the README shows ours beside, with their names in the rows of each kind.
 RIVALS = {
     "SVC": {"ranking": "SVC", "classification": "SVC"},
@@ -124,27 +132,33 @@ def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]
 
 
 def speed_table(rows: list[Row]) -> list[Block]:
-    """The jobs of SHOWN at the first of their sizes: ours against each of the others."""
+    """Ours beside the peer that users would take, a line for each of SHOWN."""
     timed = [row for row in rows if "seconds" in row and row["job"] in SHOWN]
     if not timed:
         return [NOT_RUN["speed"]]
-    lines = []
+    lines, there = [], {row["job"] for row in timed}
     for job, of_job in groupby(timed, key=lambda row: row["job"]):
-        case = list(next(groupby(of_job, key=lambda row: row["case"]))[1])
-        others = [row for row in case if row["role"] != "pcsda"]
-        names = (SHOWN[job], EARLIER.get(job))
-        lines += [_speed_line(row, others) for row in case if row["contestant"] in names]
-    head = ["job", "sizes", "ours", "time", "others, and how many times as long as ours they take"]
-    return [speed_tables.heading(timed[0]), Table(head, lines)]
+        if UNTIL.get(job) in there:
+            continue
+        case = {row["contestant"]: row for row in next(groupby(of_job, lambda row: row["case"]))[1]}
+        words, ours, peer = SHOWN[job]
+        if ours in case and peer in case:
+            lines.append(_speed_line(words, case[ours], case[peer]))
+    head = ["job", "pcsda", "what you would use", "pcsda is"]
+    return [speed_tables.headings(timed), Table(head, lines)]
 
 
-def _speed_line(own: Row, others: list[Row]) -> list[str]:
-    sizes = ", ".join(f"{name} = {size}" for name, size in own["case"].items())
-    compared = "; ".join(
-        f"{row['contestant']} {row['seconds'] / own['seconds']:.2g} x" for row in others
-    )
-    time = f"{speed_tables.number(1e3 * own['seconds'])} ms"
-    return [own["job"] + (" ~" if own["noisy"] else ""), sizes, own["contestant"], time, compared]
+def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
+    times = [f"{speed_tables.number(1e3 * row['seconds'])} ms" for row in (own, peer)]
+    ratio = peer["seconds"] / own["seconds"]
+    faster = f"{ratio:.2g} x faster" if ratio >= 1 else f"{1 / ratio:.2g} x slower"
+    noise = " ~" if own["noisy"] else ""
+    return [
+        words.format(**own["case"]) + noise,
+        f"`{own['contestant']}` {times[0]}",
+        f"`{peer['contestant']}` {times[1]}",
+        faster,
+    ]
 
 
 def anew(text: str, names: tuple[str, ...]) -> str:

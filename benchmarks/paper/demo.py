@@ -1,4 +1,4 @@
-"""The benchmark in quick form on the bundled digits, and a picture; ``make demo``."""
+"""The benchmark in quick form on the bundled digits, and a picture; ``make study``."""
 
 from __future__ import annotations
 

@@ -59,10 +59,12 @@ PAPER: dict[str, list[Setting]] = {
 RELATED: dict[str, list[Setting]] = {
     "CSDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
     "SR-CSDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "raw label-only": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
     "label-only": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
     "low-rank": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
     "CSDA+SVM": settings(d=FEW_DIMENSIONS, C=FEW_COSTS),
     "trace-ratio": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "CSRDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
 }
 
 TODAY: dict[str, list[Setting]] = {

@@ -1,14 +1,16 @@
 """Subspaces at every setting of a grid from one factorisation, for choosing among them.
 
 These are shortcuts for the folds only: what is reported comes from the estimators themselves. The
-tests hold each of them against the estimator that it stands for. All of it happens in the
-eigenbasis of the total scatter T of a `Basis`, where T is diagonal. Ridges are relative: `eps` is
-the ridge times the mean squared distance from the grand mean.
+tests hold each of them against the estimator that it stands for. Axes come from the estimators
+too, all d of a setting at once, but for the trace ratio, whose axes are not nested in d. Rows are
+those of a `Basis`. Ridges are relative: `eps` is the ridge times the mean squared distance from
+the grand mean.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -24,7 +26,7 @@ SETTLED = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """Coordinates about the positive mean, best axis first; axes are nested in d.
+    """Coordinates about the positive mean, or a learned reference; axes are nested in d.
 
     `groups` are 0 for positives and 1..K for subclasses; None where every negative is a subclass
     of its own, as in CSDA. `ridge` is what the ridge of the criterion, eps I, is on these axes.
@@ -37,7 +39,7 @@ class Subspace:
     ridge: Array | float = 0.0
 
     def distance(self, d: int) -> Array:
-        """Minus the distance to the positive mean in the leading d axes: the ranking score."""
+        """Minus the distance to the origin in the leading d axes: the ranking score."""
         return -np.sqrt(np.sum(self.others[:, :d] ** 2, axis=1))
 
     def rule(self, ridged: bool = False) -> Array:
@@ -48,12 +50,15 @@ class Subspace:
         """
         added = self.ridge if ridged else 0.0
         positive, negative = self.rows[self.y], self.rows[~self.y]
-        phi_p = (positive.T @ positive + added) / len(positive)
+        centre = positive.mean(axis=0)  # zero, unless the reference is learned
+        about = positive - centre
+        phi_p = (about.T @ about + added) / len(positive)
         phi_o = negative.T @ negative / len(negative)
         if self.groups is not None:
             phi_o = self._phi_o(negative)
         phi_o = phi_o + added / len(negative)
-        near, far = _log_densities(phi_p, self.others), _log_densities(phi_o, self.others)
+        near = _log_densities(phi_p, self.others - centre)
+        far = _log_densities(phi_o, self.others)
         near[len(positive) - 1 :] = np.nan
         return near - far
 
@@ -84,24 +89,13 @@ def _log_densities(covariance: Array, rows: Array) -> Array:
     return values
 
 
-def pcsda(basis: Basis, y: Array, groups: Array, ridge: float) -> Subspace:
-    """PCSDA from T by a low-rank update: S_I = T - M' diag(n) M, with the group means M."""
-    counts = np.bincount(groups)
-    members = np.zeros((len(counts), len(groups)))
-    members[groups, np.arange(len(groups))] = 1 / counts[groups]
-    means = members @ basis.rows
-    shift = basis.scatter + ridge * basis.unit
-    delta = means[1:] - means[0]
-    scaled = means / shift
-    inner = np.diag(1 / counts) - scaled @ means.T
-    toward = delta / shift
-    toward = toward + linalg.solve(inner, means @ toward.T, assume_a="sym").T @ scaled
-    values, turn = linalg.eigh(toward @ delta.T)
-    kept = values > 1e-12 * values[-1]
-    directions = toward.T @ (turn[:, kept] / np.sqrt(values[kept]))[:, ::-1]
-    origin = means[0] @ directions
-    rows, others = basis.rows @ directions - origin, basis.others @ directions - origin
-    return Subspace(rows, others, y, groups, ridge * basis.unit * directions.T @ directions)
+def subspace_of(
+    model: Any, basis: Basis, y: Array, ridge: float, groups: Array | None = None
+) -> Subspace:
+    """The axes of a fitted estimator, on the rows of a basis and on the others."""
+    W = model.components_
+    added = ridge * basis.unit * (W @ W.T)
+    return Subspace(model.transform(basis.rows), model.transform(basis.others), y, groups, added)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +108,15 @@ class ClassSpecific:
     S_p: Array
     S_n: Array
 
+    @property
+    def counts(self) -> Array:
+        return np.array([self.y.sum(), (~self.y).sum()])
+
+    @property
+    def gap(self) -> Array:
+        """m - m_n; the grand mean is zero."""
+        return self.mean * len(self.y) / (~self.y).sum()
+
     @classmethod
     def of(cls, basis: Basis, y: Array) -> ClassSpecific:
         mean = basis.rows[y].mean(axis=0)
@@ -123,77 +126,30 @@ class ClassSpecific:
         S_n = np.diag(basis.scatter) + len(y) * np.outer(mean, mean) - S_p
         return cls(basis, y, mean, S_p, S_n)
 
-    def project(self, directions: Array) -> Subspace:
-        origin = self.mean @ directions
+    def project(self, directions: Array, step: float = 0.0) -> Subspace:
+        """Coordinates about the reference m + step (m - m_n)."""
+        origin = (self.mean + step * self.gap) @ directions
         rows, others = self.basis.rows @ directions, self.basis.others @ directions
         return Subspace(rows - origin, others - origin, self.y)
 
 
-def csda(problem: ClassSpecific, ridges: tuple[float, ...], d: int) -> dict[float, Subspace]:
-    """CSDA, ``S_n w = lambda (S_p + eps I) w``, at all ridges from one eigenbasis of S_p."""
-    values, vectors = linalg.eigh(problem.S_p, check_finite=False)
-    numerator = vectors.T @ problem.S_n @ vectors
-    found = {}
-    for ridge in ridges:
-        scale = 1 / np.sqrt(np.maximum(values, 0) + ridge * problem.basis.unit)
-        top = _top(numerator * np.outer(scale, scale), d)[1]
-        found[ridge] = problem.project(vectors @ (scale[:, None] * top))
-    return found
-
-
-def regression(
-    problem: ClassSpecific, ridges: tuple[float, ...], d: int, seed: int
-) -> dict[float, Array]:
-    """Ridge regression of the label-only targets, about the positive mean: directions by column.
-
-    T about the positive mean is T + N mean mean', diagonal but for one rank.
-    """
-    right = (problem.basis.rows - problem.mean).T @ label_targets(problem.y, d, seed)
-    found = {}
-    for ridge in ridges:
-        shift = problem.basis.scatter + ridge * problem.basis.unit
-        solved, mean = right / shift[:, None], problem.mean / shift
-        share = len(problem.y) / (1 + len(problem.y) * problem.mean @ mean)
-        found[ridge] = solved - share * np.outer(mean, problem.mean @ solved)
-    return found
-
-
-def label_targets(y: Array, d: int, seed: int) -> Array:
-    """Orthonormal eigenvectors v of ``P_n v = lambda P_p v``, known from the labels alone.
-
-    The first is 1_n - (N_n/N_p) 1_p. All others tie: any vectors on the negatives that are
-    orthogonal to 1_n, here seeded ones.
-    """
-    negative = np.flatnonzero(~y)
-    first = np.where(y, -len(negative) / y.sum(), 1.0)
-    start = np.random.default_rng(seed).standard_normal((len(negative), d - 1))
-    start -= start.mean(axis=0)
-    targets = np.zeros((len(y), d))
-    targets[:, 0] = first / np.linalg.norm(first)
-    targets[negative, 1:] = np.linalg.qr(start)[0]
-    return targets
-
-
-def ritz(problem: ClassSpecific, directions: Array, eps: float) -> Array:
-    """CSDA directions, best first, inside the span of the given ones."""
-    top = directions.T @ problem.S_n @ directions
-    bottom = directions.T @ problem.S_p @ directions + eps * (directions.T @ directions)
-    _, turn = linalg.eigh(top, bottom)
-    return directions @ turn[:, ::-1]
-
-
 def trace_ratio(
-    problem: ClassSpecific, ridges: tuple[float, ...], dims: tuple[int, ...]
+    problem: ClassSpecific,
+    ridges: tuple[float, ...],
+    dims: tuple[int, ...],
+    learn_reference: bool = False,
 ) -> dict[tuple[float, int], Subspace]:
     """Maximal tr(W'S_n W) / tr(W'(S_p + eps I)W) over orthonormal W, for every ridge and d.
 
     W holds the top eigenvectors of ``S_n - rho S_p`` at the right rho, whatever the ridge, and
     these change smoothly with rho. So all problems are solved in the span of the eigenvectors at a
-    few rho, to which those at the worst rho are added until no solution leaves a residual.
+    few rho, to which those at the worst rho are added until no solution leaves a residual. Where
+    the reference is learned too, the gap of the class means comes along with a weight.
     """
     most = min(max(dims), len(problem.S_p))
     size = np.linalg.norm(problem.S_n)
-    span = _top(problem.S_n, most)[1]
+    gap = problem.gap if learn_reference else 0.0 * problem.gap
+    span = _joined(_top(problem.S_n, most)[1], gap[:, None])
     rho = {(ridge, d): 0.0 for ridge in ridges for d in dims}
     found: dict[tuple[float, int], Subspace] = {}
     while rho:
@@ -201,18 +157,20 @@ def trace_ratio(
         left = {}
         for (ridge, d), start in rho.items():
             eps = ridge * problem.basis.unit
-            small, value = _dinkelbach(S_n, S_p, eps, min(d, most), start)
+            ascent = _dinkelbach(S_n, S_p, span.T @ gap, problem.counts, eps, min(d, most), start)
+            small, value, pull, step = ascent
             W = span @ small
-            image = problem.S_n @ W - value * (problem.S_p @ W)
+            image = problem.S_n @ W - value * (problem.S_p @ W) + pull * np.outer(gap, gap @ W)
             residual = np.linalg.norm(image - W @ (W.T @ image)) / size
             if residual <= SETTLED or span.shape[1] == len(problem.S_p):
-                found[ridge, d] = problem.project(W)
+                found[ridge, d] = problem.project(W, step)
             else:
-                left[ridge, d] = residual, value
-        rho = {key: value for key, (_, value) in left.items()}
+                left[ridge, d] = residual, value, pull
+        rho = {key: value for key, (_, value, _) in left.items()}
         if left:
-            worst = max(left.values())[1]
-            span = _joined(span, _top(problem.S_n - worst * problem.S_p, most)[1])
+            _, worst, pull = max(left.values())
+            form = problem.S_n - worst * problem.S_p + pull * np.outer(gap, gap)
+            span = _joined(span, _top(form, most)[1])
     return found
 
 
@@ -224,16 +182,29 @@ def _joined(span: Array, added: Array) -> Array:
     return np.hstack([span, fresh[:, np.abs(sizes.diagonal()) > 1e-9]])
 
 
-def _dinkelbach(S_n: Array, S_p: Array, eps: float, d: int, rho: float) -> tuple[Array, float]:
-    """Raise rho until the top d eigenvalues of S_n - rho (S_p + eps I) sum to zero."""
-    for _ in range(100):
-        W = _top(S_n - rho * S_p, d)[1]
-        bottom = np.sum(W * (S_p @ W)) + eps * d
-        raised = float(np.sum(W * (S_n @ W)) / bottom)
+def _dinkelbach(
+    S_n: Array, S_p: Array, gap: Array, counts: Array, eps: float, d: int, rho: float
+) -> tuple[Array, float, float, float]:
+    """Raise rho until the top d eigenvalues of S_n - rho (S_p + eps I) sum to zero.
+
+    Both scatters are about m + s (m - m_n), with the s that is best at each rho; without a gap that
+    is 0. Returns W, rho, the weight of the gap and s.
+    """
+    n_p, n_n = counts
+    square = np.outer(gap, gap)
+    for _ in range(200):
+        s = 0.0
+        if gap.any() and rho > 0:  # up to N_n/N_p a distant reference is better than any near one
+            s = n_n / max(rho * n_p - n_n, 1e-3 * n_n)
+        pull = n_n * (s**2 + 2 * s) - rho * n_p * s**2
+        W = _top(S_n - rho * S_p + pull * square, d)[1]
+        apart = np.sum((gap @ W) ** 2)
+        bottom = np.sum(W * (S_p @ W)) + eps * d + n_p * s**2 * apart
+        raised = (np.sum(W * (S_n @ W)) + n_n * (s**2 + 2 * s) * apart) / bottom
         if abs(raised - rho) <= 1e-10 * raised:
             break
-        rho = raised
-    return W, rho
+        rho = float(raised)
+    return W, rho, pull, s
 
 
 def _top(matrix: Array, d: int) -> tuple[Array, Array]:

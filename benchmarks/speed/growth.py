@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
-from pcsda import PCSDA, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 
 from .data import make_labelled, make_sample, rbf_gamma
 from .measure import Contestant, Cost, Job
@@ -23,16 +23,22 @@ from .setup import KERNEL_WIDTH, Setup, fit_grouped, gram_and_cholesky
 
 LIMIT = "X'X + Cholesky"
 LIMIT_COST = Cost("N D^2 + D^3/3", lambda N, D, **_: N * D**2 + D**3 / 3)
-# Statistics, then the leverages of leave-one-out, each with a triangle's worth of D^2; the factor
-# and its inverse; the coordinates.
+# Statistics, then the leverages of the rows that are left out, each with a triangle's worth of D^2;
+# the factor and its inverse; the nearest centroid and the coordinates of every row.
 FIT_COST = Cost(
-    "2 N D^2 + 2/3 D^3 + 2 N D K",
-    lambda N, D, K=10, **_: 2 * N * D**2 + 2 * D**3 / 3 + 2 * N * D * K,
+    "N D^2 + n D^2 + 2/3 D^3 + 2 N D K, n left out",
+    lambda N, D, K=10, **_: (N + left_out(N, K)) * D**2 + 2 * D**3 / 3 + 2 * N * D * K,
 )
 # The factor and the diagonal of its inverse; solving for the groups.
 KERNEL_COST = Cost(
     "2/3 N^3 + 2 N^2 (D + K)",
     lambda N, D, K=10, **_: 2 * N**3 / 3 + 2 * N**2 * (D + K),
+)
+# Settings are chosen on at most 1500 rows: an eigendecomposition of their scatter, whitened rows at
+# four ridges and coordinates at nine settings. One of them is then fitted on all rows.
+SEARCH_COST = Cost(
+    "9 M D^2 + N D^2, M rows searched",
+    lambda N, D, **_: (9 * min(N, 1500) + N + left_out(N, 10)) * D**2,
 )
 # Scatter and whitened rows; the factor and its inverse; then one solution for each label.
 BANK_COST = Cost(
@@ -46,6 +52,12 @@ NYSTROEM_LIMIT_COST = Cost(
 NYSTROEM_COST = Cost(
     "2 N L D + 4 N L^2 + L^3", lambda N, D, L, **_: 2 * N * L * D + 4 * N * L**2 + L**3
 )
+
+
+def left_out(n_rows: float, n_subclasses: int) -> float:
+    """Number of rows that a fit leaves out of equally large groups: at most 5000 of each class."""
+    positives = n_rows / (n_subclasses + 1)
+    return min(positives, 5000) + min(n_rows - positives, 5000)
 
 
 def limit(X: np.ndarray) -> Contestant:
@@ -77,11 +89,20 @@ def growth_k(setup: Setup) -> Iterator[Job]:
 
 
 def linear_growth(name: str, grows: str, n_rows: int, width: int, count: int) -> Job:
-    """One case of the linear model with subclasses given."""
+    """One case of the linear model, k-means included."""
     sample = make_sample(n_rows, width, n_subclasses=count)
-    fit = partial(fit_grouped, PCSDA(), sample)
+    fit = partial(PCSDA(n_subclasses=count, random_state=0).fit, sample.X, sample.y)
     contestants = (limit(sample.X), ours("PCSDA()", fit, FIT_COST))
     return Job(name, {"N": n_rows, "D": width, "K": count}, contestants, grows=grows)
+
+
+def growth_search(setup: Setup) -> Iterator[Job]:
+    """Growth of PCSDACV(), left to itself, with the number N of rows, D = 100."""
+    for n_rows in (2000, 4000, 8000, 16000, 32000):
+        sample = make_sample(setup.size(n_rows), 100)
+        search = partial(PCSDACV(PCSDA(random_state=0)).fit, sample.X, sample.y)
+        contestants = (limit(sample.X), ours("PCSDACV()", search, SEARCH_COST))
+        yield Job("growth-search-N", {"N": len(sample.X), "D": 100}, contestants, grows="N")
 
 
 def growth_kernel_n(setup: Setup) -> Iterator[Job]:

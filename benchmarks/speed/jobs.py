@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from pcsda.metrics import cllr, equal_error_rate, min_cllr
 
 from . import elsewhere, growth, memory, predictions, startup
 from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
+from .headline import HEADLINES
 from .measure import Bound, Contestant, Job
 from .scale import SCALE_JOBS
 from .setup import (
@@ -321,12 +323,15 @@ def selection(setup: Setup) -> Iterator[Job]:
     X, y = digits()
     X, y = X[: setup.size(len(X))], y[: setup.size(len(X))] == 8
     template = PCSDA(random_state=0)
+    values = {
+        "n_subclasses": [1, 5, 10, 15, 20],
+        "n_components": [*range(1, 26)],
+        "regularization": [1e-4, 1e-3, 1e-2, 1e-1, 1.0],
+    }
     grid = [
-        {"n_subclasses": k, "n_components": d, "regularization": ridge}
-        for k in (1, 5, 10, 15, 20)
-        for d in range(1, 26)
-        for ridge in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-        if d <= k
+        cell
+        for setting in product(*values.values())
+        if (cell := dict(zip(values, setting, strict=True)))["n_components"] <= cell["n_subclasses"]
     ]
     chosen = np.random.default_rng(0).permutation(len(grid))[: setup.size(len(grid) // 10 - 2)]
     # The smallest and the largest K are always among them.
@@ -340,7 +345,7 @@ def selection(setup: Setup) -> Iterator[Job]:
         "selection",
         {"N": len(X), "D": X.shape[1]},
         (
-            Contestant(ours, "pcsda", lambda: PCSDACV(template).fit(X, y)),
+            Contestant(ours, "pcsda", lambda: PCSDACV(template, **values).fit(X, y)),
             Contestant(
                 f"GridSearchCV(PCSDA), {len(some)} of {len(grid)} settings",
                 "peer",
@@ -380,6 +385,7 @@ def three_metrics(y: np.ndarray, llr: np.ndarray) -> tuple[float, float, float]:
 
 
 JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
+    **HEADLINES,
     "linear-fit": linear_fit,
     "float32-fit": float32_fit,
     "linear-predict": predictions.linear_predict,
@@ -397,6 +403,7 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "growth-N": growth.growth_n,
     "growth-D": growth.growth_d,
     "growth-K": growth.growth_k,
+    "growth-search-N": growth.growth_search,
     "growth-kernel-N": growth.growth_kernel_n,
     "growth-C": growth.growth_c,
     "growth-L": growth.growth_l,

@@ -16,12 +16,16 @@ import sys, time
 from importlib import import_module
 start = time.perf_counter()
 for name in sys.argv[1:]:
-    import_module(name)
+    module = import_module(name)
+    for public in getattr(module, "__all__", ()) if name == "pcsda" else ():
+        getattr(module, public)
 print(time.perf_counter() - start)
 """
 LIST = """\
 import sys
 import pcsda
+for public in pcsda.__all__:
+    getattr(pcsda, public)
 print(*(name for name in sys.modules if name.split(".")[0] == "sklearn" and "._" not in name))
 """
 

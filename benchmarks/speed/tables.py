@@ -40,7 +40,7 @@ def markdown(rows: list[Row]) -> str:
     """Write the page: where it was measured, then tables of times, of memory and of growth."""
     if not rows:
         return "# Speed\n\nNothing was measured.\n"
-    parts = ["# Speed", heading(rows[0]), LEGEND.rstrip()]
+    parts = ["# Speed", headings(rows), LEGEND.rstrip()]
     single = [row for row in rows if "grows" not in row or row["bounds"]]
     parts += [table(part, unit) for unit in COLUMNS if (part := [r for r in single if unit in r])]
     if found := growths(rows):
@@ -48,6 +48,16 @@ def markdown(rows: list[Row]) -> str:
     if slow := [row for row in ends_of_growth(rows) if "where" in row and row["ratio"] > SLOW]:
         parts += [WHERE_LEGEND.rstrip(), where_table(slow)]
     return "\n\n".join(parts) + "\n"
+
+
+def headings(rows: list[Row]) -> str:
+    """Say where the numbers come from; where runs differ, which jobs are from which."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        found.setdefault(heading(row), {})[row["job"]] = None
+    if len(found) == 1:
+        return next(iter(found))
+    return "\n".join(f"- {', '.join(jobs)}: {text}" for text, jobs in found.items())
 
 
 def heading(row: Row) -> str:

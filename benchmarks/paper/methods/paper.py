@@ -85,9 +85,17 @@ def report_pca_svm(space: Space, setting: Setting) -> Scores:
     return {"classification": svm.decision_function(model.transform(others))}
 
 
+def _axes(space: Space, K: int, ridge: float) -> Subspace:
+    """All axes of PCSDA with K subclasses."""
+    groups = space.subclasses(K)
+    model = PCSDA.published(K, regularization=ridge)
+    model.fit(space.basis.rows, space.y, subclass_labels=groups)
+    return subspaces.subspace_of(model, space.basis, space.y, ridge, groups)
+
+
 def _one_axis(space: Space, ridge: float) -> Subspace:
     """With one subclass the axis of PCSDA is that of LDA."""
-    return subspaces.pcsda(space.basis, space.y, (~space.y).astype(int), ridge)
+    return _axes(space, 1, ridge)
 
 
 def choose_lda(space: Space, grid: list[Setting]) -> Scores:
@@ -122,9 +130,8 @@ def choose_pcsda(space: Space, grid: list[Setting], ridged: bool = False) -> Sco
     """Every K needs its own clustering, every ridge a few small systems, every d nothing."""
     scores = {kind: np.full((len(grid), len(space.others)), np.nan) for kind in KINDS}
     for K in dict.fromkeys(setting["K"] for setting in grid):
-        groups = space.subclasses(K)
         for ridge in dict.fromkeys(s["ridge"] for s in grid if s["K"] == K):
-            found = subspaces.pcsda(space.basis, space.y, groups, ridge)
+            found = _axes(space, K, ridge)
             rule = found.rule(ridged)
             for number, setting in enumerate(grid):
                 d = setting["d"]

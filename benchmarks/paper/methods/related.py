@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
-from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from pcsda import CSDA
 
 from .. import subspaces
-from ..grids import FEW_RIDGES, Setting
 from ..grids import RELATED as GRIDS
+from ..grids import Setting
 from ..spaces import Space
 from ..subspaces import ClassSpecific, Subspace
-from .interface import Method, Scores, both, linear_svm, published
+from .interface import Method, Scores, both, linear_svm, one_by_one, published
 
 # The ridge of the CSDA subspace before a linear SVM: the default of the library.
 CSDA_RIDGE = 1e-2
@@ -46,47 +47,30 @@ def _problem(space: Space) -> ClassSpecific:
     return ClassSpecific.of(space.basis, space.y)
 
 
-@lru_cache(maxsize=1)
-def _csda(space: Space) -> dict[float, Subspace]:
-    """CSDA at every ridge that a method here asks for."""
-    return subspaces.csda(_problem(space), (*FEW_RIDGES, CSDA_RIDGE), MOST)
+@lru_cache(maxsize=8)
+def _solved(space: Space, ridge: float) -> Subspace:
+    """The first axes of CSDA; those of a smaller d are the first of them."""
+    most = min(MOST, int((~space.y).sum()), space.basis.rows.shape[1])
+    model = CSDA.published(most, regularization=ridge).fit(space.basis.rows, space.y)
+    return subspaces.subspace_of(model, space.basis, space.y, ridge)
 
 
 def choose_csda(space: Space, grid: list[Setting]) -> Scores:
-    found = _csda(space)
-    return _on_paths(grid, lambda setting: found[setting["ridge"]])
+    return _on_paths(grid, lambda setting: _solved(space, setting["ridge"]))
 
 
-def choose_trace_ratio(space: Space, grid: list[Setting]) -> Scores:
-    found = subspaces.trace_ratio(_problem(space), _ridges(grid), _dims(grid))
+def choose_trace_ratio(space: Space, grid: list[Setting], learn: bool = False) -> Scores:
+    found = subspaces.trace_ratio(_problem(space), _ridges(grid), _dims(grid), learn)
     return _on_paths(grid, lambda setting: found[setting["ridge"], setting["d"]])
 
 
-def choose_labels(space: Space, grid: list[Setting]) -> Scores:
-    problem = _problem(space)
-    spans = subspaces.regression(problem, _ridges(grid), MOST, space.seed)
-
-    def find(setting: Setting) -> Subspace:
-        ridge, d = setting["ridge"], setting["d"]
-        span = subspaces.ritz(problem, spans[ridge][:, :d], ridge * space.basis.unit)
-        return problem.project(span)
-
-    return _on_paths(grid, find)
-
-
-def choose_spectral(space: Space, grid: list[Setting]) -> Scores:
-    problem = _problem(space)
-    spans = subspaces.regression(problem, _ridges(grid), MOST, space.seed)
-    found = {ridge: problem.project(span) for ridge, span in spans.items()}
-    return _on_paths(grid, lambda setting: found[setting["ridge"]])
-
-
-def report_csda(solver: str) -> Callable[[Space, Setting], Scores]:
+def report_csda(solver: str, reference: str = "mean") -> Callable[[Space, Setting], Scores]:
     def report(space: Space, setting: Setting) -> Scores:
         rows, others = space.mapped
         model = CSDA.published(
             setting["d"],
             solver=solver,
+            reference=reference,
             regularization=setting["ridge"],
             priors="equal",
             random_state=space.seed,
@@ -96,20 +80,8 @@ def report_csda(solver: str) -> Callable[[Space, Setting], Scores]:
     return report
 
 
-def report_spectral(space: Space, setting: Setting) -> Scores:
-    rows, others = space.mapped
-    mean = rows[space.y].mean(axis=0)
-    eps = setting["ridge"] * np.sum((rows - rows.mean(axis=0)) ** 2) / len(rows)
-    d = setting["d"]
-    targets = subspaces.label_targets(space.y, MOST, space.seed)[:, :d]
-    directions = Ridge(alpha=eps, fit_intercept=False).fit(rows - mean, targets).coef_
-    directions = directions.reshape(d, -1).T
-    found = Subspace((rows - mean) @ directions, (others - mean) @ directions, space.y)
-    return {"ranking": found.distance(d), "classification": found.rule()[d - 1]}
-
-
 def choose_csda_svm(space: Space, grid: list[Setting]) -> Scores:
-    found = _csda(space)[CSDA_RIDGE]
+    found = _solved(space, CSDA_RIDGE)
     rows, others, scores = np.abs(found.rows), np.abs(found.others), []
     for setting in grid:
         d = setting["d"]
@@ -120,10 +92,10 @@ def choose_csda_svm(space: Space, grid: list[Setting]) -> Scores:
 
 def report_csda_svm(space: Space, setting: Setting) -> Scores:
     rows, others = space.mapped
-    model = CSDA.published(setting["d"], solver="eigen", regularization=CSDA_RIDGE)
-    model.fit(rows, space.y)
-    svm = linear_svm(setting["C"]).fit(np.abs(model.transform(rows)), space.y)
-    return both(svm.decision_function(np.abs(model.transform(others))))
+    projection = CSDA.published(setting["d"], solver="eigen", regularization=CSDA_RIDGE)
+    distances = FunctionTransformer(np.abs)  # of z from the positive mean, axis by axis
+    model = make_pipeline(projection, distances, linear_svm(setting["C"]))
+    return both(model.fit(rows, space.y).decision_function(others))
 
 
 _ABOUT = {
@@ -135,6 +107,8 @@ _ABOUT = {
     "2015): eigenvectors of the graph problem P_n v = lambda P_p v, then ridge regression of them "
     "on the rows about the positive mean. All eigenvectors but the first tie, so their order "
     "means nothing; seeded ones are taken, and the regression is used as it is.",
+    "raw label-only": "Targets known from the labels alone (Iosifidis and Gabbouj 2016), and "
+    "the regression used as it is. It differs from SR-CSDA in the length of the first axis.",
     "label-only": "The fast solution with targets known from the labels alone (Iosifidis and "
     "others 2016): the same regression, and then the best directions within its span, which "
     "mends the order.",
@@ -142,16 +116,25 @@ _ABOUT = {
     "2017). Its subspace is that of CSDA exactly, so its scores are too, up to rounding.",
     "CSDA+SVM": "A linear SVM on |z - mu|, entry by entry, in the CSDA subspace (Iosifidis and "
     "others 2015); its decision value ranks as well.",
+    "CSRDA": "Class-specific reference discriminant analysis (Iosifidis and others 2015): the "
+    "trace ratio with scatters about a reference vector that is learned too. Ranked by the "
+    "distance to it; the rule g has the negatives about it.",
     "trace-ratio": "The trace ratio tr(W'S_n W) / tr(W'S_p W) itself (Jia and others 2009), "
     "maximised over orthonormal W with a ridge on S_p.",
 }
+# Their random targets depend on d, so every setting is fitted.
+_BY_TARGETS = {
+    "SR-CSDA": report_csda("spectral"),
+    "raw label-only": report_csda("raw_labels"),
+    "label-only": report_csda("labels"),
+}
 _WAYS = {
     "CSDA": (report_csda("eigen"), choose_csda),
-    "SR-CSDA": (report_spectral, choose_spectral),
-    "label-only": (report_csda("labels"), choose_labels),
+    **{name: (report, one_by_one(report)) for name, report in _BY_TARGETS.items()},
     "low-rank": (report_csda("lowrank"), choose_csda),
     "CSDA+SVM": (report_csda_svm, choose_csda_svm),
     "trace-ratio": (report_csda("trace_ratio"), choose_trace_ratio),
+    "CSRDA": (report_csda("auto", "optimal"), partial(choose_trace_ratio, learn=True)),
 }
 METHODS = [
     Method(name, "related", _ABOUT[name], report, choose, GRIDS[name])

@@ -1,0 +1,177 @@
+"""The class-specific family side by side: the digits, ORL pictures, and planted outer products.
+
+    python -m benchmarks.family       run what is missing, some minutes on one core; it resumes
+    gzip -9 -n -c results/family.jsonl > family.jsonl.gz      in this folder, to publish the rows
+
+Every method has its defaults, ten axes where it asks for a number, and the same training rows:
+half of the negatives, and half of the positives or three of them. It is judged on all other rows.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.svm import LinearSVC
+
+from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA
+
+from .paper.datasets import PICTURE_SHAPE, AbsentError, load
+from .paper.rows import Row, RowFile, read
+
+HERE = Path(__file__).parent
+ROWS = HERE / "family.jsonl.gz"
+D, DRAWS, CLASSES = 10, 2, 10
+KEY = ("dataset", "class", "draw", "n_positive", "method")
+SHAPES = {"digits": (8, 8), "ORL": PICTURE_SHAPE, "planted": (20, 15)}
+
+
+def svm(shape: tuple[int, ...]) -> Any:
+    return make_pipeline(CSDA(D), FunctionTransformer(np.abs), LinearSVC(dual=False))
+
+
+METHODS: dict[str, Callable[[tuple[int, ...]], Any]] = {
+    "PCSDA": lambda shape: PCSDA(random_state=0),
+    "CSDA": lambda shape: CSDA(D, random_state=0),
+    "CSDA, trace ratio": lambda shape: CSDA(D, solver="trace_ratio", random_state=0),
+    "CSDA, optimal reference": lambda shape: CSDA(D, reference="optimal", random_state=0),
+    "CSDA, labels": lambda shape: CSDA(D, solver="labels", random_state=0),
+    "CSDA, raw labels": lambda shape: CSDA(D, solver="raw_labels", random_state=0),
+    "CSDA, spectral": lambda shape: CSDA(D, solver="spectral", random_state=0),
+    "CSDA + linear SVM": svm,
+    "MultilinearCSDA": lambda shape: MultilinearCSDA((3, 3), shape, random_state=0),
+    "KernelPCSDA": lambda shape: KernelPCSDA(random_state=0),
+    "KernelCSDA": lambda shape: KernelCSDA(n_components=D, random_state=0),
+    "KernelCSDA, optimal reference": lambda shape: KernelCSDA(
+        n_components=D, reference="optimal", random_state=0
+    ),
+}
+PLANTED = ("PCSDA", "CSDA", "CSDA, trace ratio", "MultilinearCSDA")
+
+
+def plant(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Noise of which negatives have a multiple of one outer product."""
+    y = np.arange(2200) < 1100
+    sides = [rng.standard_normal(size) for size in SHAPES["planted"]]
+    outer = np.outer(*(side / np.linalg.norm(side) for side in sides)).ravel()
+    X = rng.standard_normal((len(y), len(outer)))
+    return X + np.outer(np.where(y, 0.0, rng.uniform(2, 6, len(y))), outer), y
+
+
+def problems() -> Iterator[tuple[str, str, int, int, np.ndarray, np.ndarray]]:
+    """Set, class, draw and number of positives (0 for half), with rows and labels."""
+    sets = {"digits": load_digits(return_X_y=True)}
+    try:
+        pictures = load("ORL")
+        sets["ORL"] = pictures.X, pictures.y
+    except AbsentError as error:
+        print(error)
+    for name, (X, y) in sets.items():
+        labels = np.unique(y)[:CLASSES]
+        for draw, label, count in product(range(DRAWS), labels, (0, 3)):
+            yield name, str(label), draw, count, X, y == label
+    for draw, count in product(range(4 * DRAWS), (2, 5, 20, 100)):
+        yield "planted", "0", draw, count, *plant(np.random.default_rng(draw))
+
+
+def split(y: np.ndarray, count: int, n_negative: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of the training rows."""
+    positives, negatives = (rng.permutation(np.flatnonzero(part)) for part in (y, ~y))
+    return np.append(positives[: count or len(positives) // 2], negatives[:n_negative])
+
+
+def run(file: RowFile) -> None:
+    done = {tuple(row[name] for name in KEY) for row in file.rows}
+    for dataset, label, draw, count, X, y in problems():
+        planted = dataset == "planted"
+        rng = np.random.default_rng([draw, int(float(label)), count])
+        train = split(y, count, 100 if planted else int(np.sum(~y)) // 2, rng)
+        rest = np.setdiff1d(np.arange(len(y)), train)
+        for name in PLANTED if planted else METHODS:
+            key = (dataset, label, draw, count, name)
+            if key in done:
+                continue
+            model, begin = METHODS[name](SHAPES[dataset]), time.process_time()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(X[train], y[train])
+                seconds = time.process_time() - begin
+                scores = model.decision_function(X[rest])
+            row = dict(zip(KEY, key, strict=True)) | {
+                "ap": float(average_precision_score(y[rest], scores)),
+                "f1": float(f1_score(y[rest], scores >= 0, zero_division=0.0)),
+                "seconds": round(seconds, 4),
+                "n_train": len(train),
+            }
+            if hasattr(model, "score_samples"):
+                near = model.score_samples(X[rest])
+                row["ap_distance"] = float(average_precision_score(y[rest], near))
+            file.append([row])
+
+
+def table(rows: list[Row]) -> str:
+    """Means over classes and draws, as Markdown; what was not run is said so."""
+    if not rows:
+        return "**Not run yet.** `python -m benchmarks.family` makes the rows.\n"
+    cells = [
+        (f"{name}, {'half' if count == 0 else count} of the positives", name, count)
+        for name in ("digits", "ORL")
+        for count in (0, 3)
+    ]
+    lines = [
+        "| average precision / F1 / seconds to fit | " + " | ".join(c[0] for c in cells) + " |",
+        "|---|" + "---|" * len(cells),
+    ]
+    for method in METHODS:
+        shown = [_cell(rows, method, dataset, count) for _, dataset, count in cells]
+        lines.append(f"| {method} | " + " | ".join(shown) + " |")
+    counts = sorted({row["n_positive"] for row in rows if row["dataset"] == "planted"})
+    lines += [
+        "",
+        "| average precision, planted outer product | "
+        + " | ".join(f"{count} positives" for count in counts)
+        + " |",
+        "|---|" + "---|" * len(counts),
+    ]
+    for method in PLANTED:
+        shown = [_cell(rows, method, "planted", count, ("ap",)) for count in counts]
+        lines.append(f"| {method} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(
+    rows: list[Row],
+    method: str,
+    dataset: str,
+    count: int,
+    names: tuple[str, ...] = ("ap", "f1", "seconds"),
+) -> str:
+    wanted = (method, dataset, count)
+    own = [row for row in rows if (row["method"], row["dataset"], row["n_positive"]) == wanted]
+    if not own:
+        return "not run"
+    digits = {"ap": 3, "f1": 3, "seconds": 2}
+    means = (np.mean([row[name] for row in own]) for name in names)
+    return " / ".join(f"{mean:.{digits[name]}f}" for name, mean in zip(names, means, strict=True))
+
+
+def main() -> None:
+    file = RowFile(HERE / "results" / "family.jsonl")
+    try:
+        run(file)
+    finally:
+        file.close()
+    print(table(read(HERE / "results" / "family.jsonl")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The calls that users make: estimators as they come, clustering included, beside what they know.
+
+The other jobs look at parts of the work, with the subclasses given; these look at all of it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
+
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, fit_blocks
+
+from .data import make_labelled
+from .measure import Bound, Contestant, Job
+from .setup import Setup, gram_and_cholesky
+
+LIMIT, LOGISTIC, MACHINES = "X'X + Cholesky", "LogisticRegression", "GridSearchCV(SVC), 12 settings"
+# Labels of the rest, which no contestant is told.
+N_LABELS = 50
+# A quick look has rows of both classes for every fold.
+FEWEST = 60
+
+
+def make_verification(
+    n_rows: int, width: int, n_positive: int | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of one class of interest and of many others; by default it is one of 50 alike."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(1, N_LABELS, n_rows)
+    labels[: n_rows // N_LABELS + 2 if n_positive is None else n_positive] = 0
+    return make_labelled(labels, width, seed), (labels == 0).astype(int)
+
+
+def fits(X: np.ndarray, y: np.ndarray, **peers: Any) -> Iterator[Contestant]:
+    """What users know, on the same rows; keywords are further peers by name."""
+    known = {LOGISTIC: LogisticRegression(), "RidgeClassifier": RidgeClassifier()}
+    for label, peer in (known | peers).items():
+        yield Contestant(label, "peer", partial(peer.fit, X, y))
+
+
+def default_fit(setup: Setup) -> Iterator[Job]:
+    """Fit PCSDA() as it comes, k-means included; limit: one X'X and one Cholesky factor."""
+    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    for n_rows, width in ((5000, 128), (50000, 256), (50000, 512)):
+        X, y = make_verification(setup.size(n_rows), setup.size(width))
+        bounds = (Bound(LIMIT, at_most=3), Bound(LOGISTIC, at_most=1))
+        ours = Contestant("PCSDA()", "pcsda", partial(PCSDA(random_state=0).fit, X, y), bounds)
+        peers = fits(X, y, **{"LDA(lsqr, shrinkage=auto)": lda})
+        limit = Contestant(LIMIT, "limit", partial(gram_and_cholesky, X))
+        yield Job("default-fit", {"N": len(X), "D": X.shape[1]}, (limit, *peers, ours))
+
+
+def few_positives(setup: Setup) -> Iterator[Job]:
+    """Fit PCSDA() on ten positives as it comes; yardstick: LogisticRegression."""
+    for n_rows, width, most in ((310, 512, 6e-3), (3010, 512, 60e-3)):
+        X, y = make_verification(max(setup.size(n_rows), FEWEST), setup.size(width), 10)
+        bound = Bound(None, at_most=most)
+        ours = Contestant("PCSDA()", "pcsda", partial(PCSDA(random_state=0).fit, X, y), (bound,))
+        yield Job("few-positives", {"N": len(X), "D": X.shape[1]}, (*fits(X, y), ours))
+
+
+def default_kernel(setup: Setup) -> Iterator[Job]:
+    """Fit KernelPCSDA() as it comes, and the Nystroem route; yardstick: SVC()."""
+    X, y = make_verification(setup.size(6500), setup.size(256))
+    landmarks = setup.size(1000)
+    route = make_pipeline(NystroemMap(landmarks, random_state=0), PCSDA(random_state=0))
+    exact = partial(KernelPCSDA(random_state=0).fit, X, y)
+    yield Job(
+        "default-kernel",
+        {"N": len(X), "D": X.shape[1], "L": landmarks},
+        (
+            Contestant("SVC", "peer", partial(SVC().fit, X, y)),
+            Contestant("KernelPCSDA()", "pcsda", exact, (Bound(None, at_most=2.0),)),
+            Contestant("NystroemMap + PCSDA()", "pcsda", partial(route.fit, X, y)),
+        ),
+    )
+
+
+def default_search(setup: Setup) -> Iterator[Job]:
+    """Choose settings, with no grid given; yardstick: GridSearchCV(SVC) over 12 settings."""
+    for n_rows, width, n_positive in (
+        *((300, 512, 10), (1000, 256, 50)),
+        *((2000, 512, 100), (6500, 256, 200)),
+    ):
+        rows = max(setup.size(n_rows), FEWEST)
+        X, y = make_verification(rows, setup.size(width), max(setup.size(n_positive), 10))
+        scale = 1 / (X.shape[1] * X.var())
+        grid = {"C": [0.1, 1, 10, 100], "gamma": [scale / 3, scale, scale * 3]}
+        bound = Bound(MACHINES, at_most=1)
+        yield Job(
+            "default-search",
+            {"N": len(X), "D": X.shape[1]},
+            (
+                Contestant(MACHINES, "peer", partial(GridSearchCV(SVC(), grid).fit, X, y)),
+                searching("PCSDACV(KernelPCSDA())", KernelPCSDA(random_state=0), X, y, bound),
+                searching("PCSDACV()", PCSDA(random_state=0), X, y, bound),
+            ),
+        )
+
+
+def searching(label: str, estimator: Any, X: np.ndarray, y: np.ndarray, bound: Bound) -> Contestant:
+    """One of our searches, left to itself."""
+    return Contestant(label, "pcsda", partial(PCSDACV(estimator).fit, X, y), (bound,))
+
+
+def array_in_blocks(setup: Setup) -> Iterator[Job]:
+    """Fit by blocks what fits in memory; yardstick: PCSDA().fit."""
+    X, y = make_verification(setup.size(6400), setup.size(512))
+    model, whole = PCSDA(random_state=0), "PCSDA().fit"
+    by_blocks = partial(fit_blocks, PCSDA(random_state=0), X, y=y)
+    yield Job(
+        "array-in-blocks",
+        {"N": len(X), "D": X.shape[1]},
+        (
+            Contestant(whole, "pcsda", partial(model.fit, X, y)),
+            Contestant("fit_blocks", "pcsda", by_blocks, (Bound(whole, at_most=2),)),
+        ),
+    )
+
+
+def command_line(setup: Setup) -> Iterator[Job]:
+    """Ask the command line for its version; yardstick: a Python that does nothing."""
+    nothing, ours = "python -c pass", "pcsda --version"
+    yield Job(
+        "command-line",
+        {"runs": 1},
+        (
+            Contestant(nothing, "peer", partial(process_seconds, "-c", "pass"), reports=True),
+            Contestant(
+                ours,
+                "pcsda",
+                partial(process_seconds, "-m", "pcsda", "--version"),
+                (Bound(None, at_most=0.3),),
+                reports=True,
+            ),
+        ),
+    )
+
+
+def process_seconds(*arguments: str) -> float:
+    """Seconds from start to end of a Python process."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start
+
+
+HEADLINES = {
+    "default-fit": default_fit,
+    "few-positives": few_positives,
+    "default-kernel": default_kernel,
+    "default-search": default_search,
+    "array-in-blocks": array_in_blocks,
+    "command-line": command_line,
+}
