@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import pages
+from benchmarks import family, pages
 from benchmarks.speed import plot
 
 PICTURE = (
@@ -21,6 +21,7 @@ def write_parts(app) -> None:
         plot.draw(rows, folder / "speed.svg")
     parts = {
         "defaults.md": pages.defaults(pages.load("defaults")),
+        "family.md": family.table(family.read(family.ROWS)),
         "speed.md": (PICTURE if rows else "") + pages.speed(rows),
         "scale.md": pages.speed([row for row in rows if row["job"].startswith("scale")]),
     }
