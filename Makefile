@@ -2,53 +2,92 @@
 PYTHON ?= python3
 ARGS ?=
 CASES ?= 5000
+FUZZ_MINUTES ?= 30
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help demo test fuzz lint types docs readme browser bench tables clean
+.PHONY: help demo study test test-floors coverage every fuzz lint types docs readme browser bench tables \
+	release-check clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    the paper's experiment on the digits, in short: a table and a picture"
-	@echo "make test    run the tests with branch coverage (ARGS=... goes to pytest)"
-	@echo "make fuzz    hold all routes to a model against each other on 5000 random problems (CASES=...)"
-	@echo "make lint    ruff: rules and format"
-	@echo "make types   mypy, strict on the core"
+	@echo "make demo    find, verify and know strangers, on digits, beside other methods: one HTML page"
+	@echo "make test    run the tests, three minutes on two cores (ARGS=... goes to pytest)"
+	@echo "make test-floors  the same with the lowest supported versions, in an environment of their own"
+	@echo "make coverage  the same with branch coverage, which has a floor"
+	@echo "make every   every case of every test, and 5000 random problems (CASES=...)"
+	@echo "make fuzz    try to break it for 30 minutes (FUZZ_MINUTES=...), and count how that went"
+	@echo "make lint    ruff, rules and format; numpydoc on all public docstrings"
+	@echo "make types   mypy, strict"
 	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
 	@echo "make readme  the tables of the README and of docs/reproduction.md from kept rows, and the picture"
 	@echo "make browser test the report in Chromium, which must be installed"
 	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
+	@echo "make release-check  build the package, check it, install it elsewhere and try it"
+	@echo "make study   the paper's experiment on the digits, in short: a table and a picture"
 	@echo "make clean   remove .venv and all caches"
 	@echo "Another Python: make test PYTHON=python3.12"
 
-# Every worker has one BLAS thread.
 demo: $(STAMP)
+	$(PY) -m benchmarks.demo
+
+# Every worker has one BLAS thread.
+study: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m benchmarks.paper.demo
 
-# One BLAS thread per worker: two workers already fill two cores.
-test: $(STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 \
-		--cov=pcsda --cov-branch --cov-report=term-missing:skip-covered $(ARGS)
+# One BLAS thread per worker: two workers already fill two cores. Each worker begins with half of
+# the files and steals later, so what a file sets up for all its tests is rarely set up twice.
+# Compiled files, also where a shell turns them off, spare the commands under test a second each.
+PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist worksteal
 
-# Half an hour for 5000; each is named by its seed. ARGS goes to pytest.
+test: $(STAMP)
+	$(PYTEST) $(ARGS)
+
+# Old packages warn of their newer companions; what warns of us is tested by `make test`. The pages
+# are built by the pinned versions alone.
+test-floors: .venv-floors/.installed
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 .venv-floors/bin/python -m pytest \
+		-n 2 --dist worksteal -W ignore::DeprecationWarning -W ignore::FutureWarning \
+		--ignore tests/test_docs.py $(ARGS)
+
+.venv-floors/.installed: pyproject.toml constraints-floors.txt
+	"$(PYTHON)" -m venv --clear .venv-floors
+	.venv-floors/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-floors.txt \
+		-e '.[test]'
+	@touch $@
+
+coverage: $(STAMP)
+	$(PYTEST) --cov=pcsda --cov-branch --cov-report=term-missing:skip-covered \
+		--cov-fail-under=97 $(ARGS)
+
+# Half an hour for the 5000 problems, each named by its seed, and what `make test` leaves out:
+# cases marked `more`, and most of the examples that hypothesis makes.
+every: $(STAMP)
+	PCSDA_FUZZ=$(CASES) $(PYTEST) -m "" $(ARGS)
+
+# Random problems, altered files, killed processes: tests/fuzz, each attack by its seed.
 fuzz: $(STAMP)
-	PCSDA_FUZZ=$(CASES) OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 \
-		tests/test_fuzz_routes.py $(ARGS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m fuzz \
+		--minutes $(FUZZ_MINUTES) --rows build/fuzz.jsonl $(ARGS)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) docs/check_docstrings.py
 
 types: $(STAMP)
 	$(PY) -m mypy
 
-# The tests skip without a browser; here its absence is a failure.
+# `make test` opens the pages only, and skips that without a browser; here all is tested.
 browser: $(STAMP)
-	PCSDA_BROWSER=required $(PY) -m pytest tests/report/test_browser.py $(ARGS)
+	PCSDA_BROWSER=required $(PY) -m pytest -m "" tests/report/test_browser.py \
+		tests/retrieval/test_browser.py $(ARGS)
 
+# `make test` runs the code of the README alone; commands and examples of the other pages run here.
 docs: $(STAMP)
 	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(PYTEST) -m more tests/test_docs.py
 
 readme: $(STAMP)
 	$(PY) -m benchmarks.pages
@@ -61,8 +100,15 @@ bench: $(STAMP)
 tables: $(STAMP)
 	$(PY) -m benchmarks.paper --tables-only $(ARGS)
 
+release-check: $(STAMP)
+	rm -rf build/release
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt twine
+	$(PY) -m hatchling build -d build/release
+	$(PY) -m twine check --strict build/release/*
+	$(PY) .ci/check_release.py build/release
+
 clean:
-	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist \
+	rm -rf .venv .venv-floors .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist \
 		docs/_build docs/generated docs/examples
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
