@@ -44,7 +44,7 @@ def make_fish() -> str:
     for name, one in build("").commands.items():
         about = (one.description or "").rstrip(".")
         lines.append(f"complete -c pcsda -n __fish_use_subcommand -a {name} -d {_quoted(about)}")
-        for action in one._actions:
+        for action in one.options:
             flags = "".join(
                 f" -{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}"
                 for flag in action.option_strings

@@ -22,7 +22,7 @@ Exit codes: 0 done, 1 the data or the model is at fault, 2 wrong usage.
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from inspect import getdoc
 from typing import TypeVar
@@ -41,10 +41,19 @@ ROW_ID = "column that names the rows"
 ONE_ORIGIN = "rows of one value are of one origin and score together"
 
 
+class Command(ArgumentParser):
+    """Parser of one command."""
+
+    @property
+    def options(self) -> list[Action]:
+        """All arguments, those of groups too; argparse lists them nowhere in public."""
+        return self._actions
+
+
 class Parser(ArgumentParser):
     """Parser that knows the parsers of its commands by name."""
 
-    commands: dict[str, ArgumentParser]
+    commands: dict[str, Command]
 
 
 def build(version: str) -> Parser:
@@ -54,7 +63,7 @@ def build(version: str) -> Parser:
     parser = Parser(prog="pcsda", description=about, epilog=start, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"pcsda {version}")
     commands = parser.add_subparsers(
-        dest="command", metavar="command", required=True, parser_class=ArgumentParser
+        dest="command", metavar="command", required=True, parser_class=Command
     )
     parser.commands = {}
     for add in (

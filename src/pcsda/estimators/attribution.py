@@ -1,27 +1,41 @@
-"""Explanations in the user's terms: columns of X, or rows of the training."""
+"""Explanations in the user's terms: columns of X, or training rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from ..core.explanation import Explanation, column_parts
-from ..core.linalg import Array, Ints
+from ..core.linalg import Array, Floats, Ints
 
-# More rows at a time are explained by axes alone: columns take some hundred scores for each.
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+# Beyond this, axes alone explain the rows: columns take some hundred scores a row.
 MOST_ROWS = 200
 NEAREST = 3
 
 
-def attributed(model: Any, X: Any, z: Array, found: Explanation) -> Explanation:
-    """Add what columns add to the score, or the nearest training rows, to an explanation."""
+def attributed(
+    model: Verifier,
+    X: Any,
+    z: Array,
+    found: Explanation,
+    project: Callable[[Floats], Floats],
+) -> Explanation:
+    """Add to an explanation what each column adds to the score, or the nearest training rows.
+
+    `project` takes training rows of a kernel model to coordinates.
+    """
     if not 0 < len(z) <= MOST_ROWS:
         return found
-    if getattr(model, "X_fit_", None) is not None and hasattr(model, "partition_"):
-        return _with_neighbours(model, z, found)
+    rows = getattr(model, "X_fit_", None)
+    if rows is not None and hasattr(model, "partition_"):
+        return _with_neighbours(model, z, found, project(rows))
     shape = (model.n_components_, model.n_features_in_)
     means: Any = getattr(model, "subclass_means_", np.empty(0))
     linear = getattr(model, "components_", np.empty(0)).shape == shape and means.ndim == 2
@@ -35,7 +49,7 @@ def attributed(model: Any, X: Any, z: Array, found: Explanation) -> Explanation:
     return _with_columns(model, X, z, found)
 
 
-def _with_columns(model: Any, X: Any, z: Array, found: Explanation) -> Explanation:
+def _with_columns(model: Verifier, X: Any, z: Array, found: Explanation) -> Explanation:
     rows = np.asarray(X, dtype=np.float64)
     positive = np.asarray(model.positive_mean_, dtype=np.float64)
     halfway = (positive + np.asarray(model.subclass_means_, np.float64)[found.subclass - 1]) / 2
@@ -56,10 +70,10 @@ def _with_columns(model: Any, X: Any, z: Array, found: Explanation) -> Explanati
     )
 
 
-def _with_neighbours(model: Any, z: Array, found: Explanation) -> Explanation:
+def _with_neighbours(model: Any, z: Array, found: Explanation, known: Floats) -> Explanation:
     support = np.asarray(model.support_)
     positive = np.asarray(model.partition_)[support] == 0
-    known = np.asarray(model._coordinates(model.X_fit_), dtype=np.float64)
+    known = known.astype(np.float64)
     near = [_nearest(z, known[kind], support[kind]) for kind in (positive, ~positive)]
     return replace(found, nearest_positive=near[0], nearest_negative=near[1])
 

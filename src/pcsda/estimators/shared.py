@@ -23,7 +23,7 @@ from .candidates import (
     template_of,
 )
 from .dual import keep_kernel, kernel_coordinates, kernel_factory
-from .grid import Data, GridRows, grid_rows, with_setting
+from .grid import Cell, Data, GridRows, grid_rows, with_setting
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .ratios import variances_of
@@ -188,22 +188,25 @@ class SharedSearch:
 
         choice = choose_setting(search, data, rows_of, self.standard)
         keep_choice(search, choice)
-        cell = choice.cell
-        model = with_setting(template_of(search), cell)
+        model = with_setting(template_of(search), choice.cell)
         if choice.in_folds:
             search.best_estimator_ = model.fit(
                 self.X, positive, subclass_labels=self.given, groups=self.together
             )
-            return search
-        rows = self.rows[cell.gamma]
+        else:
+            partition = groups(choice.cell.n_subclasses)
+            search.best_estimator_ = self._complete(model, choice.cell, partition)
+        return search
+
+    def _complete(
+        self, model: PCSDA | KernelPCSDA, cell: Cell, partition: Ints
+    ) -> PCSDA | KernelPCSDA:
+        """Fit the chosen model on the shared factorisation."""
         factor = self.factors[cell.gamma][self.ridges.index(cell.regularization)]
-        partition = groups(cell.n_subclasses)
         leave = leave_sample(model, TrainingRows(self.X, partition, None, self.seed, self.together))
         found = factor.solve(partition, cell.n_components, leave_out=leave)
-        search.best_estimator_ = completed(
-            model, found, self.X, partition, self.seed, rows.kernel, self.together
-        )
-        return search
+        kernel = self.rows[cell.gamma].kernel
+        return completed(model, found, self.X, partition, self.seed, kernel, self.together)
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:

@@ -232,22 +232,13 @@ def packed(side: SideBySide) -> dict[str, Any]:
         "moved": np.stack([model.moved for model in models]),
         "fresh": np.array([model.fresh for model in models]),
         "n_clusters": clusters,
-        "pool": {
-            "negatives": side.pool.negatives,
-            "shrinkage": side.pool.shrinkage,
-            "tails": list(side.pool.tails),
-            "weights": list(side.pool.calibration.weights),
-            "offset": side.pool.calibration.offset,
-            "spread": list(side.pool.spread),
-        },
+        "pool": _packed_pool(side.pool),
     }
     for place, model in enumerate(models):
         (d, own), base = model.axes.shape, model.density.base
         state["axes"][place, :d, :own] = model.axes
-        state["origins"][place, :d], state["eigenvalues"][place, :d] = (
-            model.origin,
-            model.eigenvalues,
-        )
+        state["origins"][place, :d] = model.origin
+        state["eigenvalues"][place, :d] = model.eigenvalues
         state["counts"][place, 0] = model.counts[0]
         state["counts"][place, model.kept + 1] = model.counts[1:]
         state["covariances"][place, :, :d, :d] = base.positive, base.negative
@@ -255,6 +246,17 @@ def packed(side: SideBySide) -> dict[str, Any]:
         if isinstance(model.density, Blend):
             state["fisher"][place, :d] = model.density.axis
     return state
+
+
+def _packed_pool(pool: Pool) -> dict[str, Any]:
+    return {
+        "negatives": pool.negatives,
+        "shrinkage": pool.shrinkage,
+        "tails": list(pool.tails),
+        "weights": list(pool.calibration.weights),
+        "offset": pool.calibration.offset,
+        "spread": list(pool.spread),
+    }
 
 
 def unpacked(state: dict[str, Any], kernel: Kernel | None, rows: Floats | None) -> SideBySide:

@@ -406,7 +406,7 @@ class Verifier(
             sizes=np.asarray(self.subclass_counts_, dtype=np.float64),
             unseen=self._unseen(z),
         )
-        return attributed(self, X, z, found)
+        return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
         """Mark rows whose coordinates say nothing; a linear projection has none."""
