@@ -1,7 +1,7 @@
 """CSDA from inner products alone: kernels, and rows with D > N (MATH 13).
 
-Everything happens in the Gram matrix of the rows about the positive mean. No scatter matrix is
-formed, and of the few axes that are asked for a block Krylov method finds the leading ones.
+All computations use the Gram matrix of the rows about the positive mean. No scatter matrix is
+formed, and a block Krylov method finds a few leading axes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_coarse(trace: float, ridge: float) -> bool:
 
 @dataclass(frozen=True)
 class Centred:
-    """Inner products of rows about the positive mean, times the roots of the weights.
+    """Inner products of rows about the positive mean, times the square roots of the weights.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ def _dense_ratio(rows: Centred, parts: list[Array], gap: Array | None, count: in
 def _leading_ratio(
     rows: Centred, parts: list[Array], gap: Array | None, count: int
 ) -> Projection | None:
-    """The same for few axes of many features; None where a basis of few vectors will not do."""
+    """The same for few axes of many features; None if a small basis is not enough."""
     size = parts[0].shape[1]
     if not krylov.pays(size, count) or not _has_rank(parts[0], count):
         return None
@@ -186,8 +186,8 @@ def _has_rank(part: Array, count: int) -> bool:
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
     """The subspace of axes that are coefficients of rows about the positive mean.
 
-    Its coefficients are on the rows themselves: those of the rows about their positive mean, less
-    what the mean takes off. `origin` is zero, and for the caller to set.
+    Its coefficients are on the rows themselves: those on the centred rows, minus the part of the
+    positive mean. `origin` is zero; the caller sets it.
     """
     count = solved.coefficients.shape[1]
     axes = Projection(np.eye(count), solved.eigenvalues, solved.rank)

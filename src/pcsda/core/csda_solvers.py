@@ -2,9 +2,8 @@
 
 CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, S_n over all negatives about the positive mean.
 Exact solvers give components in descending order of their eigenvalue, scaled so that the
-denominator becomes the identity. The trace ratio has orthonormal components. Regressions on
-targets that follow from the labels give what they give, in the order of the targets, unless a
-Rayleigh-Ritz step puts it in order.
+denominator becomes the identity. The trace ratio has orthonormal components. Regressions on targets
+made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .solvers import Projection, ordered, rayleigh_ritz, seen_by
 
 # Solvers that regress on targets, and so need the rows themselves.
 TARGETS = ("labels", "raw_labels", "spectral")
-# The trace ratio has settled when a step raises it by less than this share.
+# The trace ratio has converged when a step raises it by less than this share.
 TOLERANCE, STEPS = 1e-12, 100
 
 
@@ -44,9 +43,9 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
     """Solve CSDA in its low-rank regression form (MATH 6).
 
     Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a
-    coefficient matrix of rank d. Its solution is led by the top eigenvectors of
-    ``L^-1 S_n L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly.
-    Cost: ``D^3/3`` for the factor and a symmetric eigenproblem of size D.
+    coefficient matrix of rank d. Its solution is spanned by the top eigenvectors of ``L^-1 S_n
+    L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly. Cost: ``D^3/3`` for the factor
+    and a symmetric eigenproblem of size D.
     """
     size = scatter.means.shape[1]
     numerator = scatter.out_of_class
@@ -73,9 +72,9 @@ def label_targets(
     """Targets on the negatives that follow from the labels alone, one column each (MATH 6).
 
     The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
-    graph problem ``P_n v = lambda P_p v``, but for what the first has on the positives, which no
-    regression about the positive mean can see. All but the first have the same eigenvalue, so
-    their order means nothing.
+    graph problem ``P_n v = lambda P_p v``, except for the part of the first on the positives, which
+    has no effect in a regression about the positive mean. All but the first have the same
+    eigenvalue, so their order means nothing.
     """
     negative = np.flatnonzero(groups)
     root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
@@ -84,7 +83,7 @@ def label_targets(
 
 
 def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
-    """Length that a solver gives each of the targets on the negatives.
+    """Length of each target on the negatives, as a solver scales it.
 
     In spectral regression an eigenvector has length one over all rows: the first one,
     ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
@@ -126,9 +125,9 @@ def by_targets(
     """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
 
     Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
-    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" take what it gives,
-    axis by axis; "labels" takes the best directions in its span. The span is that of CSDA only
-    when all N_n targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" take its axes as they
+    are; "labels" takes the best directions in its span. The span is that of CSDA only when all N_n
+    targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
     """
     span = regression(X, groups, scatter, ridge, targets, weights)
     numerator = span.T @ scatter.out_of_class @ span
@@ -139,7 +138,7 @@ def by_targets(
 
 
 def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
-    """Take directions as they come, with the quotient of each; `rank` of them are independent.
+    """Keep the order of the directions, with the quotient of each; `rank` of them are independent.
 
     Raises
     ------
@@ -197,7 +196,7 @@ class Forms:
 
 @dataclass(frozen=True)
 class Ascent:
-    """Where the ascent of a trace ratio has arrived: orthonormal directions, ratio and step s."""
+    """State of the ascent of a trace ratio: orthonormal directions, ratio and step s."""
 
     directions: Array
     ratio: float
@@ -213,7 +212,7 @@ class Ascent:
 def best_step(forms: Forms, ratio: float) -> float | None:
     """Best reference ``m + s (m - m_n)`` at a ratio: s, whatever the directions (MATH 14).
 
-    None at ratios up to N_n/N_p, which some distant reference exceeds always.
+    None at ratios up to N_n/N_p, because some distant reference always exceeds them.
     """
     if forms.gap is None:
         return 0.0
@@ -223,7 +222,7 @@ def best_step(forms: Forms, ratio: float) -> float | None:
 
 
 def _distant_step(forms: Forms, ridge: float, d: int) -> float:
-    """Double s until some directions exceed the ratio N_n/N_p, from where the ascent goes on."""
+    """Double s until some directions exceed the ratio N_n/N_p; the ascent continues from there."""
     ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
     while step < 1e12:
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)
@@ -235,11 +234,11 @@ def _distant_step(forms: Forms, ridge: float, d: int) -> float:
 
 
 def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[Ascent]:
-    """Raise the trace ratio step by step, from a ratio that is reached already.
+    """Raise the trace ratio step by step, starting from a ratio already reached.
 
     Each step takes the top eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the current ratio
-    rho and the s that is best at it, for any directions. So the ratio never falls, and its limit is
-    the largest over directions and references together (Dinkelbach).
+    rho, with the s that is best at rho for any directions. So the ratio never falls, and its limit
+    is the largest over directions and references together (Dinkelbach).
     """
     size = len(forms.numerator)
     while True:
@@ -255,7 +254,7 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """The limit of :func:`ascend`, or where it is after `limit` steps."""
+    """The limit of :func:`ascend`, or its state after `limit` steps."""
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
@@ -265,7 +264,7 @@ def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int =
 
 
 def spread_basis(numerator: Array, denominator: Array) -> Array:
-    """Orthonormal directions, as columns, in which samples of either class spread."""
+    """Orthonormal directions, as columns, in which samples of either class vary."""
     spread, basis = linalg.eigh_descending(numerator + denominator)
     return basis[:, : linalg.numerical_rank(spread, len(basis))]
 
@@ -281,13 +280,13 @@ def trace_ratio(
     """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
-    scatters are about a vector that is chosen as well. Each step takes the top eigenvectors of
-    ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and
-    converges quadratically. Cost: one symmetric eigenproblem of size D a step, usually five to ten.
+    scatters are about a vector that is optimised too. Each step takes the top eigenvectors of ``S_n
+    - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and converges
+    quadratically. Cost: one symmetric eigenproblem of size D per step, usually five to ten steps.
     The eigenvalues are the quotients of the single components.
 
-    W stays where negatives spread about the positive mean, or positives about it: elsewhere all
-    samples coincide, and the small denominator of such directions would favour them.
+    W is confined to directions in which samples vary about the positive mean. In all others the
+    samples coincide, and the small denominator would favour such directions.
     """
     size = scatter.means.shape[1]
     basis = spread_basis(scatter.out_of_class, scatter.positive)
@@ -307,6 +306,6 @@ def trace_ratio(
 
 
 def _differ(apart: Array, scatter: GroupScatter) -> bool:
-    """Whether the class means differ: no reference is better than the mean where they do not."""
+    """Whether the class means differ; if not, no reference is better than the mean."""
     least = linalg.SAME_POINT**2 * scatter.total_variance
     return bool(apart @ apart > max(least, 0.0))

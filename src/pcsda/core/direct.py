@@ -18,7 +18,7 @@ from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# Below this gap digits are lost. With up to so many rows a feature, the Gram matrix keeps them.
+# Below this gap digits are lost; the Gram matrix keeps them up to so many rows per feature.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
 PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 
@@ -44,7 +44,7 @@ def solve_scatter(
 def scatter_subspace(
     scatter: GroupScatter, solver: str, regularization: float, n_components: int | None
 ) -> tuple[Subspace, Projection, float]:
-    """Solve PCSDA where statistics are all there is, as after passes over blocks.
+    """Solve PCSDA from statistics alone, as after passes over blocks.
 
     Returns the subspace, and the projection and the ridge that a :class:`Leaver` starts from.
     """
@@ -93,7 +93,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
     outside = scatter.delta - (scatter.delta @ within.T) @ within
     _, lengths, directions = np.linalg.svd(outside, full_matrices=False)
     noise = solvers.means_noise(directions.T, scatter.means)
-    # What the residuals leave of the means is known to the rounding of the whole of them.
+    # The part of the means outside the residuals is accurate to the rounding of the means.
     noise = np.maximum(noise, linalg.RANK_TOLERANCE * len(X) * np.sum(scatter.delta**2))
     rank = solvers.count_axes(lengths**2, noise, len(X))
     projection = Projection(linalg.fix_signs(directions[:rank]), lengths[:rank] ** 2, rank)
@@ -102,7 +102,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Whether rows that are few beside their features lose digits when they are left out."""
+    """Whether left-out rows lose digits because there are few rows per feature."""
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
 
 
@@ -118,9 +118,9 @@ def with_digits(
 ) -> Subspace:
     """Solve all rows by their Gram matrix where scatter matrices lose digits of left-out rows.
 
-    Rows that are few beside their features have leverages close to one. Scatter matrices know the
-    gap to one as a difference, the Gram matrix directly; see :meth:`GramFactor`. `ridge` is that of
-    the solution `found`, which is returned where its digits are good.
+    With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
+    difference, the Gram matrix directly; see :meth:`GramFactor`. `ridge` is that of the solution
+    `found`, which is returned if it is accurate enough.
     """
     if leave is not None and ridge > 0 and is_close(found.left, X.shape):
         with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
@@ -133,9 +133,9 @@ def with_digits(
 class DirectFactor:
     """Rows in memory whose divisions are solved one by one, from statistics of their own.
 
-    Wide rows (D > N) are turned into their span first. With `resample` the negatives are redrawn
-    with subclasses of equal size, the paper's other way; then no row can be left out. Rows that
-    leave together cannot be left out here either. An absolute `ridge` wins over `regularization`.
+    Wide rows (D > N) are first expressed in a basis of their span. With `resample` the negatives
+    are redrawn with subclasses of equal size, the paper's other way; then no row can be left out.
+    Groups of rows cannot be left out here either. An absolute `ridge` overrides `regularization`.
     """
 
     X: Floats
@@ -177,7 +177,7 @@ class DirectFactor:
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
-            with suppress(ValueError):  # float64 will say what is wrong
+            with suppress(ValueError):  # float64 raises the proper error
                 found = self._statistics(X, groups, np.float32)
         if found is None or not float32.determines(found[0], found[2], found[1]):
             found = self._statistics(X, groups, np.float64)
@@ -186,7 +186,7 @@ class DirectFactor:
         subspace = linear_subspace(scatter, projection, ridge)
         if leave is None or leave.together is not None or self.resample is not None:
             return subspace, ridge
-        # Not every solver needs a regular scatter, but leaving rows out does.
+        # Not every solver needs a regular scatter matrix, but leaving rows out does.
         with naming_the_ridge(self.X.shape[1], self.regularization):
             leaver = Leaver.of(scatter, projection, ridge)
         dtype = np.float32 if fast else np.float64
@@ -237,7 +237,7 @@ def _resampled(
 
 @dataclass(frozen=True)
 class IterativeFactor:
-    """Sparse or very wide rows, of which only products are taken; no row can be left out."""
+    """Sparse or very wide rows, used only through products; no row can be left out."""
 
     X: Any
     regularization: float
@@ -276,7 +276,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Mean squared distance of rows from `origin`, as a sum of squares: no digits cancel."""
+    """Mean squared distance of rows from `origin`, as a sum of squares: nothing cancels."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

@@ -24,7 +24,7 @@ from .spread import centred, ridge_of, ridges_of, singular_scatter
 from .subspace import Factor, Solution, Subspace
 
 EPSILON = float(np.finfo(np.float64).eps)
-# Kernel values are too coarse where their rounding exceeds these shares of the ridge and of the
+# Kernel values are too coarse if their rounding exceeds these shares of the ridge and of the
 # variance in feature space.
 COARSE_RIDGE, COARSE_VARIANCE = 1e-3, 1e-4
 # Pivots of the exact features below this share of the largest diagonal entry are rounding.
@@ -49,7 +49,7 @@ class Parts:
     """Parts of the rows of a Gram matrix: the row of each, and the root of its share of the row.
 
     With U the N parts' roots in the columns of their rows, ``U'U = I`` and the Gram matrix of the
-    parts is ``U Kx U'``. Its inverse at the ridge is ``U R U' + (I - U U') / eps``: the factor of
+    parts is ``U Kx U'``. Its regularised inverse is ``U R U' + (I - U U') / eps``: the factor of
     the rows serves the parts.
     """
 
@@ -81,13 +81,13 @@ class GramFactor:
         That of ``Kx + eps I``.
     weights : array of shape (N,) or None
     moved : array of shape (N,) or None
-        What was taken off the kernel values with every row; see :func:`move_origin`.
+        What was subtracted from the kernel values with every row; see :func:`move_origin`.
     rows : Rows or None
-        Rows in input space, of wide data: then axes are directions in it.
+        Rows in input space, for wide data; axes are then directions in that space.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     parts : Parts or None
-        How the factorised rows were divided; `weights` are those of the parts then.
+        How the factorised rows were divided; `weights` then belong to the parts.
     """
 
     factor: Array
@@ -121,8 +121,8 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division: ``2 N^2 (K + 1)`` for the triangular solves.
 
-        Nothing else grows with N^2: the matrix itself is not needed again, because
-        ``(Kx + eps I) Y = E``.
+        Nothing else costs N^2: the matrix itself is not needed again, because ``(Kx + eps I) Y =
+        E``.
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
@@ -150,7 +150,7 @@ class GramFactor:
         return divided
 
     def over(self, cells: Cells) -> GramCells:
-        """Solve for the indicators of the cells, so that no class needs the factor again."""
+        """Solve for the indicators of the cells once, for all classes."""
         indicators = np.zeros((len(cells.rows), len(cells.counts)))
         indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
         half = linalg.lower_solve(self.factor, indicators)
@@ -173,7 +173,7 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
 
-        `means` are those of the groups in input space, about the origin, where there is one.
+        `means` are those of the groups about the origin, if there is an input space.
         """
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
@@ -198,7 +198,7 @@ class GramFactor:
         # Kx alpha = E (E'Y)^-1 C / eps - eps alpha; outside the group means it is -eps P alpha.
         residuals = -self.ridge * (alpha - unit @ (unit.T @ alpha)) / root[:, None]
         centres = (weighted / self.ridge - contrast) / scale[:, None]
-        # Rounding in the factor acts as a feature of its own, which the ridge alone holds down.
+        # Rounding in the factor acts as an extra feature, which only the ridge keeps small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
         # About the origin of feature space: V A_T V' = (I - eps R) on rows, weights taken off.
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
@@ -218,7 +218,7 @@ class GramFactor:
         )
 
     def _in_space(self, directions: Array) -> Array:
-        """Directions over the parts, over the rows, or in the input space if it is known."""
+        """Express directions over the rows, or in input space if it is known."""
         if self.parts is not None:
             ones = replace(self.parts, root=np.ones(len(directions)))
             directions = ones.gather(directions, len(self.factor))
@@ -239,8 +239,8 @@ class GramFactor:
     def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of every row (MATH 8).
 
-        The gap comes directly from the factor: as a difference it would lose all digits where the
-        rows are many-dimensional and the ridge is small. It is meaningless for groups of one row.
+        The gap comes directly from the factor: as a difference it would lose all digits for rows of
+        many dimensions and a small ridge. It is meaningless for groups of one row.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
         weight = np.ones(len(groups)) if self.weights is None else self.weights
@@ -251,8 +251,8 @@ class GramFactor:
     def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
         """Add n rows of weight one: ``2 N^2 n`` and a copy of the factor.
 
-        X are the rows with those that are new at the end, `values` (n x (N + n)) kernel values of
-        the new rows with all of them; those of wide rows are computed here.
+        X holds all rows, the new ones last; `values` (n x (N + n)) holds kernel values of the new
+        rows with all rows. Those of wide rows are computed here.
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
@@ -279,9 +279,9 @@ class GramFactor:
         return grown
 
     def without(self, kept: Mask, X: Floats) -> GramFactor:
-        """Remove rows; all that follows the first of them is factorised again.
+        """Remove rows; everything after the first of them is factorised again.
 
-        Removing the rows that were added last costs a copy. X are the rows that stay.
+        Removing the rows that were added last costs one copy. X holds the rows that stay.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -348,8 +348,8 @@ def wide(
 ) -> Iterator[GramFactor]:
     """Factorise the Gram matrix of wide rows at each ridge, ``N^2 D`` once and ``N^3/3`` each.
 
-    Centring leaves a null vector that costs digits at a small ridge. The statistics know no origin,
-    so a constant feature, which takes it away, changes nothing else.
+    Centring leaves a null vector, which costs digits at a small ridge. A constant feature removes
+    it and changes nothing else, because the statistics do not depend on the origin.
     """
     middle, origin, variance = centred(X, weights)
     absolute = ridges_of(variance, regularizations, ridges)
@@ -365,7 +365,7 @@ def wide(
     def refuse(regularization: float) -> ValueError:
         return singular_scatter(X.shape[1], regularization)
 
-    # S_I has null vectors where D > N, which the ridge alone keeps regular.
+    # For D > N, S_I has null vectors, and only the ridge keeps it regular.
     least = PIVOT_TOLERANCE * trace
     for ridge, factor in _factors(gram, regularizations, absolute, refuse, least):
         yield GramFactor(factor, ridge, 2 * trace + len(X) * ridge, weights, rows=rows)
@@ -378,7 +378,7 @@ def _factors(
     refuse: Callable[[float], ValueError],
     least: float = -1.0,
 ) -> Iterator[tuple[float, Array]]:
-    """Each ridge, which must be above `least`, and the Cholesky factor of the matrix at it.
+    """Yield each ridge, which must exceed `least`, and the Cholesky factor of the matrix with it.
 
     The last ridge overwrites the matrix.
     """
@@ -403,7 +403,7 @@ def of_kernel(
     """Factorise a kernel matrix, which is overwritten, at each ridge: ``N^3/3`` each."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
-    # That of the values as they were computed, whose rounding stays when the origin moves.
+    # The rounding of the computed values, which stays when the origin moves.
     trace = float(matrix.diagonal() @ (np.ones(len(matrix)) if weights is None else weights))
     moved = move_origin(matrix, weights, found[0] / regularizations[0])
     if weights is not None:
@@ -422,7 +422,7 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
 
 
 def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
-    """Ridge in feature space, refusing kernel values that do not tell rows apart."""
+    """Ridge in feature space; raises an error if kernel values do not tell rows apart."""
     variance = total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
     if variance < -1e-8 * largest:
@@ -440,18 +440,18 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Size of the rounding of kernel values, which acts as a feature of its own."""
+    """Size of the rounding of kernel values, which acts as an extra feature."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
-    """Refuse kernel values whose features, in `dtype`, would be rounding beside their variance."""
+    """Refuse kernel values whose features, in `dtype`, would lose their variance to rounding."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
     _require_fine(variance, largest, _rounding(matrix), dtype)
 
 
 def require_fine_rows(X: Floats) -> None:
-    """Refuse rows that, turned into other axes, would be rounding beside their variance."""
+    """Refuse rows that would lose their variance to rounding when rotated."""
     _, _, variance = centred(X, None)
     largest = float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max())
     _require_fine(variance, largest, 0.0, X.dtype.type)
@@ -489,15 +489,15 @@ def not_definite(regularization: float) -> ValueError:
 def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array | None:
     """Move the origin of feature space close to the mean of the rows, in place.
 
-    The statistics know no origin, and a part that all kernel values have in common would cost
-    their digits. A small constant feature stays, so that the matrix is regular. `variance` is
-    trace(S_T) / N; nothing is done where it is not small beside the kernel values.
+    The statistics do not depend on the origin, but a part that all kernel values share would cost
+    digits. A small constant feature remains, so that the matrix is regular. `variance` is
+    trace(S_T) / N; nothing happens unless it is small relative to the kernel values.
 
     Returns
     -------
     means : array of shape (N,) or None
-        What was taken off the kernel values with every row. Coefficients of a subspace sum to zero,
-        so the move shifts the origin in it by ``coefficients' means`` and nothing else.
+        What was subtracted from the kernel values with every row. Coefficients of a subspace sum to
+        zero, so the move shifts the origin in it by ``coefficients' means`` and nothing else.
     """
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
     if share @ matrix.diagonal() <= 10 * variance:
@@ -547,7 +547,7 @@ def features_of(
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)
-    # What was left out as rounding must not show beside the ridge.
+    # Features dropped as rounding must be negligible relative to the ridge.
     left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
     if left.sum() > 0.1 * ridge:
         raise _rounded(diagonal.max(), ridge / regularization, regularization)

@@ -9,11 +9,11 @@ from scipy import linalg as scipy_linalg
 
 from .linalg import Array
 
-# A solution has settled when what is left of it is below this share of its image.
+# A solution has converged when its residual is below this share of its image.
 SETTLED = 1e-10
-# Directions beside those asked for, which speed up the last of them; blocks before giving up.
+# Extra directions, which speed up the last ones asked for; blocks before giving up.
 BESIDE, BLOCKS = 6, 30
-# A solution in the basis is asked for after every so many blocks.
+# Blocks between two solutions in the basis.
 TURN = 3
 # Problems of up to this size, or of few rows a direction, are solved densely at once.
 SMALL, FEW = 400, 12
@@ -25,18 +25,18 @@ Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Whether few directions are asked for, so that growing a basis is worth while."""
+    """Whether so few directions are asked for that growing a basis pays off."""
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
 def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None:
-    """Directions that solve a problem over orthonormal vectors, as columns; `count` of them.
+    """Find the `count` leading directions of a problem over orthonormal vectors, as columns.
 
-    The problem is a mixture of symmetric forms, of which only products with blocks of vectors are
-    known. It is solved in an orthonormal basis that grows, block by block, by what the solution in
-    it leaves (block Krylov with all of the basis held orthogonal). Cost: some ten to thirty
-    products with ``count + 6`` vectors. None where that does not settle, because many directions
-    are nearly as good as the last one asked for.
+    The problem combines symmetric forms that are known only by their products with blocks of
+    vectors. It is solved in an orthonormal basis that grows block by block from the residual (block
+    Krylov with full reorthogonalisation). Cost: some ten to thirty products with ``count + 6``
+    vectors. Returns None if this does not converge, because many directions are nearly as good as
+    the last one asked for.
     """
     rng = np.random.default_rng(0)  # any start will do; the same one gives the same digits
     fresh = np.linalg.qr(rng.standard_normal((size, count + BESIDE)))[0]
@@ -56,7 +56,7 @@ def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None
             part[:, block] = new
         known = basis[:, :used]
         forms = [_extended(form, known.T @ new) for form, new in zip(forms, added, strict=True)]
-        if number % TURN:  # the image of the last block leads on as well as what a solution leaves
+        if number % TURN:  # the last image extends the basis as well as the residual
             fresh = _outside(known, _mixed(mixture, added))
             continue
         turn, mixture = solve(forms)
@@ -88,7 +88,7 @@ def _outside(basis: Array, block: Array) -> Array:
     """Orthonormal directions of a block outside the span of a basis."""
     lengths = np.linalg.norm(block, axis=0)
     block = block / np.where(lengths > 0, lengths, 1.0)
-    for _ in range(2):  # once leaves rounding
+    for _ in range(2):  # one pass leaves rounding
         block = block - basis @ (basis.T @ block)
     outside, sizes, _ = scipy_linalg.qr(
         block, mode="economic", pivoting=True, overwrite_a=True, check_finite=False

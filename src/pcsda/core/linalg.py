@@ -29,11 +29,11 @@ RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Means closer than this share of the root mean square spread differ by rounding.
 SAME_POINT = 1e-13
-# Numbers that differ by less than this share are equal: their mean is not known any better.
+# Numbers closer than this share count as equal: rounding blurs their mean as much.
 SAME_NUMBER = 1e-14
 # Rows handled at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
-# Up to this width, rows take as long to move as to multiply; see `over_rows`.
+# Up to this width, moving rows takes as long as multiplying them; see `over_rows`.
 NARROW = 256
 # Up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8
@@ -50,13 +50,13 @@ class TooFewRowsError(ValueError):
 def block_rows(width: int) -> int:
     """Return how many float64 rows of `width` columns make one block.
 
-    Four rows a column at least, so that adding up D x D products costs little beside them.
+    At least four rows per column, so that summing the D x D products stays cheap.
     """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
 
 def cache_rows(width: int) -> int:
-    """Return how many rows stay in cache, where no D x D products are added up."""
+    """Return how many rows fit in cache when no D x D products are summed."""
     return max(BLOCK_BYTES // (8 * max(width, 1)), 64)
 
 
@@ -75,10 +75,10 @@ def _blas_threads() -> int:
 
 @contextmanager
 def narrow_fit(width: int) -> Iterator[None]:
-    """Hold BLAS to one thread for a fit on narrow rows, and leave its threads to `over_rows`.
+    """Limit BLAS to one thread while narrow rows are fitted; `over_rows` uses the cores instead.
 
-    Small products would wake the threads of BLAS, which then spin for a while and take the cores
-    from those that move rows.
+    Small products would wake BLAS threads, which then spin and take cores away from the threads
+    that move rows.
     """
     if width > NARROW:
         yield
@@ -92,16 +92,15 @@ def narrow_fit(width: int) -> Iterator[None]:
 
 
 def is_light(n_rows: int, width: int) -> bool:
-    """Whether a factorisation of rows is too little work for threads to share."""
+    """Whether factorising the rows is too little work to share among threads."""
     return n_rows * width * min(n_rows, width) <= LIGHT_WORK
 
 
 @contextmanager
 def one_thread(alone: bool = True) -> Iterator[None]:
-    """Hold BLAS to one thread where the work is light.
+    """Limit BLAS to one thread when there is little work.
 
-    Idle threads of BLAS spin. Where other programs want the cores, small products then take many
-    times as long.
+    Idle BLAS threads spin. On a busy machine they make small products many times slower.
     """
     if not alone:
         yield
@@ -115,14 +114,14 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
 
     Rows wider than NARROW are one range, and BLAS splits its own products. Narrow rows are divided
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
-    centring run in parallel too; NumPy's products let the other threads go on.
+    centring run in parallel too. NumPy releases the interpreter lock during products.
     """
     threads = _row_threads.get() or _blas_threads()
     threads = min(threads, n_rows // block_rows(width)) if width <= NARROW else 1
     if threads <= 1:
         return [work(0, n_rows)]
     edges = [n_rows * part // threads for part in range(threads + 1)]
-    # This thread takes the first range: starting another costs as much as some products.
+    # This thread takes the first range: starting one more costs as much as a few products.
     with _blas().limit(limits=1), ThreadPoolExecutor(threads - 1) as pool:
         others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
         return [work(0, edges[1]), *(other.result() for other in others)]
@@ -171,7 +170,7 @@ def triangular_inverse(factor: Array) -> Array:
     """Return the inverse of a lower triangular matrix, D^3/3 operations, mostly products."""
     size = len(factor)
     if size <= 128:  # below what BLAS would start threads for
-        # Of rows in C order LAPACK sees the transpose.
+        # LAPACK reads rows in C order as the transpose.
         return np.asarray(linalg.lapack.dtrtri(factor.T, lower=0)[0].T)
     half = size // 2
     inverse = np.zeros_like(factor)
@@ -206,7 +205,7 @@ def whitened_square_norms(
 
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:
     """Solve with a lower triangular factor, or with its transpose."""
-    # SciPy may bring a BLAS of its own, whose idle threads would go on spinning against NumPy's.
+    # SciPy may ship its own BLAS, whose idle threads would compete with NumPy's.
     with _blas().limit(limits=1):
         solution: Array = linalg.solve_triangular(
             factor, right, lower=True, trans=int(transposed), check_finite=False
@@ -223,7 +222,7 @@ def eigh_descending(matrix: Array) -> tuple[Array, Array]:
 def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[Array, Array]:
     """Leading `count` eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
     size = len(numerator)
-    cholesky(denominator)  # LAPACK takes pivots that are rounding for real ones
+    cholesky(denominator)  # LAPACK accepts pivots that are pure rounding
     try:
         values, vectors = linalg.eigh(
             numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
@@ -241,7 +240,7 @@ def top_eigenvectors(matrix: Array, count: int) -> Array:
 
 
 def numerical_rank(eigenvalues: Array, size: int) -> int:
-    """Count the leading eigenvalues (descending) that stand above rounding."""
+    """Count the leading eigenvalues, in descending order, that exceed rounding."""
     if len(eigenvalues) == 0 or eigenvalues[0] <= 0:
         return 0
     return int(np.sum(eigenvalues > RANK_TOLERANCE * size * eigenvalues[0]))
@@ -269,7 +268,7 @@ def row_span(centred: Array) -> tuple[Array, Array]:
 
 
 def row_floor(X: Floats, tol: float) -> float:
-    """Squared distance from a span up to which a row is inside: a share of the largest length."""
+    """Squared distance up to which a row counts as inside a span, relative to the longest row."""
     rounding = float(np.finfo(np.float64).eps) * max(X.shape)
     lengths: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     share: float = max(tol, rounding**2)
@@ -277,9 +276,9 @@ def row_floor(X: Floats, tol: float) -> float:
 
 
 def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
-    """Orthonormal basis of the span of rows, taking the row that is farthest from it each time.
+    """Orthonormal basis of the span of the rows; each step adds the row farthest from it.
 
-    Stops where all rows are within a squared distance of `floor`. The pivots are those of the
+    Stops when all rows are within a squared distance of `floor`. The pivots equal those of the
     Cholesky factor of ``X X'``, but inner products would keep only half of the digits.
     Cost: ``2 N D min(N, D)``.
 
@@ -292,7 +291,7 @@ def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
         ``X[pivots] @ basis``, lower triangular.
     """
     columns, turn = np.asarray(X, dtype=np.float64).T, None
-    if columns.shape[0] > columns.shape[1]:  # LAPACK takes long to pivot wide rows
+    if columns.shape[0] > columns.shape[1]:  # LAPACK is slow at pivoting wide rows
         turn, columns = np.linalg.qr(columns)
     basis, upper, order = linalg.qr(columns, mode="economic", pivoting=True, check_finite=False)
     lengths = upper.diagonal()
@@ -304,10 +303,10 @@ def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
 
 
 def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array, Ints, Ints]:
-    """Factorise a positive semi-definite matrix, taking the largest remaining diagonal each time.
+    """Factorise a positive semi-definite matrix, pivoting on the largest remaining diagonal entry.
 
-    Stops where every remaining diagonal entry is at most `floor`. `matrix` is overwritten.
-    Its rounding is relative to `largest`.
+    Stops when every remaining diagonal entry is at most `floor`. Overwrites `matrix`, whose
+    rounding is relative to `largest`.
 
     Returns
     -------
@@ -320,7 +319,7 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
     size, diagonal = len(matrix), matrix.diagonal().copy()
     if diagonal.max(initial=0.0) <= floor:
         return np.zeros((size, 0)), np.arange(size), np.arange(0)
-    # The matrix is its own transpose, and that one is in LAPACK's order: no copy is made.
+    # The transpose of a symmetric matrix is the matrix in LAPACK's order, so this copies nothing.
     packed, order, rank, _ = dpstrf(matrix.T, lower=1, tol=floor, overwrite_a=1)
     order = order.astype(np.intp) - 1
     factor = np.tril(packed[:, :rank])
@@ -335,11 +334,11 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
 def _is_indefinite(
     packed: Array, diagonal: Array, factor: Array, order: Ints, slack: float
 ) -> bool:
-    """Whether the factor leaves what a semi-definite matrix cannot.
+    """Whether the remainder of the factorisation shows that the matrix is indefinite.
 
-    What it leaves of such a matrix has no negative diagonal entry, and no product with signs that
-    is larger than the Cauchy-Schwarz inequality allows. The matrix is read above the diagonal,
-    where LAPACK kept it.
+    The remainder of a semi-definite matrix has no negative diagonal entry, and its product with a
+    vector of signs satisfies the Cauchy-Schwarz inequality. The matrix is read above the diagonal,
+    where LAPACK leaves it intact.
     """
     left = diagonal[order] - np.einsum("ij,ij->i", factor, factor)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(diagonal))
@@ -352,7 +351,7 @@ def _is_indefinite(
 
 
 def pivot_floor(tol: float, size: int, largest: float) -> float:
-    """Size up to which a pivot is left out: a share of the largest entry, or its rounding."""
+    """Size up to which a pivot is dropped: a share of the largest entry, or its rounding."""
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
@@ -366,8 +365,8 @@ def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float
     factor : array of shape (rank, rank)
         Features of the pivots, lower triangular.
     floor : float
-        Pivots up to this were left out: `tol` times the largest diagonal entry, and no less than
-        its rounding.
+        Pivots up to this size are dropped: `tol` times the largest diagonal entry, and at least its
+        rounding.
     """
     largest = float(matrix.diagonal().max())
     if not largest > 0:

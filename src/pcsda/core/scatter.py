@@ -1,8 +1,8 @@
-"""Group statistics: all that the dense solvers need to know about the data.
+"""Group statistics: all that the dense solvers need of the data.
 
-Group 0 is the positive class, groups 1..K are the subclasses of the negative class. Two scatter
-matrices are kept whatever K is, so statistics of chunks, workers and batches have one small form
-and merge exactly (Chan, Golub and LeVeque, 1983).
+Group 0 is the positive class, groups 1..K are the subclasses of the negative class. There are two
+scatter matrices whatever K is, so the statistics of chunks, workers and batches stay small and
+merge exactly (Chan, Golub and LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .spread import known_variance
 
 # Share of the variances below which rounded means add nothing that float32 products would show.
 NEGLIGIBLE = 1e-9
-# Share of the weight of a group below which what is left of it is rounding.
+# A group that keeps less than this share of its weight has lost all but rounding.
 ROUNDING = 1e-10
 
 
@@ -57,13 +57,14 @@ class GroupScatter:
     ) -> GroupScatter:
         """Collect the statistics of rows `X` with group numbers `groups`, in one pass.
 
-        Every piece of a group within a block is centred at its own mean before it is squared, and
-        pieces of a group are joined through the scatter of their means, so neither an offset of the
-        data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
+        Each piece of a group within a block is centred at its own mean before it is squared, and
+        the pieces of a group are joined through the scatter of their means. So neither an offset of
+        the data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one
+        block.
 
-        With `dtype` float32 the products within a block are float32, at half the cost: an entry
-        of a scatter matrix is then known to about 1e-7 of the roots of its two variances. Sums
-        over blocks are float64 always.
+        With `dtype` float32 the products within a block are float32, at half the cost: an entry of
+        a scatter matrix is then accurate to about 1e-7 of the product of its two standard
+        deviations. Sums over blocks are always float64.
         """
         size = int(groups.max()) + 1 if n_groups is None else n_groups
         order = group_order(groups)
@@ -77,7 +78,7 @@ class GroupScatter:
     def merge(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics of both sets of samples together.
 
-        Groups are matched by number; the side with fewer groups has none of the further ones.
+        Groups are matched by number; a group that one side lacks is empty there.
         """
         size = max(len(self.counts), len(other.counts))
         left, right = self._padded(size), other._padded(size)
@@ -93,7 +94,7 @@ class GroupScatter:
     def without(self, other: GroupScatter) -> GroupScatter:
         """Return the statistics without some of the samples: the inverse of `merge`.
 
-        Subclasses of which nothing is left are dropped.
+        Drops subclasses that become empty.
         """
         rest = self.counts - other.counts
         rest[rest <= ROUNDING * self.counts] = 0.0
@@ -144,7 +145,7 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if it is rounding."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if that is rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -213,7 +214,7 @@ class GroupScatter:
         )
 
 
-# Overflow needs no warning here: it shows in the total variance, which is checked.
+# No warning of overflow here: the check of the total variance catches it.
 @np.errstate(over="ignore", invalid="ignore")
 def _collect(
     X: Floats,
@@ -248,8 +249,8 @@ def _scatter_about(
 ) -> Array:
     """Scatter of rows, sorted by group, about the means of their groups, which go into `means`.
 
-    A block may hold many groups, each centred at its own mean: D x D products have to be added up
-    once a block, not once a group.
+    A block may hold many groups, each centred at its own mean, so the D x D products are summed
+    once per block, not once per group.
     """
     result = np.zeros((X.shape[1], X.shape[1]))
     sizes = np.bincount(numbers)
@@ -268,7 +269,7 @@ def _scatter_about(
                 means[piece.group] = piece.mean
             elif piece.weight > 0:
                 pieces.append(piece)
-        result += rows.T @ rows  # NumPy sees the symmetry: half the work of a general product
+        result += rows.T @ rows  # NumPy exploits the symmetry: half the work of a general product
     if losses:
         lost = np.array(losses)
         if np.any(np.einsum("ij,ij->j", lost, lost) > NEGLIGIBLE * result.diagonal()):
@@ -297,8 +298,8 @@ def _runs(numbers: Ints) -> Iterator[slice]:
 class _Piece:
     """Rows of one group within a block.
 
-    `loss` is what a mean that had to be rounded adds to the scatter, as a row to be squared; none
-    where it was not.
+    `loss` is the rounding error of the mean, as a row whose square belongs to the scatter; None
+    where the mean is exact.
     """
 
     group: int
@@ -308,7 +309,7 @@ class _Piece:
 
 
 def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
-    """Centre rows in place, and multiply them with the roots of their weights."""
+    """Centre rows in place, and multiply them by the square roots of their weights."""
     share = np.ones(len(rows), rows.dtype) if weight is None else weight
     total = float(share.sum())
     if total == 0:
@@ -317,7 +318,7 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
     mean = share @ rows / total
     rows -= mean
     loss = None
-    if rows.dtype != np.float64:  # a rounded mean leaves some of an offset
+    if rows.dtype != np.float64:  # a rounded mean leaves part of an offset
         rest = (share @ rows).astype(np.float64) / total
         mean, loss = mean + rest, np.sqrt(total) * rest
     if weight is not None:
@@ -326,7 +327,7 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
 
 
 def group_order(groups: Ints) -> Ints:
-    """Order that sorts rows by group; short integers are sorted by radix, many times faster."""
+    """Order that sorts rows by group; a radix sort of short integers is many times faster."""
     short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
     return np.argsort(short, kind="stable")
 

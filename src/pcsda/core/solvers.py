@@ -1,4 +1,4 @@
-"""From group statistics to a projection: one pure function for each way to solve the criterion.
+"""From group statistics to a projection: one pure function for each solver of the criterion.
 
 PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means (MATH 1 to 5); the
 solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` sits on the denominator.
@@ -30,7 +30,7 @@ class Projection:
     eigenvalues : array of shape (d,)
         The criterion on each component.
     rank : int
-        How many components the problem has; d is at most that.
+        Number of components that the problem has, at least d.
     factor : array of shape (D, D) or None
         Lower Cholesky factor of ``S_I + eps I`` when the solver made one.
     step : float
@@ -44,12 +44,12 @@ class Projection:
     step: float = 0.0
 
     def leading(self, count: int) -> Projection:
-        """Return the first `count` directions as the whole of a problem of that rank."""
+        """Return the first `count` directions, as if the problem had that rank."""
         components, values = self.components[:count], self.eigenvalues[:count]
         return Projection(components, values, count, self.factor, self.step)
 
 
-# Relative tolerance of LSMR, which is restarted until a restart moves less than SETTLED.
+# Relative tolerance of LSMR; restarts end when one changes the solution by less than SETTLED.
 LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
 # Group means are sums: each entry may be off by this share of its size.
 MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -64,7 +64,7 @@ def no_direction() -> TooFewRowsError:
 
 
 def require_apart(means: Array, total_variance: float) -> None:
-    """Refuse subclass means that all equal the positive mean but for rounding."""
+    """Raise an error if all subclass means equal the positive mean up to rounding."""
     delta = means[1:] - means[0]
     rounding = np.linalg.norm(MEANS_ROUNDING * np.abs(means).max(axis=0))
     least = max(linalg.SAME_POINT * np.sqrt(total_variance), float(rounding))
@@ -75,9 +75,9 @@ def require_apart(means: Array, total_variance: float) -> None:
 def count_axes(values: Array, noise: Array | float, size: int) -> int:
     """Count the axes of a problem: the one rule for how many there are.
 
-    `values` of the criterion descend. An axis counts as long as its value is above the `noise` that
-    rounding alone may put there, and above rounding beside the largest value; `size` is that of the
-    matrix the values come from.
+    `values` of the criterion are in descending order. An axis counts if its value exceeds both
+    `noise`, the most that rounding alone can cause, and rounding relative to the largest value.
+    `size` is that of the matrix behind the values.
     """
     rank = linalg.numerical_rank(values, size)
     unseen = np.flatnonzero(values <= noise)
@@ -85,18 +85,18 @@ def count_axes(values: Array, noise: Array | float, size: int) -> int:
 
 
 def means_noise(directions: Array, means: Array) -> Array:
-    """Largest value of the criterion that rounding of the group means may give on directions.
+    """Largest value of the criterion that rounding of the group means can cause on directions.
 
     Directions are columns, scaled so that the denominator is the identity. Then a value is the
-    squared distance of the means along its direction. Where no row spreads along it, a small ridge
-    is all that holds the rounding of the means down.
+    squared distance of the means along its direction. Where no row varies along it, only a small
+    ridge keeps the rounding of the means down.
     """
     rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
     return rounding**2
 
 
 def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
-    """Build a projection from columns in descending order, dropping those that are rounding."""
+    """Build a projection from columns in descending order, without those that are only rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
 
@@ -104,8 +104,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    The distances are taken from the means themselves: where directions are combined of others that
-    nearly cancel, the values that came with them may be rounding.
+    The distances come from the means themselves: where a direction combines others that nearly
+    cancel, its eigenvalue may be rounding.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -115,8 +115,8 @@ def count_apart(directions: Array, means: Array) -> int:
 def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
     """Best directions inside the span of the columns of `basis`.
 
-    `numerator` and `denominator` are the two forms on that basis. Columns are scaled to one
-    size first; those that depend on the others are left out.
+    `numerator` and `denominator` are the two forms on that basis. Columns are scaled to equal size
+    first, and linearly dependent ones are dropped.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Refuse features that are constant but for rounding; pivots do not show their size."""
+    """Refuse features that are constant up to rounding; pivots do not show their size."""
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")
@@ -218,13 +218,13 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
         span = _pseudo_solve(about_mean, right)
     moved = delta @ span
     intra = span.T @ scatter.intra @ span
-    # What the regression leaves unfitted, measured against what it fits.
+    # The residual of the regression, relative to what it fits.
     fitted = np.sum(counts[1:, None] * moved**2)
     if ridge == 0 and np.trace(intra) <= linalg.RANK_TOLERANCE * size * fitted:
         unbounded = np.full(span.shape[1], np.inf)
         return Projection(linalg.fix_signs(span.T), unbounded, span.shape[1])
     found = rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
-    # Without a ridge some targets may be fitted without error, and others not.
+    # Without a ridge some targets may be fitted exactly, and others not.
     if ridge == 0 and not seen_by(scatter.intra, found.components.T).all():
         raise SingularMatrixError("the denominator vanishes on part of the span of the solution")
     return found.leading(count_apart(found.components.T, scatter.means))
@@ -245,10 +245,10 @@ def lsqr(
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
     Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense
-    and no D x D or N x N matrix is formed. Columns are brought to one size, ridge included, so
-    their units do not matter. Cost: some 2 K products with X for each iteration of LSMR; the
-    number of iterations grows with the condition of the problem. A warning says where it
-    was too large for the iterations to converge.
+    and no D x D or N x N matrix is formed. Columns are scaled to equal size, ridge included, so
+    their units do not matter. Cost: some 2 K products with X for each iteration of LSMR; the number
+    of iterations grows with the condition number of the problem. Warns if the iterations did not
+    converge.
     """
     n_samples, width = X.shape
     root = np.ones(n_samples) if weights is None else np.sqrt(weights)
@@ -288,7 +288,7 @@ def lsqr(
 
 
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
-    """Weighted sums of squares of the columns about `origin`, roughly; and rounding of products.
+    """Approximate weighted sums of squares of the columns about `origin`, and rounding of products.
 
     Far from zero the sums are differences of large numbers, and products with the rows lose as many
     digits.
@@ -304,7 +304,7 @@ def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
 def _settled(
     operator: LinearOperator, target: Array, limit: int, rounding: float
 ) -> tuple[Array, bool]:
-    """Solve least squares by LSMR, started again on what is left until that adds nothing more."""
+    """Solve least squares by LSMR, restarted on the residual until a restart adds nothing."""
     solution = np.zeros(operator.shape[1])
     enough = max(SETTLED, 100 * rounding)
     for _ in range(RESTARTS):
@@ -317,7 +317,7 @@ def _settled(
 
 
 def seen_by(form: Array, directions: Array) -> Mask:
-    """Mark directions on which a quadratic form is more than rounding, in any units of features.
+    """Mark directions on which a quadratic form exceeds rounding, whatever the units of features.
 
     A small ridge makes the quotient of a null direction large, but not its numerator.
     """

@@ -1,9 +1,9 @@
 """Rows whitened once, so that each further division of them costs little (MATH 4).
 
-The within-class scatter of any division is the total scatter less a term of rank K + 1. Rows are
+The within-class scatter of any division is the total scatter minus a term of rank K + 1. Rows are
 whitened by the ridged total scatter, ``T + eps I``; each division then needs the means of its
-groups and systems of size K + 1 only:
-``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, and A_T is the identity for whitened rows.
+groups and systems of size K + 1 only: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, and A_T
+is the identity for whitened rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .subspace import Solution, Subspace
 from .together import Block
 
 # Share of the total scatter that must remain within groups, in every direction, for the update to
-# keep half the digits. Below it a division has to be factorised on its own.
+# keep half the digits. Below it, a division needs its own factorisation.
 SMALLEST_REMAINDER = 1e-8
 
 
@@ -79,7 +79,7 @@ class WhiteFactor:
         return replace(self, X=self.X[rows], rows=self.rows[rows], weights=weights)
 
     def over(self, cells: Cells) -> WhiteCells:
-        """Sum the rows over cells, so that no class has to go through them again."""
+        """Sum the rows over cells once, for all classes."""
         return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
 
     def solve_means(
@@ -93,8 +93,8 @@ class WhiteFactor:
     ) -> Subspace:
         """Solve a division given its group means, of the whitened rows and about the origin.
 
-        A division is factorised on its own where the groups take nearly all of the scatter in some
-        direction, or where a left-out row does: the rest would be rounding.
+        A division gets its own factorisation if the groups, or a left-out row, account for nearly
+        all of the scatter in some direction: the rest would be rounding.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -130,12 +130,12 @@ class WhiteFactor:
         return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
-        """Take rows away; the reverse of :meth:`appended`.
+        """Remove rows; the inverse of :meth:`appended`.
 
         Raises
         ------
         SingularMatrixError
-            When the rows are nearly all of the scatter in some direction.
+            When the rows account for nearly all of the scatter in some direction.
         """
         _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
         remaining = 1 - lengths**2
@@ -144,7 +144,7 @@ class WhiteFactor:
         return self._stretched(X, self.rows[kept], remaining, axes)
 
     def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:
-        """Whiten by what the total scatter became: `scatter` on `axes`, as it was elsewhere."""
+        """Whiten by the changed total scatter: `scatter` on `axes`, unchanged elsewhere."""
         change = 1 / np.sqrt(scatter) - 1
         rows = rows + ((rows @ axes.T) * change) @ axes
         back = self.back + ((self.back @ axes.T) * change) @ axes
@@ -233,7 +233,7 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten rows at each ridge, which `ridges` may give as absolute numbers.
+    """Whiten rows at each ridge; `ridges`, if given, are absolute numbers.
 
     A Cholesky factor for each, ``N D^2 + D^3/3``. More than two share one eigendecomposition of the
     total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N D`` a ridge.
@@ -248,7 +248,7 @@ def whiten(
         spectrum = values, vectors, middle @ vectors
         smallest, largest = values[-1], values[0]
     for regularization, ridge in zip(regularizations, absolute, strict=True):
-        # Small eigenvalues are rounding beside large ones; pivots need not be.
+        # Next to large eigenvalues, small ones are rounding; pivots need not be.
         if spectrum is not None and smallest + ridge >= SMALLEST_REMAINDER * largest:
             values, vectors, turned = spectrum
             shrunk = 1 / np.sqrt(np.maximum(values, 0.0) + ridge)
