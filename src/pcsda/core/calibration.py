@@ -29,12 +29,12 @@ class Calibration:
 
     @property
     def slope(self) -> float:
-        """Sum of the weights: 1 where the views are used as they are."""
+        """Sum of the weights: 1 if the views are used as they are."""
         return float(sum(self.weights))
 
     def __call__(self, views: Array) -> Array:
         """Log-likelihood ratio of views, whose first axis numbers them."""
-        # There are one or two views: for a single row a general product would cost more.
+        # There are one or two views; for a single row a general product would cost more.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
             ratio = ratio + weight * view
@@ -42,11 +42,11 @@ class Calibration:
         return total
 
     def of_unit_slope(self) -> Calibration:
-        """The same weights as a mean of the views, without the offset."""
+        """The same weights scaled to sum to one, without the offset."""
         return Calibration(tuple(weight / self.slope for weight in self.weights))
 
     def then(self, slope: float, offset: float) -> Calibration:
-        """Calibrate the result once more."""
+        """Apply another calibration to the result."""
         return Calibration(
             tuple(slope * weight for weight in self.weights), slope * self.offset + offset
         )
@@ -57,11 +57,11 @@ def fit_calibration(
 ) -> Calibration:
     """Fit a logistic regression of the label on the views, with weights above zero.
 
-    The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset lead to
-    a log-likelihood ratio. A weak prior says that the mean of the views is one already: weights
+    The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
+    log-likelihood ratio. A weak prior says that the mean of the views already is one: weights
     Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the weights
-    finite where views separate the classes, and above zero where they are worthless, so that the
-    order of scores is kept.
+    finite where views separate the classes, and positive where they are worthless, so that
+    calibration preserves the order of scores.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ def fit_calibration(
 
     Notes
     -----
-    Platt's smoothed targets would keep the slope finite as well, but what they add is one positive
-    among the negatives. Far out on the scale of a log-likelihood ratio that one outweighs all
+    Platt's smoothed targets would keep the slope finite as well, but they act like one positive
+    among the negatives. Far out on the scale of a log-likelihood ratio, that one outweighs all
     others and flattens the slope.
     """
     near = None if start is None else (start.weights, start.offset)

@@ -15,8 +15,8 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    The groups of every class are unions of cells, so whatever is linear in the rows is summed once
-    over the cells and then added up for each class.
+    The groups of every class are unions of cells, so anything linear in the rows is summed over the
+    cells once and then added up for each class.
     """
 
     of_class: Ints
@@ -34,7 +34,7 @@ class Cells:
     def division(self, label: int) -> tuple[Ints, Array]:
         """Groups of the rows and their counts for one class.
 
-        Group 0 is the class itself; clusters that are empty without it are dropped.
+        Group 0 is the class itself; clusters that have no other rows are dropped.
         """
         own = self.of_class == label
         remaining = np.unique(self.of_cluster[~own])
@@ -61,7 +61,7 @@ class CellSums:
         return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
 
     def over_groups(self, label: int) -> Array:
-        """Sums over the groups of one class: clusters less its own cells, by subtraction."""
+        """Sums over the groups of one class: the clusters minus its own cells."""
         cells = self.cells
         own = np.flatnonzero(cells.of_class == label)
         rest = self.totals.copy()

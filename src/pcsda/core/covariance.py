@@ -10,7 +10,7 @@ from . import linalg
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter
 
-# Below this share of the variance of the negatives, that of the positives is rounding.
+# The variance of the positives is rounding below this share of that of the negatives.
 COLLAPSED = 1e-14
 # A covariance is a sum of squares: pivots below this share of its diagonal are rounding.
 COVARIANCE_TOLERANCE = 1e-13
@@ -27,8 +27,8 @@ class Moments:
     target : array of shape (d, d)
         Pooled within covariance that small samples are shrunk toward.
     n_positive, n_within : float
-        Number of positives and negatives (total weight, less the means that were estimated)
-        behind the scatter matrices.
+        Number of positives and negatives behind the scatter matrices: their total weight, minus the
+        number of estimated means.
     """
 
     scatter: GroupScatter
@@ -37,7 +37,7 @@ class Moments:
     n_within: float
 
     def positive_covariance(self, nu: float) -> Array:
-        """Covariance of the positives; refused if they are equal or do not span all axes."""
+        """Covariance of the positives; an error if they are all equal or do not span all axes."""
         rounding = COLLAPSED * self.scatter.phi_o.diagonal()
         return self._shrunk(self.scatter.positive, self.n_positive, nu, "positive", rounding)
 
@@ -48,12 +48,12 @@ class Moments:
     def _shrunk(
         self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
     ) -> Array:
-        """``(scatter + nu target) / (count + nu)``, refused where a variance is `rounding`."""
+        """``(scatter + nu target) / (count + nu)``; an error if a variance is only `rounding`."""
         if count + nu <= 0:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)
         variances = covariance.diagonal()
-        if np.any((variances != 0) & (variances <= rounding)):  # rounding may be below zero, too
+        if np.any((variances != 0) & (variances <= rounding)):  # rounding may be negative, too
             raise SingularMatrixError(
                 f"the {which} class is a point in the subspace, as without regularization it may be"
             )

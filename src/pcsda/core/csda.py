@@ -1,4 +1,4 @@
-"""CSDA: the criterion in which every negative is a subclass of its own (MATH 6, 13, 14)."""
+"""CSDA: the criterion in which each negative is its own subclass (MATH 6, 13, 14)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Criterion:
     seed : int
         Of the random targets.
     learn_reference : bool
-        Whether the vector that negatives are spread about is chosen too; the positive mean if not.
+        Whether to optimise the reference vector of both scatters too; otherwise it is the positive
+        mean.
     """
 
     solver: str
@@ -49,7 +50,7 @@ class Criterion:
 
     @property
     def by_inner_products(self) -> bool:
-        """Whether inner products are enough; a regression on targets asks for the features."""
+        """Whether inner products are enough; a regression on targets needs the features."""
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
@@ -121,7 +122,7 @@ class KernelCSDAFactor:
     criterion : Criterion
     weights : array of shape (N,) or None
     definite : bool
-        Whether the kernel is known to be positive definite; if not, that is checked.
+        Whether the kernel is known to be positive definite; otherwise the fit checks it.
     """
 
     matrix: Array
@@ -160,7 +161,7 @@ class KernelCSDAFactor:
 
 @contextmanager
 def _naming_the_kernel(regularization: float) -> Iterator[None]:
-    """Say that a kernel is not positive definite where its matrix has no factor."""
+    """Turn a failed factorisation into an error that says the kernel is not positive definite."""
     try:
         yield
     except SingularMatrixError as error:
@@ -211,7 +212,7 @@ def csda_subspace(
         else:
             projection = csda_solvers.eigen(scatter, ridge, d)
     found = linear_subspace(scatter, keep_leading(projection, d, most), ridge)
-    ridged = found.ridged - found.projected.within  # the denominator has no part of the negatives
+    ridged = found.ridged - found.projected.within  # the negatives are not in the denominator
     delta = scatter.counts[1:] @ found.projected.delta / scatter.n_negative
     reference = -projection.step * delta if projection.step else None
     return replace(found, ridged=ridged, single_negatives=True, reference=reference)

@@ -1,11 +1,12 @@
-"""The two classes as densities in the subspace, and the log ratio of them (MATH 9).
+"""Densities of the two classes in the subspace, and their log ratio (MATH 9).
 
-The positive class is a distribution about zero. The densities differ in how they see the negatives:
+The positive class is a distribution about zero. The densities differ in their model of the
+negatives:
 
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
 - `Blend`: the mixture, and all negatives as one cloud along Fisher's axis of the subspace (the view
-  of K = 1). The mixture resolves more, the single cloud has fewer parameters to get wrong.
+  of K = 1). The mixture resolves more detail; the single cloud has fewer parameters to get wrong.
 
 Every density gives one or more *views*: log ratios ln p(z | positive) - ln p(z | negative), one row
 each. The calibration weighs the views and adds an offset. A new density is one more class here, and
@@ -53,7 +54,7 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Columns that rows are multiplied with: the only work that grows with the axes."""
+        """Columns to multiply rows by: the only work that grows with the number of axes."""
 
     def views_of_products(self, products: Array) -> Array:
         """Views of rows, shape (n_views, n), or of a single row, from their `products`."""
@@ -96,7 +97,7 @@ class Mixture:
     positive_strength, negative_strength : float
         Number of samples behind each covariance, prior strength included.
     subclasses : array of shape (K, d)
-        The subclass means, also where the density itself does not use them.
+        The subclass means, even if the density itself does not use them.
     tail : float
         Degrees of freedom of both classes; infinite for Gaussians.
     """
@@ -152,7 +153,7 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Columns that rows are multiplied with; computed once."""
+        """Columns to multiply rows by; computed once."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
@@ -261,7 +262,7 @@ class Marginal(Mixture):
         negative = scatter.phi_o
         require_regular(negative, "negative")
         within: Array | None = None
-        with suppress(SingularMatrixError):  # the samples are too few to tell
+        with suppress(SingularMatrixError):  # there are too few samples to tell
             within = moments.within_covariance(nu, "subclass")
         return cls(
             positive,
@@ -275,7 +276,7 @@ class Marginal(Mixture):
         )
 
     def about(self, reference: Array) -> Self:
-        """The negatives about another vector than the positive mean; they are one subclass."""
+        """The same with all negatives about one vector other than the positive mean."""
         delta = self.subclasses[0]
         moved = np.outer(delta - reference, delta - reference) - np.outer(delta, delta)
         return replace(self, negative=self.negative + moved, centres=reference[None])
@@ -288,14 +289,14 @@ class Marginal(Mixture):
         outside = shared_mean_log_likelihood(
             z, sets, n_sets, self.negative - self.within, self.within
         )
-        # One sample alone is scored by the density itself, whatever was clipped from it.
+        # The density itself scores a single sample, whatever was clipped.
         single = np.bincount(sets, minlength=n_sets) == 1
         rows = single[sets]
         outside[sets[rows]] = inside[sets[rows]] - self.views(z[rows])[0]
         return (inside - outside)[None]
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios, shape (1, n); no centre is the mean of a row's own subclass."""
+        """Left-out log ratios, shape (1, n); no centre depends on the subclass of a row."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
@@ -312,8 +313,7 @@ class Blend:
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Fisher's axis; zero where none of the axes has a part in it. Then the mixture's view is
-        used twice.
+        Fisher's axis; zero if it is orthogonal to all axes. Then the mixture's view is used twice.
     tail : float
         Degrees of freedom of the cloud.
     """
@@ -326,7 +326,7 @@ class Blend:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Mixture | Blend:
-        """Fit the mixture, and find Fisher's axis; without one, the mixture is all there is."""
+        """Fit the mixture and find Fisher's axis; without such an axis, only the mixture."""
         mixture, scatter = Mixture.fit(moments, nu), moments.scatter
         if len(mixture.centres) == 1:  # a single subclass is a cloud already
             return mixture
@@ -338,7 +338,7 @@ class Blend:
 
     @cached_property
     def has_axis(self) -> bool:
-        """Whether any of the axes has a part in Fisher's axis."""
+        """Whether Fisher's axis has a component along any of the axes."""
         return bool(self.axis.any())
 
     @cached_property
@@ -396,8 +396,8 @@ class Blend:
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
         """Left-out log ratios of mixture and cloud, shape (2, n).
 
-        In the cloud no negative is alone. Its centre and variance come from all negatives and are
-        held: taking out the square of a row that lies far out could leave less than nothing.
+        No negative is alone in the cloud. Its centre and variance come from all negatives and stay
+        fixed: subtracting the square of a distant row could make the variance negative.
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
@@ -423,7 +423,7 @@ class Blend:
 class NoDensity:
     """Placeholder where the samples are too few to determine a density (MATH 12).
 
-    Axes and ranking need none; whatever else is asked for says why it is missing.
+    Axes and ranking need none; everything else raises an error that says why it is missing.
     """
 
     why: str
@@ -463,20 +463,20 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
     Raises
     ------
     SingularMatrixError
-        When a covariance is singular, which names the class.
+        When a covariance is singular; the message names the class.
     """
     return DENSITIES[negatives].fit(moments, shrinkage)
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """What copies and files hold: what was fitted, not what was computed from it."""
+    """State of copies and files: what was fitted, not what was computed from it."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
 def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Array | None:
-    """Axis that best separates the positives from the negatives as one cloud; None if none does.
+    """Axis that best separates the positives from all negatives as one cloud, if there is one.
 
-    With all K axes of a subspace this is the solution of K = 1, which lies in it.
+    With all K axes of a subspace this is the solution for K = 1, which lies in the subspace.
     """
     shares = np.exp(mixture.log_weights)
     centre = shares @ mixture.centres
@@ -491,6 +491,6 @@ def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Arra
 
 
 def _of_unit_size(axis: Array) -> Array:
-    """Scale an axis, of which only the direction counts; zero if it has no direction."""
+    """Scale an axis to unit size, because only its direction matters; zero stays zero."""
     largest = float(np.abs(axis).max())
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

@@ -1,4 +1,4 @@
-"""Why a sample has its score: the part of every axis, the nearest subclass, how typical it is."""
+"""Why a sample has its score: the share of each axis, the nearest subclass, and typicality."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .density import Density
 from .linalg import BLOCK_BYTES, Array, Ints, Mask
 from .student import whitening
 
-# Share of samples like those seen that are called outside by chance.
+# Share of ordinary samples that are called outside by chance.
 OUTSIDE = 1e-3
-# Points of the integral between a row and its reference, and the step of differences, in standard
-# deviations of the class of interest.
+# Points of the integral between a row and its reference, and the step of finite differences, in
+# standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
-# Columns and rows that a text or a table lists.
+# Number of columns in a text, and of rows in a table.
 LISTED, LISTED_ROWS = 6, 5
 
 
@@ -33,12 +33,12 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        What every axis adds to the axes before it: the log ratio of axes 1 to j
-        less that of axes 1 to j - 1, times the slope of the calibration. They sum up to the score
-        exactly. A negative contribution is evidence for the rest. Axes come in the order of their
-        eigenvalues; another order would divide the same evidence differently.
+        What each axis adds to the axes before it: the log ratio of axes 1 to j less that of axes 1
+        to j - 1, times the slope of the calibration. They sum up to the score exactly. A negative
+        contribution is evidence for the rest. Axes come in the order of their eigenvalues; another
+        order would divide the same evidence differently.
     offset : float
-        Part of the score that no axis has: the offset of the calibration.
+        Part of the score that belongs to no axis: the offset of the calibration.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
@@ -95,7 +95,7 @@ class Explanation:
         return Explanation(**cut)
 
     def table(self, row: int = 0) -> list[tuple[str, float]]:
-        """Columns and what they add to the score of a row, the weightiest first."""
+        """Columns and what they add to the score of a row, largest first."""
         if self.columns is None:
             raise ValueError(
                 "the parts of columns are known for linear models (PCSDA, CSDA) and up to "
@@ -168,12 +168,12 @@ def explain(
 ) -> Explanation:
     """Explain the calibrated scores of rows in the subspace.
 
-    `sizes` are those of the subclasses; rows that are `unseen` are outside wherever they lie.
-    Distances are tested against the F distribution that the squared Mahalanobis distance has when
-    its covariance is estimated from as many samples as stand behind it (Hotelling), or where tails
-    are fitted and heavier, against that of Student's t.
+    `sizes` are those of the subclasses; rows marked `unseen` always count as outside. Distances are
+    tested against the F distribution that the squared Mahalanobis distance has when its covariance
+    is estimated from a finite sample (Hotelling), or against that of Student's t if fitted tails
+    are heavier.
     """
-    # Every row meets every centre on every axis: many centres take few rows at a time.
+    # Memory grows with rows, centres and axes: many centres allow few rows at a time.
     step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
     blocks = [
         _parts(z[start : start + step], density, calibration) for start in range(0, len(z), step)
@@ -204,9 +204,9 @@ def column_parts(
     """What the columns of rows add to the score of their references, by integrated gradients.
 
     With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
-    of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. A score
-    that is linear in x gets the parts w_j (x_j - x0_j). `spread` has the standard deviation of the
-    axes. Cost: 2 d POINTS scores for each row.
+    of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. For a
+    score that is linear in x, the parts are w_j (x_j - x0_j). `spread` holds the standard
+    deviations of the axes. Cost: 2 d POINTS scores for each row.
     """
     places, weights = np.polynomial.legendre.leggauss(POINTS)
     moved = rows - references
@@ -237,7 +237,7 @@ def _parts(
     positive = _distances(z, np.zeros((1, width)), base.positive)[:, 0]
     spread = base.negative if base.within is None else base.within
     apart = _distances(z, base.subclasses, spread)
-    # The density that the score comes from, about its own centres.
+    # The density behind the score, with its own centres.
     rest = _distances(z, base.centres, base.negative).min(axis=1)
     typicality = np.maximum(
         _farther(positive, width, base.positive_strength, base.tail),
@@ -254,7 +254,7 @@ def _distances(z: Array, centres: Array, covariance: Array) -> Array:
 
 
 def _farther(distance: Array, width: int, strength: float, tail: float) -> Array:
-    """Probability to lie farther out, where `strength` samples gave the covariance."""
+    """Probability of a larger distance, with the covariance from `strength` samples."""
     freedom = max(strength - width + 1, 1.0)
     scale = freedom / strength
     if tail < freedom:

@@ -1,4 +1,4 @@
-"""Rows prepared for solving any division of them into groups: where every fit starts.
+"""Where every fit starts: rows prepared to solve any division of them into groups.
 
 Three factors solve PCSDA exactly and agree to rounding:
 
@@ -29,7 +29,7 @@ from .white import whiten
 
 
 class CellsFactor(Protocol):
-    """Solves one class after the other, each against all the rest."""
+    """Solves each class in turn against all the others."""
 
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
@@ -51,7 +51,7 @@ class SharedFactor(Factor, Protocol):
         """Add the last of the rows X; a kernel factor needs their `values` with all rows."""
 
     def without(self, kept: Mask, X: Floats) -> SharedFactor:
-        """Take away the rows that are not kept; X are those that stay."""
+        """Remove the rows that are not kept; X holds those that stay."""
 
 
 def factor_once(
@@ -63,7 +63,7 @@ def factor_once(
     *,
     together: bool = False,
 ) -> Factor:
-    """Choose the factor for a single division of rows, which may leave `together`."""
+    """Choose the factor for a single division of rows, which may be left out `together`."""
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
     is_wide = X.shape[1] > X.shape[0]
@@ -81,6 +81,6 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows at each ridge for many divisions; `ridges` may give absolute numbers."""
+    """Factorise rows at each ridge for many divisions; `ridges`, if given, are absolute numbers."""
     kind = wide if X.shape[1] > X.shape[0] else whiten
     return kind(X, regularizations, weights, ridges)

@@ -2,9 +2,9 @@
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
-Every caller takes these steps: one fit is one factor and one division, a bank one factor and a
-division for each label, a search a few factors and a grid of divisions. Blocks bring the subspace
-and a sample of left-out rows from passes over the data, and join at :func:`complete`.
+Every caller takes these steps. A fit is one factor and one division; a bank is one factor and a
+division for each label; a search is a few factors and a grid of divisions. Blocks bring the
+subspace and a sample of left-out rows from passes over the data, and join at :func:`complete`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .loo import EVERY, Leave
 from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
-# Least spread of left-out rows, as a share of the ridged scatter.
+# Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Scores of the training rows by models that have not seen them, NaN where there is no such model.
+# Scores of the training rows by models that have not seen them; NaN where there is no such model.
 HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
 
 
@@ -90,7 +90,7 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit one division; `held_out` is asked for scores where no row can be left out."""
+    """Fit one division; `held_out` provides scores where no row can be left out."""
     leave_out = leave if rule.leave_one_out else False
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
@@ -101,7 +101,7 @@ def complete(
 ) -> Fitted:
     """Complete a subspace to a model.
 
-    The calibration of a model that is `near` saves steps.
+    Starting from the calibration of a similar model, `near`, saves steps.
     """
     density, views = estimate(subspace, rule)
     calibration = Calibration.none(density.n_views)
@@ -140,7 +140,7 @@ def calibrated_on(
 ) -> Calibration:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Without scores of both classes the calibration is taken as it is.
+    Without scores of both classes the calibration stays as it is.
     """
     seen = np.isfinite(scores)
     if positive[seen].all() or not positive[seen].any():
@@ -154,8 +154,8 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     """Estimate the densities of a subspace, and the views of its left-out rows.
 
     The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter that resubstituted
-    covariances are shrunk toward, and a floor for left-out ones. Without left-out rows the
-    weights of a blend are unknown, and its mixture is used alone.
+    covariances are shrunk toward, and a floor for left-out ones. Without left-out rows the weights
+    of a blend cannot be estimated, so only its mixture is used.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:
@@ -176,7 +176,7 @@ def left_moments(subspace: Subspace) -> Moments:
     """Statistics of left-out rows that the densities are estimated from."""
     assert subspace.left is not None
     found = subspace.left.moments()
-    # Where every row is alone in its group, only the ridge says how rows spread.
+    # If every row is alone in its group, only the ridge tells how rows vary.
     total = found.n_positive + found.n_within
     seen = replace(subspace.projected, positive=found.positive, within=found.within)
     pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
@@ -201,7 +201,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density, or say why the samples do not determine it."""
+    """Fit the density, or return a placeholder that says why the samples do not determine it."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage

@@ -1,8 +1,8 @@
-"""Where products of float32 rows may be float32, at half the time, and where they may not.
+"""When products of float32 rows may be float32, in half the time, and when they may not.
 
-A product in float32 knows an entry of a scatter matrix to a few 1e-8 (at worst some 1e-7) of the
-roots of its two variances. What is made of the matrix is then as good as the share of those
-variances that is left in it: a quadratic form of 1e-2 of them is known to 1e-5.
+A float32 product gives an entry of a scatter matrix to a few 1e-8 (at worst some 1e-7) of the
+product of its two standard deviations. The accuracy of what follows depends on the share of those
+variances that remains: a quadratic form of 1e-2 of them is accurate to 1e-5.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from .solvers import Projection
 
 # From this many multiplications, N D^2, float32 is worth it.
 ENOUGH = 1e8
-# Least share of a quadratic form in its variances. At this share angles of the subspace were found
-# to differ from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
+# Smallest share of a quadratic form in its variances. At this share, angles of the subspace
+# differed from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
 STATISTICS_SHARE = 1e-2
 # The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of their
 # largest.
 ROWS_SHARE = 1e-4
-# Least squared distance of subclass means, in standard deviations, that is not rounding of means.
+# Smallest squared distance of subclass means, in standard deviations, that exceeds rounding.
 LEAST_APART = 1e-6
-# Variances whose squares and inverses float32 holds, with room for the sums of a block.
+# Range of variances whose squares and inverses float32 can hold, with room for block sums.
 RANGE = 1e-24, 1e24
 
 
 def pays(X: Floats) -> bool:
-    """Whether the rows are float32, and many enough for float32 products to save time."""
+    """Whether the rows are float32, and so many that float32 products save time."""
     return X.dtype == np.float32 and X.size * X.shape[1] >= ENOUGH
 
 
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
-    """Whether statistics from float32 products are good enough for a solution made of them.
+    """Whether statistics from float32 products are accurate enough for a solution.
 
     Checks the pivots of the Cholesky factor, which the projection must have, both scatter
     matrices on the components, and the weakest component, which must not be rounding.
@@ -59,14 +59,14 @@ def whitens(inverse: Array, variances: Array, total: float) -> bool:
 
 
 def in_range(variances: Array) -> bool:
-    """Whether nothing overflows or vanishes in float32."""
+    """Whether float32 neither overflows nor underflows."""
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 
 def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
     """Means as a sum of float32 arrays, to subtract one after the other.
 
-    Two of them lose nothing. One is enough where all that it loses is rounding beside the spread.
+    Two of them lose nothing. One is enough if its rounding is negligible relative to the spread.
     """
     high = means.astype(np.float32)
     low = (means - high).astype(np.float32)

@@ -1,8 +1,8 @@
 """Log densities of left-out rows, under classes that were estimated without them (MATH 8).
 
-The subspace has left the row out already. Here its residual also leaves the covariance of its
-class: by a rank-one downdate or, for rows that leave together, by one of their number. The
-shrinkage target is held. Constants that both classes share are left out.
+The subspace has already left the row out. Here its residual also leaves the covariance of its
+class: by a rank-one downdate, or by one of rank s for a block of s rows. The shrinkage target stays
+fixed. Constants that both classes share are omitted.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Spread:
     ) -> Array:
         """Log density at offsets (n, s, C, d) without some rows (n, s, d) behind the spread.
 
-        Each of n blocks of s rows leaves with its `mass`, zero for a row that was not behind it;
-        `divisor` is the strength that is left.
+        Each of n blocks of s rows leaves with its `mass`, which is zero for a row of the other
+        class; `divisor` is the remaining strength.
         """
         scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
         values, vectors = np.linalg.eigh(np.eye(rows.shape[1]) - scaled @ scaled.swapaxes(1, 2))
@@ -78,8 +78,8 @@ def log_ratio(
 ) -> Array:
     """Log density ratio of every left-out row.
 
-    A negative meets its own subclass at the left-out mean and with the left-out weight, the other
-    subclasses where the full fit has them.
+    For a negative, the mean and weight of its own subclass are left-out ones; the other subclasses
+    are those of the full fit.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def log_ratio(
     log_weights : array of shape (C,)
     left : LeftOut
     counts : array of shape (K + 1,) or None
-        Sizes of the groups. None where the centres are not the subclass means; then no centre is a
-        row's own, and the divisor of the negative covariance is held.
+        Sizes of the groups. None if the centres are not the subclass means; then no centre depends
+        on the row, and the divisor of the negative covariance is fixed.
     """
     if left.together is not None:
 
@@ -127,7 +127,7 @@ def left_out_tail(negative: Spread, left: LeftOut) -> float:
 
 
 def left_out_squares(negative: Spread, left: LeftOut) -> tuple[Ints, Array]:
-    """Negatives that can be left out, and their squared distances without themselves."""
+    """Negatives that can be left out, and their left-out squared distances."""
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
     own = negative.white @ left.residuals.T
@@ -137,7 +137,7 @@ def left_out_squares(negative: Spread, left: LeftOut) -> tuple[Ints, Array]:
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
-    """Scores of the rows of all blocks, which come as stacks of blocks of one size."""
+    """Scores of the rows of all blocks, processed in stacks of blocks of equal size."""
     assert left.together is not None
     result = np.empty(len(left.groups))
     for places in stacks_of(left.together):
@@ -174,7 +174,7 @@ def _blocks_outside(
     remaining = np.tile(counts[1:], (len(places), 1))
     np.subtract.at(remaining, (block, groups[block, row] - 1), left.weight[places][block, row])
     remaining = np.where(remaining > ALONE * counts[1:], remaining, 0.0)
-    # With no negative left, the score is not used.
+    # If no negative remains, the score is not used.
     remaining = np.where(remaining.any(axis=1, keepdims=True), remaining, counts[1:])
     with np.errstate(divide="ignore"):
         log_shares = np.log(remaining / remaining.sum(axis=1, keepdims=True))
@@ -184,7 +184,7 @@ def _blocks_outside(
 def _inside(positive: Spread, left: LeftOut) -> Array:
     """Log density under the positive class; positives are left out of its covariance."""
     white = positive.white
-    # One row for each axis, so that factors of the samples run along memory.
+    # One row per axis, so that factors of the samples are contiguous in memory.
     whitened = white @ left.coordinates.T
     square = np.einsum("ji,ji->i", whitened, whitened)
     own = np.flatnonzero((left.groups == 0) & ~left.alone)
@@ -204,7 +204,7 @@ def _outside(
     at_centres, at_rows = centres @ white.T, white @ left.coordinates.T
     own = white @ left.residuals.T
     norm, square = np.einsum("ji,ji->i", at_rows, at_rows), np.einsum("ji,ji->i", own, own)
-    # Squared distances from the centres, less `norm`.
+    # Squared distances from the centres, minus `norm`.
     distance = (-2 * at_centres) @ at_rows
     distance += np.einsum("ij,ij->i", at_centres, at_centres)[:, None]
     overlap = -at_centres @ own
@@ -221,7 +221,7 @@ def _outside(
     overlap *= share / gap
     distance += overlap
     volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
-    if np.isinf(negative.tail):  # what all centres have in common stays out of the exponents
+    if np.isinf(negative.tail):  # the part common to all centres stays out of the exponents
         distance *= -0.5 * rest
         volume -= 0.5 * rest * norm
     else:
@@ -239,6 +239,6 @@ def _outside(
 
 
 def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Negatives, and the entry of each one's own subclass in a flat (K, n) array."""
+    """Negatives, and the place of their own subclass in a flat (K, n) array."""
     negative = np.flatnonzero(groups)
     return negative, (groups[negative] - 1) * len(groups) + negative

@@ -11,10 +11,10 @@ from .linalg import Array, Mask
 
 # Spread of the prior on the offset.
 OFFSET_SPREAD = 10.0
-# Scores closer than this are equal; the square of a slope on their scale would overflow.
+# Scores closer than this count as equal; the square of a slope on their scale would overflow.
 LEAST_SPREAD = 1e-100
-# From this many scores on, the fit begins with a tenth of them, but with no fewer of a class than
-# a tenth of this number.
+# From this many scores on, the fit starts on a tenth of them, but with at least a tenth of this
+# number from each class.
 MANY = 2000
 
 
@@ -27,9 +27,9 @@ def fit_logistic(
     """Fit slopes above zero, and an offset, to M scores of every sample.
 
     The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior says that the mean of
-    the scores is a log-likelihood ratio already: slopes Gamma(2, M), with their mode at 1/M, and
+    the scores already is a log-likelihood ratio: slopes Gamma(2, M), with their mode at 1/M, and
     offset N(0, 10^2). It keeps the slopes of separable scores finite, and those of worthless scores
-    above zero.
+    positive.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def fit_logistic(
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
     start : slopes and offset, optional
-        Where to begin: those of similar scores save steps, and change nothing else.
+        Starting point; that of similar scores saves steps and changes nothing else.
     """
     weight = np.ones(len(positive)) if weights is None else weights
     prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
@@ -63,8 +63,8 @@ def fit_logistic(
 class _Problem:
     """Penalised cross-entropy as a function of slopes and level on standard scores.
 
-    `sign` is -1 for positives and 1 for negatives, and `scores` have it as a factor: what grows
-    with them is the error.
+    `sign` is -1 for positives and 1 for negatives, and `scores` are multiplied by it, so that
+    larger ones mean larger errors.
     """
 
     scores: Array
@@ -118,7 +118,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
     """Minimise over slopes and level; convex, by damped Newton steps."""
     if near is not None:
         starts = [near]
-    elif len(problem.sign) > MANY:  # steps on a few of many scores cost little and lead near
+    elif len(problem.sign) > MANY:  # steps on a sample of the scores are cheap and get close
         starts = [_newton(problem.thinned())]
     else:
         as_it_is = problem.scale / len(problem.scale)
@@ -129,7 +129,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
     for _ in range(max_iter):
         try:
             step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:  # scores so far apart that only the prior counts
+        except np.linalg.LinAlgError:  # scores so far apart that only the prior matters
             return point
         gain = gradient @ step
         if gain <= 1e-12 * abs(loss) and np.all(step[:-1] < point[:-1]):

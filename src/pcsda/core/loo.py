@@ -1,8 +1,8 @@
 """Left-out rows in closed form (MATH 8).
 
 Row i is left out of the means and the scatter while the ridge, the groups and the rotation of the
-full fit are held. A left-out row is then a new sample to the model that projects it, which is what
-covariances and calibration have to see.
+full fit are held. The model that projects a left-out row has not seen it, so covariances and
+calibration are estimated as on new samples.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .solvers import Projection
 
 # A row is alone where the others of its group weigh less than this share of the group.
 ALONE = 1e-10
-# With fewer positives than this, left-out rows also tell where a new positive may lie (MATH 16).
+# With fewer positives than this, left-out rows also show where a new positive may lie (MATH 16).
 FEW_POSITIVES = 20
-# A gap, one minus the leverage, from which on float32 products leave it enough digits.
+# Smallest gap, one minus the leverage, that float32 products give with enough digits.
 WIDE_GAP = 0.05
-# A gap of less is the rounding of a difference: without the row the scatter is singular.
+# A smaller gap is the rounding of a difference: without the row the scatter is singular.
 SMALLEST_GAP = 1e-12
 
 
@@ -41,8 +41,7 @@ class Leave:
     stands_for : array of shape (n,) or None
         Where the rows are a sample, how many rows each of them represents.
     together : array of shape (N,) or None
-        Number of the block that each training row leaves with; None means that rows leave one by
-        one.
+        Block of each training row; a block is left out as a whole. None leaves rows out one by one.
     """
 
     rows: Ints | None = None
@@ -50,7 +49,7 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Row numbers, all of `n_rows` where none are named."""
+        """Row numbers; all of `n_rows` if none are given."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -77,8 +76,8 @@ def sample_rows(
 ) -> Leave:
     """Draw rows to leave out: about `most` positives and `most` negatives (MATH 11).
 
-    Each subclass gets its share of them, at least one row, and each row represents its share of
-    its group. Blocks of rows that leave together are drawn whole.
+    Each subclass contributes in proportion to its size, at least one row, and each row represents
+    its share of its group. Blocks of rows are drawn whole.
     """
     if max(np.sum(groups == 0), np.sum(groups > 0)) <= most:
         return Leave(together=together)
@@ -102,7 +101,7 @@ def sample_rows(
 
 
 def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Generator) -> Mask:
-    """Mark rows of blocks in random order, until each class has enough."""
+    """Mark the rows of blocks, in random order, until each class has enough."""
     chosen = np.zeros(len(groups), dtype=bool)
     for part in (groups == 0, groups > 0):
         ids, codes = np.unique(together[part], return_inverse=True)
@@ -126,9 +125,9 @@ class LeftOut:
         positive this is z itself.
     groups : array of shape (n,)
     alone : boolean array of shape (n,)
-        Rows whose group has no other member: their residual says nothing.
+        Rows whose group has no other member, so their residual carries no information.
     known : boolean array of shape (n,)
-        Rows that can be left out: not alone, and not all that keeps the scatter regular.
+        Rows that can be left out: not alone, and the scatter stays regular without them.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
         Where the rows are a sample, how many rows each of them represents.
@@ -136,9 +135,9 @@ class LeftOut:
         The smallest gap ``1 - f_i h_i`` of a row that is not alone. As a difference it has lost
         digits where it is small.
     rows : array of shape (n,) or None
-        Their numbers among the training rows; None for all of these.
+        Their numbers among the training rows; None means all rows.
     together : array of shape (n,) or None
-        Blocks of rows that left together.
+        Block of each row, where blocks are left out whole.
     plain : array of shape (n, d) or None
         ``Delta A r`` of the residual on the axes, with the means of all groups held. Kept where
         positives are few, as is `height`: both say where a new positive may lie (MATH 16).
@@ -161,7 +160,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Rows whose coordinates and residuals are to be filled in, in blocks."""
+        """Rows with empty arrays for coordinates and residuals, to be filled block by block."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -204,7 +203,7 @@ class LeftOut:
         return self._each(lambda rows: rows * signs)
 
     def _each(self, change: Callable[[Array], Array]) -> LeftOut:
-        """Change everything that has axes."""
+        """Apply a function to every array that has axes."""
         plain = None if self.plain is None else change(self.plain)
         coordinates, residuals = change(self.coordinates), change(self.residuals)
         return replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
@@ -280,7 +279,7 @@ def left_out(
 ) -> LeftOut:
     """Left-out rows, rotated to the components; arrays in `out` if given.
 
-    A row that is all that keeps the scatter regular cannot be left out; it keeps its place.
+    A row without which the scatter is singular cannot be left out; it keeps its place.
 
     Parameters
     ----------
@@ -311,12 +310,12 @@ def left_out(
     reach = pull * (leverage + own) / gap  # c s / gap, s = h + a_k
     lift = np.where(negative, 1 + total * reach, stretch)
     reach = np.where(negative, reach, shift)
-    # One row for each axis, so that factors of the samples run along memory.
+    # One row per axis, so that factors of the samples are contiguous in memory.
     turn = rotation.T
     if out is None:
         out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
     coordinate, residual = out[0].T, out[1].T
-    # Everything is turned first. A negative of group k needs G_k and e_k, a positive 0 and -1.
+    # Rotate everything first. A negative of group k needs G_k and e_k, a positive 0 and -1.
     np.matmul(turn, residuals.T, out=coordinate)
     centres = np.column_stack([np.zeros(len(turn)), turn @ gram]).take(groups, axis=1)
     axes = np.column_stack([-turn.sum(axis=1), turn]).take(groups, axis=1)
@@ -339,7 +338,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """What leaving rows out takes from a fit; the rows may come in any blocks.
+    """What it takes from a fit to leave rows out; the rows may come in any blocks.
 
     Attributes
     ----------
@@ -367,7 +366,7 @@ class Leaver:
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
-        """Prepare for any exact PCSDA solution; ``D^3/3`` operations."""
+        """Prepare to leave rows out of any exact PCSDA solution; ``D^3/3`` operations."""
         factor = projection.factor
         if factor is None:
             factor = linalg.cholesky(scatter.intra, ridge)
@@ -392,7 +391,7 @@ class Leaver:
         """Left-out projections of rows that the fit has seen.
 
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
-        products are float32 where their rounding does not matter.
+        products are float32 wherever that is accurate enough.
         """
         result = LeftOut.blank(groups, weights, self.counts, self.rotation.shape[1])
         ways: list[Any] = [((self.means,), self.inverse, self.solved, None)]
@@ -401,7 +400,8 @@ class Leaver:
         if dtype == np.float32 and few and float32.whitens(self.inverse, self.variances, total):
             ways.insert(0, self._in_single())
         gaps = [1.0]
-        # The steps are short: without a lock, threads would contend for the interpreter at each.
+        # The steps are short: without a lock, threads would compete for the interpreter at each
+        # one.
         one_at_a_time = Lock()
 
         def leave_out(start: int, stop: int) -> None:
@@ -422,7 +422,7 @@ class Leaver:
     def _whitened(
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Parts of the rows with ``Delta A r``, leverages and gaps, by the first fine way."""
+        """Parts of the rows with ``Delta A r``, leverages and gaps, by the first accurate way."""
         # There are no D x D sums to keep, so blocks are small enough for the cache.
         width = X.shape[1] + len(self.gram)
         step = max(2 * linalg.BLOCK_BYTES // (8 * width), 512)
@@ -436,15 +436,15 @@ class Leaver:
             for buffer, way in zip(buffers, ways, strict=True):
                 leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
                 gap = 1 - factor * leverage
-                if np.all(gap > WIDE_GAP):  # else the next way, if any, has more digits
+                if np.all(gap > WIDE_GAP):  # otherwise the next way, if any, has more digits
                     break
             yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
         """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
 
-        The columns are turned so that each sees unit spread: the rounding of strong directions
-        would drown weak ones.
+        The columns are rotated to unit variance: the rounding of strong directions would swamp weak
+        ones.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
@@ -463,9 +463,9 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Leverages of rows, which are centred in the buffer, and ``Delta A r`` by way of `columns`.
+    """Leverages of rows, which are centred in the buffer, and ``Delta A r`` from `columns`.
 
-    Means come in parts; `turn`, if any, leads from the products with the columns to the result.
+    Means come in parts; `turn`, if any, maps the products with the columns to the result.
     """
     # The few means stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")

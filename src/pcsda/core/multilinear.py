@@ -1,7 +1,7 @@
 """CSDA of samples that are matrices or tensors: one small projection for each mode (MATH 14).
 
-A direction on the whole tensor is the outer product of one direction on each mode. No matrix of the
-size of all entries squared is formed: every mode is solved with the others projected.
+A direction on the whole tensor is the outer product of one direction for each mode. Each mode is
+solved with the others projected, so no D x D matrix over all D entries is formed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .scatter import GroupScatter, group_means
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# The ratio has stopped growing when a cycle over the modes adds less than this share.
+# The ratio has converged when a cycle over the modes adds less than this share.
 SETTLED, CYCLES = 1e-8, 100
 
 
@@ -64,8 +64,8 @@ def solve_modes(
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``; `tensors`
     are about the positive mean, times the roots of their weights. Mode by mode, with the others
     projected, this is the trace ratio of the unfolding, with a ridge of eps times the product of
-    the other d. The ratio never falls; its limit may be a local maximum. The start solves each
-    mode with the others whole. Cost: about ``2 N D max(d)`` for each mode of a cycle.
+    the other d. The ratio never falls; its limit may be a local maximum. The starting point solves
+    each mode with the others unprojected. Cost: about ``2 N D max(d)`` for each mode of a cycle.
     """
     whole = tensors.shape[1:]
     modes = []
@@ -150,7 +150,7 @@ class MultilinearFactor:
         W = found.directions
         z = (self.X - means[0]) @ W
         projected = GroupScatter.from_samples(z, groups, 2, self.weights)
-        # Rounding of the mean apart, positives are about zero already.
+        # Up to rounding of the mean, positives are already about zero.
         projected = replace(projected, means=projected.means - projected.means[0])
         ridged = projected.positive + ridge * np.eye(W.shape[1])
         values = projected.out_of_class.diagonal() / ridged.diagonal()

@@ -1,15 +1,16 @@
-"""Where a new positive may lie, as far as the spread of the negatives tells (MATH 16).
+"""Where a new positive may lie, estimated from the spread of the negatives (MATH 16).
 
-With one to some twenty positives, left-out positives are too few to calibrate a model, and with one
-there is none. The positive mean m is off by the mean residual of its rows, and the axes lean on
-that error. A new positive is m plus a residual r of its own minus that of the mean, so that on the
-axes it lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, ``u`` the image of all ones: its spread is
-``1 + 1/N_p`` times that within groups, and its centre is moved along u. Residuals of the negatives
-stand for those of the class: the rows of :func:`pseudo_positives` have that spread and that centre.
+With up to about twenty positives, left-out positives are too few to calibrate a model; with a
+single positive there is none at all. The positive mean m is off by the mean residual of its rows,
+and the axes lean on that error. A new positive is m plus a residual r of its own minus that of the
+mean, so that on the axes it lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, ``u`` the image of all
+ones: its spread is ``1 + 1/N_p`` times that within groups, and its centre is moved along u.
+Residuals of the negatives replace those of the class: the rows of :func:`pseudo_positives` have
+that spread and that centre.
 
-A class may be wider than the few rows of it tell, and reach to where negatives lie. So a little of
-the weight of positives also goes to the negatives: their scores keep the slope from growing without
-end where all that is known of the class lies far from them.
+A class may be wider than its few rows suggest, and overlap the negatives. So the negatives get a
+little of the weight of positives: their scores bound the slope where all known positives lie far
+from them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from .density import Density
 from .linalg import Array, Mask
 from .subspace import Subspace
 
-# How many positives the pseudo-positives count for beside real ones.
+# Weight of all pseudo-positives together, in real positives.
 PSEUDO_MASS = 3.0
-# How many positives are taken to lie where negatives do, when one is known; n squared times fewer
-# when n are known.
+# Weight of positives assumed to lie among the negatives, if one positive is known; n positives
+# divide it by n squared.
 STRAY_MASS = 1.0
 
 
 def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
-    """Rows where new positives may lie, and their weights; None where positives are not few.
+    """Rows where new positives may lie, and their weights; None if there are enough positives.
 
-    Every negative that can be left out gives two of them, its residual and the opposite one, so
+    Every negative that can be left out gives two of them, its residual and the negated residual, so
     that neither the order of rows nor the signs of axes matter.
     """
     left = subspace.left
@@ -49,9 +50,9 @@ def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
 def with_pseudo_positives(
     subspace: Subspace, density: Density, views: Array, positive: Mask, weight: Array
 ) -> tuple[Array, Mask, Array]:
-    """Views of left-out rows, which are positives and what they weigh; pseudo-positives added.
+    """Views, labels and weights of left-out rows, with pseudo-positives added.
 
-    What is added comes last. Where positives are not few, nothing is.
+    Pseudo-positives come last. If there are enough positives, none are added.
     """
     few = pseudo_positives(subspace)
     if few is None:

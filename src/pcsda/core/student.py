@@ -1,4 +1,4 @@
-"""Gaussian and Student t densities on whitened coordinates, and how heavy tails are fitted."""
+"""Gaussian and Student t densities on whitened coordinates, and the fit of heavy tails."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from . import linalg
 from .linalg import Array, Ints
 
 LOG_2PI = float(np.log(2 * np.pi))
-# Degrees of freedom that are tried. Beyond the lightest, tails are a Gaussian's.
+# Range of degrees of freedom. Beyond it, tails are Gaussian.
 HEAVIEST, LIGHTEST = 2.5, 200.0
 # More distances than this are binned, with this many bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200
-# Squared distances are clipped here, beyond which they say no more about the tails.
+# Squared distances are clipped here; larger ones say no more about the tails.
 FARTHEST_SQUARE = 1e30
 
 
@@ -27,7 +27,7 @@ def whitening(covariance: Array) -> Array:
 
 
 def log_volume(white: Array) -> float:
-    """Minus half the log determinant of the covariance that `white` belongs to."""
+    """Minus half the log determinant of the covariance that `white` whitens."""
     return float(np.log(white.diagonal()).sum())
 
 
@@ -50,7 +50,7 @@ def energy(square: Array, width: Any, tail: float) -> Array:
     """
     if isinf(tail):
         return 0.5 * square
-    # Rounding may leave a distance below zero.
+    # Rounding may make a distance negative.
     heavy: Array = 0.5 * (tail + width) * np.log1p(np.maximum(square, 0) / (tail - 2))
     return heavy
 
@@ -73,9 +73,9 @@ def _log_normaliser(width: int, tail: float) -> float:
 def fit_tail(squares: Array, width: int, weights: Array) -> float:
     """Degrees of freedom under which squared Mahalanobis distances are most likely.
 
-    Infinite where no heavier tail is more likely than the Gaussian's. It is a root of the slope of
-    the likelihood, and so as precise as the distances. Cost: some dozen
-    passes over a few thousand bins.
+    Infinite if no heavier tail is more likely than the Gaussian. The result is a root of the
+    derivative of the likelihood, so it is as accurate as the distances. Cost: a dozen passes over a
+    few thousand bins.
     """
     squares = np.minimum(squares, FARTHEST_SQUARE)
     if len(squares) > TAIL_ROWS:

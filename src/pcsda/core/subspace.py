@@ -36,7 +36,7 @@ class Subspace:
         What the positive mean is projected to.
     eigenvalues : array of shape (d,)
     rank : int
-        How many axes the problem has; d is at most that.
+        Number of axes that the problem has, at least d.
     projected : GroupScatter
         Statistics of the training rows in the subspace, about the positive mean.
     ridged : array of shape (d, d)
@@ -46,9 +46,9 @@ class Subspace:
     left : LeftOut or None
         The training rows, each left out.
     single_negatives : bool
-        Whether each negative is a subclass of its own, as in CSDA, although one group holds them.
+        Whether each negative is its own subclass, as in CSDA, although all are in one group.
     reference : array of shape (d,) or None
-        What negatives are spread about, where that is not the positive mean.
+        Vector about which the negatives are spread, if it is not the positive mean.
     """
 
     coefficients: Array
@@ -119,7 +119,7 @@ class Solution:
     residuals : array of shape (N, K)
         ``a_i = Delta A r_i``, r_i the row minus the mean of its group.
     directions : array of shape (D, K), or (N, K) on kernel values
-        ``A Delta'``, on whatever rows are multiplied with later.
+        ``A Delta'``, in the coordinates of the rows, or over kernel values.
     origin : array of shape (K,)
         ``Delta A m``, m the positive mean.
     noise : float
@@ -211,9 +211,9 @@ def project_rows(
 ) -> Floats:
     """Project rows in their own type: ``(x - centre) components' - origins``.
 
-    `components` may hold the axes of many models, and `origins` (about the centre) what each takes
-    off. Where the centre is not `far` from zero it is multiplied out, which saves a pass over X;
-    else it comes off the rows first, or float32 rows would lose their digits.
+    `components` may hold the axes of many models, with their `origins` relative to the centre. A
+    centre near zero is projected once, which saves a pass over X. One that is `far` is subtracted
+    from the rows first, because float32 rows would lose digits otherwise.
     """
     matrix = components.astype(X.dtype, copy=False).T
     if not far:
@@ -236,6 +236,6 @@ def project_rows(
 def is_far(
     components: Floats, centre: Array, variances: Array, dtype: np.dtype[np.floating]
 ) -> bool:
-    """Whether a centre is so far from zero, seen from some axis, that rows would lose digits."""
+    """Whether a centre is so far from zero along some axis that rows would lose digits."""
     offset = (components.astype(np.float64, copy=False) * centre) ** 2
     return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))

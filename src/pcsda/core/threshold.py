@@ -34,12 +34,12 @@ class Threshold:
     value : float
         Accept where the log-likelihood ratio is at least this.
     false_alarms, misses : float
-        Expected share of negatives that are accepted and of positives that are rejected; NaN where
-        there are no rows to tell.
+        Expected share of negatives that are accepted and of positives that are rejected; NaN
+        without rows to estimate them.
     false_alarms_interval, misses_interval : tuple of two floats
         Their 90 % intervals by Clopper and Pearson.
     n_negatives, n_positives : int
-        Number of rows that the rates rest on.
+        Number of rows behind the rates.
     rule : str
         How the threshold was chosen, in words.
 
@@ -103,11 +103,11 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
 
 @dataclass(frozen=True)
 class Tail:
-    """Scores of one class, of which the high ones are errors.
+    """Scores of one class, oriented so that high scores are errors.
 
-    The rate at which scores exceed a value is counted and, among the highest scores, smoothed:
-    there, excesses over a score are taken as exponential. The tails of a log-likelihood ratio fall
-    like that or faster, and an order statistic of few rows would be noisy.
+    The rate at which scores exceed a value is counted. Among the highest scores it is smoothed by
+    an exponential distribution of the excesses: the tails of a log-likelihood ratio fall like that
+    or faster, and an order statistic of few rows would be noisy.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Tail:
     start, mean_excess, share : float
         Score above which the tail begins, mean of the excesses over it, and share of rows there.
     n_effective : float
-        How many rows of equal weight are worth as much.
+        Effective number of rows: so many of equal weight carry the same information.
     """
 
     scores: Array
@@ -156,10 +156,10 @@ class Tail:
         return float(self.shares[count - 1]) if count else 0.0
 
     def value(self, rate: float) -> float:
-        """Smallest value at which the rate is at most as asked.
+        """Smallest value at which the rate is at most the given one.
 
-        Where rows are counted, all values between two scores have the same rate; the middle of
-        the two is taken.
+        Where rows are counted, all values between two scores have the same rate; the result is
+        their midpoint.
         """
         if rate < self.share:
             return self.start + self.mean_excess * math.log(self.share / rate)
@@ -192,7 +192,7 @@ def choose_threshold(
         Log-likelihood ratios of rows that the model has not seen.
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
-        How many rows each stands for, above zero.
+        How many rows each represents, above zero.
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
         Criteria as checked by :func:`check_criterion`.
     source : str
@@ -240,7 +240,7 @@ def check_criterion(
     cost_miss: float,
     cost_false_alarm: float,
 ) -> None:
-    """Refuse anything but one criterion with a rate, a prior and costs that make sense."""
+    """Require exactly one criterion, with a valid rate, or a valid prior and costs."""
     criteria = {"max_false_alarms": max_false_alarms, "max_misses": max_misses, "prior": prior}
     given = [name for name, asked in criteria.items() if asked is not None]
     if len(given) != 1:
@@ -277,7 +277,7 @@ def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, flo
 
 
 def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
-    """Say so where fewer rows than one over the rate have to show it."""
+    """Warn if there are fewer rows than one over the rate."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
     warnings.warn(

@@ -1,9 +1,10 @@
-"""Rows that leave together: a whole recording, session or identity, in closed form (MATH 17).
+"""Groups of rows left out whole, such as a recording or an identity, in closed form (MATH 17).
 
-Leaving out one row while its twins stay is a leak. With a block B of rows out, and the ridge, the
-rotation and the groups of all other rows held, everything is products with ``A_T = (T + eps I)^-1``
-about a fixed origin. Rows of B and group means are the vectors V; their inner products ``V A_T V'``
-are all that is needed, whether they come from whitened rows or from a kernel matrix.
+Leaving out one row while near-copies of it stay is a leak. Leave out a block B of rows, and hold
+the ridge, the rotation and the groups of all other rows. The result then depends only on products
+with ``A_T = (T + eps I)^-1`` about a fixed origin. With V the rows of B and the group means, the
+inner products ``V A_T V'`` are enough, whether they come from whitened rows or from a kernel
+matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .loo import ALONE, Leave, LeftOut
 # Inner products of the rows of blocks among themselves, and with the group means; the first axis
 # of the row numbers is that of the blocks.
 Block = Callable[[Ints], tuple[Array, Array]]
-# So many blocks of one size are worked on at once.
+# Number of blocks of one size that are processed at once.
 STACK = 256
 
 
@@ -48,7 +49,7 @@ def leave_together(
 ) -> LeftOut:
     """Project the rows of every block by the model without the block.
 
-    Rows of a block without which there is no model have no coordinates: these are NaN.
+    Rows of a block get NaN if there is no model without the block.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def leave_together(
     counts : array of shape (K + 1,)
     weights : array of shape (N,) or None
     leave : Leave
-        Which rows; those of one block must all be among them.
+        Which rows to leave out; it must include all rows of a block or none.
     """
     assert leave.together is not None
     rows = leave.of(len(groups))
@@ -81,7 +82,7 @@ def leave_together(
             continue
         try:
             inner, means = stack.without(block, overlap, counts)
-        except SingularMatrixError:  # a block is all that keeps the scatter regular
+        except SingularMatrixError:  # the scatter is singular without one of the blocks
             stacks.extend(np.split(places, len(places)) if len(places) > 1 else [])
             continue
         delta = np.where(stack.empty[:, 1:, None], 0.0, means[:, 1:] - means[:, :1])
@@ -151,7 +152,7 @@ class _Stack:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Lower Cholesky factors of a stack; all of it is refused where one is singular."""
+    """Lower Cholesky factors of a stack; one singular matrix is an error for all of it."""
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError as error:
