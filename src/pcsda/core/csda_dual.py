@@ -133,7 +133,7 @@ def _dense_ratio(rows: Centred, parts: list[Array], gap: Array | None, count: in
     """The trace ratio of features from their scatter matrices."""
     numerator, denominator = (part.T @ part for part in parts)
     size = len(numerator)
-    rank = linalg.numerical_rank(linalg.eigh_descending(numerator)[0], size)
+    rank = linalg.numerical_rank(np.linalg.eigvalsh(numerator)[::-1], size)
     if rank == 0:
         raise no_direction()
     squared = None if gap is None else gap @ gap.T

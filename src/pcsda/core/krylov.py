@@ -11,8 +11,9 @@ from .linalg import Array
 
 # A solution has converged when its residual is below this share of its image.
 SETTLED = 1e-10
-# Extra directions, which speed up the last ones asked for; blocks before giving up.
-BESIDE, BLOCKS = 6, 30
+# Extra directions, which speed up the last ones asked for. The basis may have this many blocks, or
+# fill this share of a large space, before dense algebra is cheaper.
+BESIDE, BLOCKS, SHARE = 6, 30, 0.25
 # Blocks between two solutions in the basis.
 TURN = 3
 # Problems of up to this size, or of few rows a direction, are solved densely at once.
@@ -35,12 +36,12 @@ def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None
     The problem combines symmetric forms that are known only by their products with blocks of
     vectors. It is solved in an orthonormal basis that grows block by block from the residual (block
     Krylov with full reorthogonalisation). Cost: some ten to thirty products with ``count + 6``
-    vectors. Returns None if this does not converge, because many directions are nearly as good as
-    the last one asked for.
+    vectors, more where many directions are nearly as good as the last one asked for. Returns None
+    if a basis of a quarter of the space does not hold the solution.
     """
     rng = np.random.default_rng(0)  # any start will do; the same one gives the same digits
     fresh = np.linalg.qr(rng.standard_normal((size, count + BESIDE)))[0]
-    most = min(BLOCKS * fresh.shape[1], size)
+    most = min(max(BLOCKS * fresh.shape[1], int(SHARE * size)), size)
     basis, used = np.empty((size, most), order="F"), 0
     moved: list[Array] = []
     forms: list[Array] = []
