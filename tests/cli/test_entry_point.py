@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 import pcsda
+from pcsda.cli import main
 
 COMMAND = Path(sys.executable).with_name("pcsda")
+AS_MODULE = (sys.executable, "-m", "pcsda")
 FIT = ("fit", "train.csv", "--label", "kind", "--positive", "weld", "--ignore", "part")
 
 
@@ -31,13 +33,14 @@ def run(*argv, code=0, program=(COMMAND,), **options):
 
 def test_the_command_is_installed():
     assert COMMAND.exists(), f"{COMMAND} is missing; install the package: make does, or pip -e ."
-    assert run("--version").stdout == f"pcsda {version('pcsda')}\n"
+    for program in ((COMMAND,), AS_MODULE):
+        assert run("--version", program=program).stdout == f"pcsda {version('pcsda')}\n"
 
 
+@pytest.mark.more  # each command is tested without a process
 def test_from_a_table_to_a_decision_by_the_command_and_as_a_module(tmp_path):
     run(*FIT, "-o", tmp_path / "weld.pcsda")
-    as_module = (sys.executable, "-m", "pcsda")
-    done = run("score", tmp_path / "weld.pcsda", "test.parquet", "--json", program=as_module)
+    done = run("score", tmp_path / "weld.pcsda", "test.parquet", "--json", program=AS_MODULE)
     rows = json.loads(done.stdout)["rows"]
     model = pcsda.load(tmp_path / "weld.pcsda")
     X = pd.read_parquet("test.parquet")[list(model.feature_names_in_)]
@@ -61,10 +64,30 @@ def test_exit_codes_tell_whose_fault_it_is(words, code, message):
     assert message in run(*words, code=code).stderr
 
 
-def test_a_full_disk_on_standard_output():
+SCORE = ("score", "weld.pcsda", "test.csv", "--ignore", "part")
+
+
+def test_a_full_disk_on_standard_output(monkeypatch, capsys):
     with open("/dev/full", "w") as full:
-        done = run("score", "weld.pcsda", "test.csv", "--ignore", "part", code=1, stdout=full)
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(list(SCORE)) == 1
+    assert "No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.more  # a program also flushes when it ends
+def test_a_program_on_a_full_disk():
+    with open("/dev/full", "w") as full:
+        done = run(*SCORE, code=1, stdout=full)
     assert "No space left on device" in done.stderr
+
+
+@pytest.fixture
+def little_room():
+    """No file may grow beyond 2000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +99,9 @@ def test_a_full_disk_on_standard_output():
         ),
     ],
 )
-def test_a_full_disk_leaves_no_half_file(words, name, tmp_path):
-    def little_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-
-    done = run(*words, "-o", tmp_path / name, code=1, preexec_fn=little_room)
-    assert "File too large" in done.stderr
+def test_a_full_disk_leaves_no_half_file(words, name, tmp_path, little_room, capsys):
+    assert main([*words, "-o", str(tmp_path / name)]) == 1
+    assert "File too large" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
