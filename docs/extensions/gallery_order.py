@@ -5,10 +5,12 @@ from __future__ import annotations
 ORDER = (
     "toy_problem",
     "face_verification",
+    "search_session",
     "retrieval",
     "open_set_bank",
     "choosing_k",
     "few_positives",
+    "family",
     "calibration",
     "streaming",
     "dask_arrays",
