@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import urllib.request
 
 import numpy as np
@@ -84,6 +85,25 @@ def test_a_folder_is_no_gallery_and_a_used_port_is_said(gallery, capsys):
     assert "port 0 of 203.0.113.9 cannot be used" in err
 
 
+def test_the_command_serves_the_page(gallery, monkeypatch, capsys):
+    uvicorn = pytest.importorskip("uvicorn")
+    run, pages = uvicorn.Server.run, []
+
+    def visited(server, sockets):
+        thread = threading.Thread(target=run, args=(server, sockets))
+        thread.start()
+        address = capsys.readouterr().out.splitlines()[0].rsplit(" ", 1)[1]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            pages.append(answer.read())
+        server.should_exit = True
+        thread.join(30)
+
+    monkeypatch.setattr(uvicorn.Server, "run", visited)
+    assert main(["search", str(gallery), "--id", "file", "--no-browser"]) == 0
+    assert b"Find more like these" in pages[0]
+
+
+@pytest.mark.more  # the same in a process of its own
 def test_the_command_serves_until_it_is_ended(gallery):
     command = [sys.executable, "-m", "pcsda", "search", str(gallery), "--id", "file"]
     child = subprocess.Popen(

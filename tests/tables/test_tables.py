@@ -500,7 +500,7 @@ def test_near_misses_are_suggested():
 
 
 def test_many_columns_are_checked_in_linear_time(tmp_path):
-    names = [f"f{i}" for i in range(20_000)]
+    names = [f"f{i}" for i in range(5_000)]
     (tmp_path / "a.csv").write_text(",".join(names) + "\n" + ",".join("1" * len(names)) + "\n")
     assert tables.read(str(tmp_path / "a.csv")).names == names
 
