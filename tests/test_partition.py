@@ -111,7 +111,8 @@ class Half:
         self.n_clusters = n_clusters
 
     def fit(self, rows, sample_weight=None):
-        self.labels_ = 2 * (np.arange(len(rows)) % (self.n_clusters // 2))
+        self.labels_ = 2 * (np.arange(rows.shape[0]) % (self.n_clusters // 2))
+        self.cluster_centers_ = np.zeros((self.n_clusters, rows.shape[1]))
         return self
 
 
@@ -120,8 +121,19 @@ def test_an_empty_subclass_is_dropped_with_a_warning(monkeypatch):
     X, positive, _ = clouds()
     message = "k-means left 3 of 6 subclasses empty; they are dropped"
     with pytest.warns(UserWarning, match=message):
-        groups, _ = make_groups(X, positive, n_subclasses=6)
+        groups, _ = make_groups(sparse.csr_array(X), positive, n_subclasses=6)
     assert_numbered(groups, positive, 3)
+
+
+def test_where_a_cluster_runs_empty_scikit_learn_begins_with_the_same_draws(monkeypatch):
+    X, _, _ = clouds(n_clouds=1)
+
+    def empty(rows, count, rng, weights):
+        rng.random_sample(5)
+
+    monkeypatch.setattr(partition, "kmeans", empty)
+    expected = KMeans(6, n_init=1, random_state=np.random.RandomState(3)).fit(X).labels_
+    assert_array_equal(partition.run_kmeans(X, 6, None, 3), expected)
 
 
 def test_one_subclass_for_each_sample():
@@ -256,15 +268,18 @@ def test_inputs_are_not_written_to():
 
 
 def watch_kmeans(monkeypatch):
-    """List how many rows k-means gets from now on."""
+    """List how many rows k-means and its last steps get from now on."""
     sizes = []
 
-    class Watched(KMeans):
-        def fit(self, X, y=None, sample_weight=None):
-            sizes.append(len(X))
-            return super().fit(X, sample_weight=sample_weight)
+    def watched(function):
+        def call(rows, *rest):
+            sizes.append(len(rows))
+            return function(rows, *rest)
 
-    monkeypatch.setattr(partition, "KMeans", Watched)
+        return call
+
+    for name in ("kmeans", "lloyd"):
+        monkeypatch.setattr(partition, name, watched(getattr(partition, name)))
     return sizes
 
 
@@ -310,6 +325,22 @@ def test_the_centroids_of_a_sample_are_those_of_scikit_learn(monkeypatch, form, 
     assert_array_equal(labels, cdist(X, means.cluster_centers_).argmin(axis=1))
     centroids = partition.find_centroids(scale * X, 5, given, 7)
     np.testing.assert_allclose(centroids, scale * means.cluster_centers_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0, 1e6, 1e12])
+@pytest.mark.parametrize("share", [0.2, 0.9])
+@pytest.mark.parametrize("form", [np.asarray, np.float32, sparse.csr_array])
+def test_the_nearest_centre_is_found_near_zero_and_far_from_it(offset, share, form):
+    rng = np.random.default_rng(3)
+    if form is not np.asarray:
+        offset = min(offset, 30.0)  # neither single precision nor sparse rows go farther
+    X = form(offset + rng.standard_normal((500, 6)))
+    among = np.flatnonzero(rng.random(500) < share)
+    dense = X.toarray() if sparse.issparse(X) else X.astype(np.float64)
+    centres = dense[:7] + 0.1
+    expected = cdist(dense - offset, centres - offset).argmin(axis=1)
+    assert_array_equal(partition.nearest(X, centres), expected)
+    assert_array_equal(partition.nearest(X, centres, among), expected[among])
 
 
 @pytest.mark.parametrize("size", [200, 400])

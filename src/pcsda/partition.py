@@ -14,7 +14,8 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
-from .core.linalg import Array, cache_rows, over_rows
+from .core.kmeans import Clusters, kmeans, lloyd
+from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .validation import Seed, check_length, distinct
 
@@ -31,6 +32,10 @@ START, STEPS = 3, 3
 KERNEL_RESTARTS = 3
 # Up to this many multiplications a step, threads wait for each other longer than they work.
 LIGHT = 5e7
+# Rows closer to zero than this many times the spread of the centres are multiplied as they are.
+NEAR = 100.0
+# Rows are gathered if at most this share of them is asked for.
+MOST_AMONG = 0.5
 # A step of kernel k-means goes on from the sums of the last one where at most this share of the
 # rows changed cluster; the copy of their kernel values stays small.
 MOST_MOVED = 1 / 8
@@ -185,23 +190,20 @@ def run_kmeans(
     nearest: more steps on all rows would change the inertia by less than another seed does. The
     best of several `starts` is kept.
     """
-    means, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
-    if len(means.labels_) == (rows.shape[0] if among is None else len(among)):
-        return np.asarray(means.labels_, dtype=np.intp)
+    found, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
+    if len(found.labels) == (rows.shape[0] if among is None else len(among)):
+        return found.labels
     if size != 1.0:
         rows = rows / rows.dtype.type(size)
-    if sparse.issparse(rows):
-        labels = means.predict(rows if among is None else rows[among])
-        return np.asarray(labels, dtype=np.intp)
-    return nearest(rows, means.cluster_centers_.astype(np.float64), among)
+    return nearest(rows, found.centres, among)
 
 
 def find_centroids(
     rows: NDArray[np.floating], count: int, weights: Array | None, random_state: Seed
 ) -> Array:
     """Centroids of the clusters of :func:`run_kmeans`, for rows that are not in memory."""
-    means, size = _fit_on_sample(rows, count, weights, random_state)
-    centroids: Array = size * means.cluster_centers_.astype(np.float64)
+    found, size = _fit_on_sample(rows, count, weights, random_state)
+    centroids: Array = size * found.centres
     return centroids
 
 
@@ -212,7 +214,7 @@ def _fit_on_sample(
     random_state: Seed,
     among: NDArray[np.intp] | None = None,
     starts: int = 1,
-) -> tuple[KMeans, float]:
+) -> tuple[Clusters, float]:
     """K-means on all rows where they are few, else on a sample; and what they were divided by."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
@@ -222,15 +224,52 @@ def _fit_on_sample(
         weights = None if weights is None else weights[chosen]
         among = chosen if among is None else among[chosen]
     few, size = _safe(rows if among is None else rows[among])
-    own = among is not None or size != 1.0  # a copy may be written to
-    means = KMeans(count, n_init=starts, random_state=rng, copy_x=not own)
-    if few.shape[0] <= enough // START:
-        return fit_kmeans(means, few, weights), size
-    chosen = np.sort(rng.choice(few.shape[0], enough // START, replace=False))
-    weight = None if weights is None else weights[chosen]
-    begun = fit_kmeans(means, few[chosen], weight).cluster_centers_
-    means = KMeans(count, init=begun, n_init=1, max_iter=STEPS, copy_x=not own)
-    return fit_kmeans(means, few, weights), size
+    first = None
+    if few.shape[0] > enough // START:
+        first = np.sort(rng.choice(few.shape[0], enough // START, replace=False))
+    found = None
+    if starts == 1 and not sparse.issparse(few):
+        drawn = rng.get_state()
+        found = _by_products(few, count, weights, rng, first)
+        if found is None:  # scikit-learn knows what to do with a cluster that runs empty
+            rng.set_state(drawn)
+    if found is None:
+        found = _by_scikit_learn(
+            KMeans(count, n_init=starts, random_state=rng), few, weights, first
+        )
+    return found, size
+
+
+def _by_products(
+    rows: NDArray[np.floating],
+    count: int,
+    weights: Array | None,
+    rng: np.random.RandomState,
+    first: NDArray[np.intp] | None,
+) -> Clusters | None:
+    """K-means of dense rows, begun on the `first` of them if they are many."""
+    with one_thread(rows.size * count <= LIGHT):
+        origin = rows.mean(axis=0, dtype=np.float64)
+        centred: Array = rows - origin
+        if first is None:
+            found = kmeans(centred, count, rng, weights)
+        else:
+            weight = None if weights is None else weights[first]
+            found = kmeans(centred[first], count, rng, weight)
+            found = found and lloyd(centred, found.centres, weights, STEPS)
+    return found and Clusters(found.labels, found.centres + origin)
+
+
+def _by_scikit_learn(
+    means: KMeans, rows: Rows, weights: Array | None, first: NDArray[np.intp] | None
+) -> Clusters:
+    """The same by scikit-learn, for rows of any kind."""
+    if first is not None:
+        weight = None if weights is None else weights[first]
+        begun = fit_kmeans(means, rows[first], weight).cluster_centers_
+        means = KMeans(means.n_clusters, init=begun, n_init=1, max_iter=STEPS)
+    means = fit_kmeans(means, rows, weights)
+    return Clusters(means.labels_.astype(np.intp), means.cluster_centers_.astype(np.float64))
 
 
 def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -365,24 +404,35 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
     return len(seen)
 
 
-def nearest(
-    X: NDArray[np.floating], centres: Array, among: NDArray[np.intp] | None = None
-) -> NDArray[np.intp]:
+def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Nearest centre of every row, or of those `among` them, by one product.
 
-    Squared distances are differences of squares, which far from zero need an origin nearby.
+    Squared distances are differences of squares, which far from zero need an origin nearby: dense
+    rows are moved there if they are far. Where most rows are among those asked for, it is
+    faster to look at all than to gather them.
     """
+    if among is not None and len(among) > MOST_AMONG * X.shape[0]:
+        return nearest(X, centres)[among]
     origin = centres.mean(axis=0)
     shifted = centres - origin
+    far = not sparse.issparse(X) and _is_far_off(origin, shifted)
     half = 0.5 * np.einsum("ij,ij->i", shifted, shifted)
-    labels = np.empty(len(X) if among is None else len(among), dtype=np.intp)
+    if not far:
+        half += shifted @ origin
+    labels = np.empty(X.shape[0] if among is None else len(among), dtype=np.intp)
 
     def assign(start: int, stop: int) -> None:
         for first in range(start, stop, cache_rows(len(origin))):
             part = slice(first, min(first + cache_rows(len(origin)), stop))
-            closeness = (X[part if among is None else among[part]] - origin) @ shifted.T
+            rows: Any = X[part if among is None else among[part]]
+            closeness = (rows - origin if far else rows) @ shifted.T
             closeness -= half
             labels[part] = closeness.argmax(axis=1)
 
     over_rows(assign, len(labels), X.shape[1])
     return labels
+
+
+def _is_far_off(origin: Array, shifted: Array) -> bool:
+    """Whether products with rows near an origin lose digits that tell points about it apart."""
+    return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())

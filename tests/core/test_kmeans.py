@@ -1,0 +1,72 @@
+"""K-means by products: scikit-learn's clusters, from the same draws."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.cluster import KMeans
+
+from pcsda.core.kmeans import kmeans, lloyd, nearest_centre
+
+
+def make_rows(seed, n_rows=150, width=4, n_clouds=6):
+    rng = np.random.default_rng(seed)
+    rows = 3 * rng.standard_normal((n_clouds, width))[rng.integers(0, n_clouds, n_rows)]
+    rows += rng.standard_normal(rows.shape)
+    return rows - rows.mean(axis=0)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 12), st.booleans())
+def test_clusters_are_those_of_scikit_learn(seed, count, weighted):
+    rows = make_rows(seed)
+    weights = np.random.default_rng(seed).random(len(rows)) + 0.1 if weighted else None
+    theirs = KMeans(count, n_init=1, random_state=seed).fit(rows, sample_weight=weights)
+    ours = kmeans(rows, count, np.random.RandomState(seed), weights)
+    if ours is None:  # a cluster ran empty, which scikit-learn mends
+        return
+    assert_array_equal(ours.labels, theirs.labels_)
+    assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 300])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_from_given_centres_are_those_of_scikit_learn(steps, weighted):
+    rows = make_rows(1)
+    weights = np.random.default_rng(2).random(len(rows)) if weighted else None
+    theirs = KMeans(5, init=rows[:5], n_init=1, max_iter=steps).fit(rows, sample_weight=weights)
+    ours = lloyd(rows, rows[:5], weights, steps)
+    assert_array_equal(ours.labels, theirs.labels_)
+    assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
+
+
+def test_the_tolerance_is_that_of_scikit_learn():
+    # Long runs end by the shift of the centres, not because no row moves.
+    ends = []
+    for seed in range(20):
+        rows = np.random.default_rng(seed).standard_normal((2000, 2))
+        rows -= rows.mean(axis=0)
+        theirs = KMeans(12, n_init=1, random_state=seed).fit(rows)
+        ours = kmeans(rows, 12, np.random.RandomState(seed))
+        assert_array_equal(ours.labels, theirs.labels_)
+        onward = lloyd(rows, ours.centres, None, 1)
+        ends.append(np.any(onward.labels != ours.labels))
+    assert any(ends)
+
+
+def test_a_cluster_without_rows_is_told():
+    rows = make_rows(0)
+    centres = np.vstack([rows[:3], [[1e3, 0, 0, 0]]])
+    assert lloyd(rows, centres) is None
+    weights = np.ones(len(rows))
+    weights[nearest_centre(rows, rows[:3]) == 2] = 0
+    assert lloyd(rows, rows[:3], weights) is None
+
+
+def test_rows_and_centres_are_not_written_to():
+    rows = make_rows(0)
+    kept, start = rows.copy(), rows[:4].copy()
+    lloyd(rows, start)
+    kmeans(rows, 4, np.random.RandomState(0))
+    assert_array_equal(rows, kept)
+    assert_array_equal(start, kept[:4])
