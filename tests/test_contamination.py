@@ -119,6 +119,7 @@ def test_checked_negatives_stay_negatives(kind):
     assert model.responsibilities_[hidden].sum() > 0.6 * hidden.sum()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_features", [12, 300])
 @pytest.mark.parametrize("share", ["auto", 0.1])
 def test_the_linear_kernel_is_the_linear_model(n_features, share):
@@ -145,12 +146,17 @@ def test_rows_of_weight_zero_take_no_part(kind):
     assert not model.responsibilities_[-20:].any()
 
 
-@BOTH
-def test_rows_that_leave_together_and_samples_of_rows_are_served(kind):
+@pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks=pytest.mark.more)])
+def test_rows_that_leave_together_are_served(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     ids = np.arange(len(X)) // 2
     model = kind(random_state=0, contamination="auto").fit(X, y, groups=ids)
     assert model.responsibilities_[hidden].sum() > 0.5 * hidden.sum()
+
+
+@pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
+def test_samples_of_rows_are_served(kind):
+    X, y, hidden, _, _ = make_contaminated(0.1)
     few = kind(random_state=0, contamination="auto", calibration_rows=120).fit(X, y)
     assert np.isnan(few.loo_scores_).any()
     assert few.responsibilities_[hidden].sum() > 0.5 * hidden.sum()
@@ -158,7 +164,7 @@ def test_rows_that_leave_together_and_samples_of_rows_are_served(kind):
 
 
 def test_a_precomputed_kernel_is_the_kernel():
-    X, y, *_ = make_contaminated(0.1)
+    X, y, *_ = make_contaminated(0.1, n_negative=80)
     given = {"regularization": 0.5, "contamination": "auto", "n_subclasses": 1}
     model = KernelPCSDA("rbf", 0.05, **given).fit(X, y)
     matrix = np.exp(-0.05 * np.sum((X[:, None] - X) ** 2, axis=2))
@@ -175,7 +181,7 @@ def test_one_positive_is_served():
 
 def test_pipelines_and_searches_pass_the_mask_on():
     X, y, hidden, _, _ = make_contaminated(0.1)
-    pipe = make_pipeline(StandardScaler(), PCSDA(random_state=0, contamination="auto"))
+    pipe = make_pipeline(StandardScaler(), PCSDA(random_state=0, contamination=0.1))
     pipe.fit(X, y, pcsda__unchecked=~y)
     assert pipe[-1].responsibilities_[hidden].sum() > 0.5 * hidden.sum()
     search = GridSearchCV(PCSDA(random_state=0), {"contamination": [0.0, 0.1]}, cv=3)
@@ -185,7 +191,7 @@ def test_pipelines_and_searches_pass_the_mask_on():
 
 def test_a_later_fit_that_trusts_labels_forgets_the_share():
     X, y, *_ = make_contaminated(0.1)
-    model = PCSDA(random_state=0, contamination="auto").fit(X, y)
+    model = PCSDA(random_state=0, contamination=0.1).fit(X, y)
     model.set_params(contamination=0.0).fit(X, y)
     assert not hasattr(model, "contamination_")
     assert not hasattr(model, "responsibilities_")

@@ -129,7 +129,8 @@ def no_pictures_left(monkeypatch):
     plt.close("all")
 
 
-@pytest.mark.parametrize("path", readme_first(page for page in PAGES if python_of(page)))
+@pytest.mark.more  # that of the README runs in the next test
+@pytest.mark.parametrize("path", [page for page in PAGES if python_of(page)], ids=by_path)
 def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
@@ -139,7 +140,7 @@ def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
 
 def test_the_readme_says_what_its_code_prints(tmp_path, monkeypatch, capsys, no_pictures_left):
     monkeypatch.chdir(tmp_path)
-    readme, names = ROOT / "README.md", {}
+    readme, names = ROOT / "README.md", {"__name__": "__main__"}
     said = 0
     for block in python_of(readme):
         exec(compile(block, readme.name, "exec"), names)
