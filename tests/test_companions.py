@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pcsda
-from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, MixtureVerifier, VerifierBank
 
 X, CLASSES, _ = make_rows([40, 45, 50, 35], 5)
 Y = CLASSES == 0
@@ -81,3 +81,47 @@ def test_groups_reach_searches_and_banks_in_a_pipeline(model, y):
         routed = pipe.fit(X, y, groups=RECORDING)
     own = sklearn.clone(model).fit(scaled, y, groups=RECORDING)
     assert_allclose(routed.predict_proba(X), own.predict_proba(scaled), rtol=1e-9, atol=1e-12)
+
+
+class Diary:
+    """A callback that writes down what it hears."""
+
+    def __init__(self):
+        self.heard = []
+
+    def setup(self, estimator, context):
+        self.heard.append("setup")
+
+    def teardown(self, estimator, context):
+        self.heard.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context, *, X, metadata):
+        self.heard.append(("begin", context.estimator_name, len(X), metadata))
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        self.heard.append(("end", fitted_estimator.predict(X[:5]).shape))
+
+
+@pytest.mark.skipif(not hasattr(PCSDA, "set_callbacks"), reason="callbacks came with 1.9")
+@pytest.mark.parametrize(
+    "model",
+    [
+        PCSDA(2, random_state=0),
+        KernelPCSDA(n_subclasses=2, random_state=0),
+        PCSDACV(PCSDA(random_state=0), n_subclasses=[2], regularization=[0.1]),
+        MixtureVerifier(PCSDA(2, random_state=0), n_modes=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_callbacks_hear_when_a_fit_begins_and_ends(model):
+    diary = Diary()
+    model = sklearn.clone(model).set_callbacks(diary)
+    model.fit(X, Y)
+    name = type(model).__name__
+    assert diary.heard == ["setup", ("begin", name, len(X), None), ("end", (5,)), "teardown"]
+    plain = sklearn.clone(model).set_callbacks().fit(X, Y)
+    assert_allclose(model.predict_proba(X), plain.predict_proba(X))
+    model.set_callbacks(diary)
+    with pytest.raises(ValueError, match="one class only"):
+        model.fit(X, np.zeros(len(X)))
+    assert diary.heard[-1] == "teardown"

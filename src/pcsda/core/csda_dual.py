@@ -133,7 +133,8 @@ def _dense_ratio(rows: Centred, parts: list[Array], gap: Array | None, count: in
     """The trace ratio of features from their scatter matrices."""
     numerator, denominator = (part.T @ part for part in parts)
     size = len(numerator)
-    rank = linalg.numerical_rank(np.linalg.eigvalsh(numerator)[::-1], size)
+    values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
+    rank = linalg.numerical_rank(values, size)
     if rank == 0:
         raise no_direction()
     squared = None if gap is None else gap @ gap.T

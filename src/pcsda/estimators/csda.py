@@ -13,6 +13,7 @@ from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats
 from ..core.subspace import Factor
 from . import stream
+from .callbacks import calls_back
 from .rows import rows_of
 from .steps import check_training
 from .threads import updates
@@ -149,6 +150,7 @@ default="auto"
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components, **(rule | params))
 
+    @calls_back
     def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 

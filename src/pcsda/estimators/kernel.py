@@ -12,6 +12,7 @@ from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats, Ints
 from ..core.subspace import Factor
 from ..kernels import Kernel
+from .callbacks import calls_back
 from .dual import (
     check_kernel_rows,
     divide_features,
@@ -171,6 +172,7 @@ responsibilities_
         given = {"n_subclasses": n_subclasses, "n_components": n_components}
         return cls(**(PUBLISHED | given | params))
 
+    @calls_back
     def fit(
         self,
         X: Any,
@@ -304,6 +306,7 @@ partition_, reference_, reference_step_, density_, calibration_
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components=n_components, **(rule | params))
 
+    @calls_back
     def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 

@@ -19,6 +19,7 @@ from ..partition import (
     nearest,
 )
 from . import stream
+from .callbacks import calls_back
 from .hidden import hidden_rows
 from .rows import rows_of
 from .steps import PUBLISHED, check_training
@@ -246,6 +247,7 @@ class PCSDA(Verifier):
         tags.input_tags.sparse = self.solver in ("auto", "lsqr") and self.balance == "pooled"
         return tags
 
+    @calls_back
     def fit(
         self,
         X: Any,

@@ -14,6 +14,7 @@ from .. import validation
 from ..core.calibration import Calibration
 from ..core.linalg import Array, Floats, Ints
 from ..unwrap import unwrap
+from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import final_of, template_of
 from .linear import PCSDA
 from .modes import Modes, Rows, asked, join
@@ -27,7 +28,7 @@ N_MODES = (1, 2, 3, 5)
 MODE_POSITIVES = 10
 
 
-class MixtureVerifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A verifier for a class of interest that is several clouds.
 
     K-means divides the positives into modes. A verifier is fitted for each mode, on its positives
@@ -112,6 +113,7 @@ default=None
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "models_")
 
+    @calls_back
     def fit(
         self,
         X: Any,

@@ -15,6 +15,7 @@ from ..core.multilinear import Factors, MultilinearFactor
 from ..core.subspace import Factor
 from ..partition import count_distinct
 from . import stream
+from .callbacks import calls_back
 from .rows import rows_of
 from .steps import check_training
 from .training import fit_rows, linear_coordinates, linear_map
@@ -149,6 +150,7 @@ n_components_, partition_, density_, calibration_
         rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
         return cls(n_components, shape, **(rule | params))
 
+    @calls_back
     def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 

@@ -16,6 +16,7 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.threshold import Threshold
 from ..metrics import PriorEstimate
 from ..unwrap import unwrap
+from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
 from .grid import Data, with_setting
 from .ratios import accuracy
@@ -24,7 +25,9 @@ from .steps import is_precomputed
 from .verifier import Verifier
 
 
-class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+class PCSDACV(
+    CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+):
     """PCSDA with K, d, ridge and bandwidth chosen by left-out scores in closed form.
 
     All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
@@ -126,6 +129,7 @@ class PCSDACV(MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimat
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @calls_back
     def fit(
         self,
         X: Any,

@@ -29,6 +29,7 @@ from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
 from . import operating
 from .attribution import attributed
+from .callbacks import CallbackSupportMixin
 from .ratios import accuracy, bounded, narrowed, ranking_of, scores_of, sets_of, too_large
 from .sample import RowSample
 from .steps import is_precomputed, sign_of
@@ -39,7 +40,12 @@ FeatureMap = tuple[Callable[[Floats], Any], Array, Array]
 
 
 class Verifier(
-    ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ClassifierMixin,
+    TransformerMixin,
+    BaseEstimator,
+    ABC,
 ):
     """What all estimators can do after `fit`; subclasses define `_coordinates` and `_map`."""
 

@@ -1,0 +1,45 @@
+"""scikit-learn's callbacks, where its version has them: a fit reports its beginning and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+__all__ = ["CallbackSupportMixin", "calls_back"]
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """No callbacks in this version."""
+
+    with_callbacks = None
+
+
+def calls_back(fit: Fit) -> Fit:
+    """Report a fit to the callbacks that ``set_callbacks`` gave the estimator.
+
+    A fit is one task: closed forms have no iterations to report. `fitted_estimator` of the last
+    call is the estimator itself as it was fitted.
+    """
+    if with_callbacks is None:
+        return fit
+
+    @wraps(fit)
+    def reported(self: Any, X: Any, y: Any, **given: Any) -> Any:
+        known = {name: value for name, value in given.items() if value is not None}
+        task = {"estimator": self, "X": X, "y": y, "metadata": known or None}
+        context = self._init_callback_context().call_on_fit_task_begin(**task)
+        fit(self, X, y, **given)
+
+        def fitted() -> dict[str, Any]:
+            return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+        context.call_on_fit_task_end(**task, reconstruction_attributes=fitted)
+        return self
+
+    return cast(Fit, with_callbacks(reported))
