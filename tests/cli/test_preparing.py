@@ -29,6 +29,22 @@ def messy(shop, command):
     return frame
 
 
+def test_numbers_with_a_decimal_comma_are_no_text_to_leave_out(shop, command):
+    frame = shop.train.assign(hue=shop.train.hue.map(str).str.replace(".", ",", regex=False))
+    frame.to_csv("t.csv", index=False, sep=";")
+    said = command(*FIT, code=1).err
+    remedy = "read them with --decimal , or leave the columns out with --ignore"
+    assert f"t.csv has numbers with a decimal comma in hue; {remedy}" in said
+    command(*FIT, "--ignore", "hue")
+    # With a comma chosen, one wrong entry is a typing error, as it is with points.
+    frame = shop.train.assign(part="p")
+    text = frame.to_csv(index=False, sep=";", decimal=",").replace(
+        str(frame.hue[0]).replace(".", ","), "?", 1
+    )
+    Path("t.csv").write_text(text, encoding="utf-8")
+    assert "not numeric: hue" in command(*FIT, "--decimal", ",", code=1).err
+
+
 def test_columns_that_are_no_features_are_left_out_and_named(messy, command):
     said = command(*FIT, "--missing", "drop").err
     message = (

@@ -75,14 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Namespace) -> None:
     # Imported late, so that help and usage errors come at once.
-    from . import completion, demo, evaluating, fitting, models, search, using
+    from . import completion, demo, evaluating, fitting, models, search, updating, using
 
     commands = {
         "fit": fitting.fit,
         "score": using.score,
         "rank": using.rank,
         "count": using.count,
+        "identify": using.identify,
         "evaluate": evaluating.evaluate,
+        "update": updating.update,
         "inspect": models.inspect,
         "export": models.export,
         "search": search.search,

@@ -15,6 +15,7 @@ from .problems import Problem, note
 
 # Text is judged by so many values, and ids by no fewer rows.
 LOOKED_AT, ENOUGH_ROWS = 1000, 20
+WITH_COMMA = "numbers with a decimal comma"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,15 +44,24 @@ def chosen(
     return names
 
 
-def suitable(table: Table, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def suitable(
+    table: Table, names: Sequence[str], wanted: Sequence[str], decimal: str = "."
+) -> list[str]:
     """Leave out text, dates and columns like ids, unless they are wanted, and say which.
 
     Text of which half is numbers stays: it has typing errors, of which :func:`numbers` tells.
+    Numbers with another decimal point than `decimal` are refused: they are no text to leave out.
     """
     if wanted or table.matrix is not None:
         return list(names)
     found = {name: table.column(name) for name in names}
-    why = {name: kind for name, values in found.items() if (kind := _unsuited(values))}
+    why = {name: kind for name, values in found.items() if (kind := _unsuited(values, decimal))}
+    commas = [name for name, kind in why.items() if kind == WITH_COMMA]
+    if commas:
+        raise Problem(
+            f"{table.source} has {WITH_COMMA} in {listed(commas)}; read them with --decimal , or "
+            "leave the columns out with --ignore"
+        )
     ids = [n for n, values in found.items() if n not in why and _is_like_ids(values)]
     if 2 * len(ids) <= len(found) - len(why):  # many such columns are measurements
         why |= dict.fromkeys(ids, "all different whole numbers, like ids")
@@ -70,7 +80,7 @@ def _shown(why: dict[str, str]) -> str:
     return listed([f"{name} ({kind})" for name, kind in why.items()])
 
 
-def _unsuited(values: NDArray[Any]) -> str | None:
+def _unsuited(values: NDArray[Any], decimal: str) -> str | None:
     """Name what a column holds where that is text or dates."""
     if values.dtype.kind in "mM":
         return "dates"
@@ -81,7 +91,15 @@ def _unsuited(values: NDArray[Any]) -> str | None:
     if len(texts) < len(some):
         kinds = {type(v).__name__ for v in some if not isinstance(v, str)}
         return "dates" if kinds <= {"date", "datetime", "Timestamp"} else None
-    return None if 2 * sum(map(is_number, texts)) >= len(texts) > 0 else "text"
+    if _mostly_numbers(texts):
+        return None
+    if _mostly_numbers([text.replace(",", ".") for text in texts]):
+        return WITH_COMMA if decimal == "." else None
+    return "text"
+
+
+def _mostly_numbers(texts: Sequence[str]) -> bool:
+    return 2 * sum(map(is_number, texts)) >= len(texts) > 0
 
 
 def _is_like_ids(values: NDArray[Any]) -> bool:

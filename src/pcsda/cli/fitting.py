@@ -139,7 +139,7 @@ def _features(
 ) -> tuple[list[str], Preparation]:
     """Choose the feature columns; those that are left out for what they hold are remembered."""
     wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
-    names = columns.suitable(table, wanted, a.features)
+    names = columns.suitable(table, wanted, a.features, prepared.decimal)
     return names, replace(prepared, left_out=tuple(n for n in wanted if n not in names))
 
 

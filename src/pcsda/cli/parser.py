@@ -21,24 +21,26 @@ Exit codes: 0 done, 1 the data or the model is at fault, 2 wrong usage.
 
 from __future__ import annotations
 
-import math
-from argparse import Action, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable
+from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
 from inspect import getdoc
-from typing import TypeVar
 
-from .search_options import search
-
-Number = TypeVar("Number", int, float)
-Value = str | int | float
-
-MODEL = "model file that 'pcsda fit' wrote"
-DATA = (
-    "table: .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz or a folder of them; - reads CSV "
-    "from standard input"
+from .options import (
+    DATA,
+    MODEL,
+    ONE_ORIGIN,
+    ROW_ID,
+    UNKNOWN,
+    columns,
+    costs,
+    count,
+    finite,
+    formulas,
+    number_or,
+    seed,
+    share,
+    values_or,
 )
-ROW_ID = "column that names the rows"
-ONE_ORIGIN = "rows of one value are of one origin and score together"
+from .search_options import search
 
 
 class Command(ArgumentParser):
@@ -67,7 +69,7 @@ def build(version: str) -> Parser:
     )
     parser.commands = {}
     for add in (
-        *(_fit, _score, _rank, _count, _evaluate),
+        *(_fit, _score, _rank, _count, _identify, _evaluate, _update),
         *(_inspect, _export, search, _demo, _completion),
     ):
         name = add.__name__.removeprefix("_")
@@ -80,110 +82,6 @@ def build(version: str) -> Parser:
         one.add_argument("--json", action="store_true", help="print one JSON object, for programs")
         parser.commands[name] = one
     return parser
-
-
-def names(text: str) -> list[str]:
-    """Read names that are separated by commas."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise ArgumentTypeError("names no column")
-    return found
-
-
-def number_or(*words: str) -> Callable[[str], Value]:
-    """Make a reader of a number that takes these words as they are."""
-
-    def value(text: str) -> Value:
-        if text in words:
-            return text
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                pass
-        raise ArgumentTypeError(f"{text!r} must be {', '.join(('a number', *words))}")
-
-    return value
-
-
-def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
-    """Make a reader of one value, or of several to choose from, separated by commas."""
-    one = number_or(*words)
-
-    def value(text: str) -> Value | list[Value]:
-        found = [one(part.strip()) for part in text.split(",")]
-        return found[0] if len(found) == 1 else found
-
-    return value
-
-
-def checked(
-    kind: type[Number], allows: Callable[[Number], bool], what: str
-) -> Callable[[str], Number]:
-    """Make a reader of a number that refuses what is not allowed."""
-
-    def value(text: str) -> Number:
-        try:
-            number = kind(text)
-        except ValueError:
-            number = None
-        if number is None or not allows(number):
-            raise ArgumentTypeError(f"{text!r} must be {what}")
-        return number
-
-    return value
-
-
-share = checked(float, lambda value: 0 < value < 1, "a number between 0 and 1")
-finite = checked(float, math.isfinite, "a number")
-above_zero = checked(float, lambda value: 0 < value < math.inf, "a number above 0")
-count = checked(int, lambda value: value >= 1, "a whole number of at least 1")
-port_number = checked(int, lambda value: 0 <= value < 2**16, "a whole number from 0 to 65535")
-seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
-
-
-def _columns(parser: ArgumentParser) -> None:
-    add = parser.add_argument_group("columns").add_argument
-    features = (
-        "feature columns, as names or patterns such as 'f*' (default: all columns of numbers that "
-        "do not look like ids)"
-    )
-    ignored = "columns to leave out, as names or patterns"
-    for option, help in (("--features", features), ("--ignore", ignored)):
-        add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
-    add = parser.add_argument_group("reading (kept in the model file)").add_argument
-    gaps = "rows with missing numbers: fail (default), drop them, or impute medians"
-    scale = "bring columns to one scale (default: none)"
-    add("--missing", choices=("fail", "drop", "impute"), help=gaps)
-    add("--scale", choices=("standard", "robust", "none"), help=scale)
-    add("--encoding", metavar="NAME", help="of text (utf-8), such as cp1252 or utf-16")
-    add("--decimal", choices=(".", ","), help="decimal point of text")
-    parser.add_argument(
-        "--block-rows",
-        type=count,
-        metavar="N",
-        help="read N rows at a time; without it, tables larger than half of the free memory are "
-        "read in blocks. A fit writes them to a temporary file beside the output",
-    )
-
-
-def _formulas(parser: ArgumentParser) -> None:
-    formulas = "write text such as =1+1 as it is; without it, CSV has a ' before it"
-    parser.add_argument("--keep-formulas", action="store_true", help=formulas)
-
-
-def _costs(parser: ArgumentParser) -> None:
-    add = parser.add_argument_group("threshold").add_argument
-    add("--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio")
-    alarms = "accept this share of the rest, by the model's left-out scores of its training rows"
-    add("--max-false-alarms", type=share, metavar="R", help=alarms)
-    prior = (
-        "probability of the class of interest in use (default: its share at the fit; 0.5 for a "
-        "bank)"
-    )
-    add("--prior", type=share, metavar="P", help=prior)
-    add("--cost-miss", type=above_zero, metavar="C", help="cost of rejecting a positive (1)")
-    add("--cost-false-alarm", type=above_zero, metavar="C", help="cost of accepting a negative (1)")
 
 
 def _fit(parser: ArgumentParser) -> None:
@@ -220,7 +118,7 @@ def _fit(parser: ArgumentParser) -> None:
     add("--label", required=True, metavar="COLUMN", help="column of the labels")
     add("--positive", required=True, metavar="LABEL", help=positive)
     add("-o", "--output", required=True, metavar="FILE", help="model file to write")
-    _columns(parser)
+    columns(parser)
     add = parser.add_argument_group("further columns").add_argument
     subclass = "subclasses of the rest, instead of k-means; may be the label column itself"
     add("--weight", metavar="COLUMN", help="weights of the rows")
@@ -291,15 +189,15 @@ def _score(parser: ArgumentParser) -> None:
       pcsda score weld.pcsda new.csv --id part --prior 0.01 --cost-miss 10
       several rows of one origin, such as photographs of one part, give one score together
         pcsda score weld.pcsda new.csv --trial part
-      a bank: the best label of each row, or unknown; a claim for each row; all labels
-        pcsda score faces.pcsda door.npz --threshold 2
+      a bank: a claim for each row; all labels (see also pcsda identify)
         pcsda score faces.pcsda door.csv --claimed name
         pcsda score faces.pcsda door.npz --all --json
 
     The log-likelihood ratio says how many times likelier (as a natural logarithm) a row is
     under the class of interest than under the rest; no prior is in it. A row is accepted if it
     reaches the threshold ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)),
-    or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise.
+    or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. A bank
+    that is asked for no label names the best one, from its own threshold on.
     """
     add = parser.add_argument
     add("model", help=MODEL)
@@ -312,10 +210,10 @@ def _score(parser: ArgumentParser) -> None:
     add("--positive", metavar="LABEL", help="score for this label only")
     add("--claimed", metavar="COLUMN", help="score each row for the label it claims")
     add("--all", action="store_true", help="the scores for all labels, in columns")
-    add("--unknown", default="unknown", metavar="WORD", help="for rows of no label (%(default)s)")
-    _formulas(parser)
-    _costs(parser)
-    _columns(parser)
+    add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
+    formulas(parser)
+    costs(parser)
+    columns(parser)
 
 
 def _rank(parser: ArgumentParser) -> None:
@@ -338,8 +236,8 @@ def _rank(parser: ArgumentParser) -> None:
     add("--positive", metavar="LABEL", help="which label of a bank")
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("-o", "--output", metavar="FILE", help="write the list there, .csv or .parquet")
-    _formulas(parser)
-    _columns(parser)
+    formulas(parser)
+    columns(parser)
 
 
 def _count(parser: ArgumentParser) -> None:
@@ -356,7 +254,54 @@ def _count(parser: ArgumentParser) -> None:
     add("model", help=MODEL)
     add("data", help=DATA)
     add("--positive", metavar="LABEL", help="which label of a bank")
-    _columns(parser)
+    columns(parser)
+
+
+def _identify(parser: ArgumentParser) -> None:
+    """Name each row by a label of a bank, or as unknown.
+
+    examples:
+      pcsda identify faces.pcsda door.npz
+      pcsda identify faces.pcsda door.csv --id photo --max-false-alarms 0.001 -o names.csv
+      several rows of one origin get one name
+        pcsda identify faces.pcsda door.csv --trial visit
+
+    A row gets the label with the largest log-likelihood ratio where that reaches the threshold.
+    Unless an option says otherwise it is the threshold of the bank, which lets about one stranger
+    in a hundred pass, as far as its own people, each left out as a stranger, can tell.
+    """
+    add = parser.add_argument
+    add("model", help="file of a bank, as 'pcsda fit --positive all' writes it")
+    add("data", help=DATA)
+    add("-o", "--output", metavar="FILE", help="write the names there, .csv or .parquet")
+    add("--id", metavar="COLUMN", help=f"{ROW_ID}, carried along")
+    add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
+    add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
+    limits = parser.add_mutually_exclusive_group().add_argument
+    limits("--threshold", type=finite, metavar="LLR", help="name from this ratio on")
+    alarms = "share of strangers that may be named"
+    limits("--max-false-alarms", type=share, metavar="R", help=alarms)
+    formulas(parser)
+    columns(parser)
+
+
+def _update(parser: ArgumentParser) -> None:
+    """Add labelled rows to a model that keeps its rows.
+
+    examples:
+      pcsda update faces.pcsda more.csv --label name
+      pcsda update faces.pcsda more.csv --label name -o faces2.pcsda
+
+    A bank adds rows to the labels that it has and enrolls new ones; then all its labels and its
+    threshold are brought up to date. Models that partial_fit made go on from there. Other models
+    keep no rows: fit those anew on all rows. Scaling and medians stay those of the fit.
+    """
+    add = parser.add_argument
+    add("model", help="file of a bank, or of a model that partial_fit made")
+    add("data", help=DATA)
+    add("--label", required=True, metavar="COLUMN", help="column of the labels")
+    add("-o", "--output", metavar="FILE", help="file to write (default: the model file itself)")
+    columns(parser)
 
 
 def _evaluate(parser: ArgumentParser) -> None:
@@ -392,8 +337,8 @@ def _evaluate(parser: ArgumentParser) -> None:
     add("--confidence", type=share, default=0.95, metavar="C", help="of the intervals (0.95)")
     add("--resamples", type=count, default=500, metavar="B", help="for the intervals (500)")
     add("--seed", type=seed, default=0, help="of the resampling (default: 0)")
-    _costs(parser)
-    _columns(parser)
+    costs(parser)
+    columns(parser)
 
 
 def _inspect(parser: ArgumentParser) -> None:

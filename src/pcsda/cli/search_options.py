@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
+from .options import names, port_number
+
 
 def search(parser: ArgumentParser) -> None:
     """Find more like these, on a page in the browser.
@@ -22,8 +24,6 @@ def search(parser: ArgumentParser) -> None:
     there. The page is on this machine only and needs no network; it exports labels, model and
     report.
     """
-    from .parser import names, port_number
-
     add = parser.add_argument
     add("gallery", help="table with a row of features for each item: .csv, .parquet, .npy, .npz")
     media = "folder of pictures or sounds named by --id, or column of file names or texts"

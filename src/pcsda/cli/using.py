@@ -1,4 +1,4 @@
-"""The commands `score`, `rank` and `count`: new rows scored, ordered and counted by a model."""
+"""The commands `score`, `identify`, `rank` and `count`: what a model says of new rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,28 @@ def score(a: Namespace) -> None:
                 raise Usage(f"--{name} is for a bank; {a.model} verifies {scorer.labels[0]} alone")
     one = not scorer.is_bank or a.positive
     place = scorer.labels.index(label_of(scorer, a.positive)) if one else None
-    limit = chosen_threshold(scorer, a)
+    limit = chosen_threshold(scorer, a, names_best=place is None and not a.claimed)
+    _write_scores(scorer, a, place, limit)
+
+
+def identify(a: Namespace) -> None:
+    """Name each row by the label of a bank that fits best, or as unknown."""
+    if a.id and a.trial:
+        raise Usage("--id names rows and --trial gives one result for several; take one of them")
+    check_target(a.output, a.model, a.data)
+    check_format(a.output)
+    scorer = open_model(a.model)
+    if not scorer.is_bank:
+        raise Usage(
+            f"{a.model} is no bank, it verifies {tables.as_text(scorer.labels[0])} alone; take "
+            "pcsda score, or fit a bank with --positive all"
+        )
+    a.claimed = a.all = a.prior = a.cost_miss = a.cost_false_alarm = None
+    _write_scores(scorer, a, None, chosen_threshold(scorer, a, names_best=True))
+
+
+def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Threshold | None) -> None:
+    """Score rows for the label at `place`, or for the best or claimed ones, and write that."""
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
     note(f"accepted from a log-likelihood ratio of {threshold:.4g} on ({why})")
@@ -159,7 +180,8 @@ def new_rows(
         if not names:
             there = [n for n in ignored if n in a.ignore or n in table.names]
             names = chosen(table, used, a.features, there)
-            names = suitable(table, names, a.features) if expected is None else names
+            if expected is None:
+                names = suitable(table, names, a.features, prepared.decimal)
         needed = names if expected is None else bases(list(expected), table.names)
         known = [n for n in needed if n in table.names]
         table = without_gaps(table, known, prepared)
@@ -175,10 +197,14 @@ def given_costs(a: Namespace) -> dict[str, float]:
     return {name: cost for name, cost in costs.items() if cost is not None}
 
 
-def chosen_threshold(scorer: Scorer, a: Namespace) -> Threshold | None:
-    """Choose the threshold for a rate of false alarms; without that, take that of the model."""
+def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> Threshold | None:
+    """Choose the threshold for a rate of false alarms; without that, take that of the model.
+
+    That of a bank is for the best label of each row, which strangers reach more easily than one
+    label that is named.
+    """
     if a.max_false_alarms is None:
-        return scorer.threshold
+        return getattr(scorer.final, "threshold_", None) if names_best else scorer.threshold
     if a.threshold is not None or a.prior is not None or given_costs(a):
         raise Usage("--max-false-alarms decides by itself; leave out --threshold, prior and costs")
     if scorer.is_bank and not hasattr(scorer.final, "choose_threshold"):

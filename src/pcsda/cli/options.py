@@ -1,0 +1,127 @@
+"""Types and groups of options that several commands share."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
+Value = str | int | float
+
+MODEL = "model file that 'pcsda fit' wrote"
+DATA = (
+    "table: .csv, .tsv, .parquet, .arrow, .feather, .npy, .npz or a folder of them; - reads CSV "
+    "from standard input"
+)
+ROW_ID = "column that names the rows"
+ONE_ORIGIN = "rows of one value are of one origin and score together"
+UNKNOWN = "for rows of no label (%(default)s)"
+
+
+def names(text: str) -> list[str]:
+    """Read names that are separated by commas."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise ArgumentTypeError("names no column")
+    return found
+
+
+def number_or(*words: str) -> Callable[[str], Value]:
+    """Make a reader of a number that takes these words as they are."""
+
+    def value(text: str) -> Value:
+        if text in words:
+            return text
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+        raise ArgumentTypeError(f"{text!r} must be {', '.join(('a number', *words))}")
+
+    return value
+
+
+def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
+    """Make a reader of one value, or of several to choose from, separated by commas."""
+    one = number_or(*words)
+
+    def value(text: str) -> Value | list[Value]:
+        found = [one(part.strip()) for part in text.split(",")]
+        return found[0] if len(found) == 1 else found
+
+    return value
+
+
+def checked(
+    kind: type[Number], allows: Callable[[Number], bool], what: str
+) -> Callable[[str], Number]:
+    """Make a reader of a number that refuses what is not allowed."""
+
+    def value(text: str) -> Number:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = None
+        if number is None or not allows(number):
+            raise ArgumentTypeError(f"{text!r} must be {what}")
+        return number
+
+    return value
+
+
+share = checked(float, lambda value: 0 < value < 1, "a number between 0 and 1")
+finite = checked(float, math.isfinite, "a number")
+above_zero = checked(float, lambda value: 0 < value < math.inf, "a number above 0")
+count = checked(int, lambda value: value >= 1, "a whole number of at least 1")
+port_number = checked(int, lambda value: 0 <= value < 2**16, "a whole number from 0 to 65535")
+seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
+
+
+def columns(parser: ArgumentParser) -> None:
+    """Add which columns are features, and how the table is read."""
+    add = parser.add_argument_group("columns").add_argument
+    features = (
+        "feature columns, as names or patterns such as 'f*' (default: all columns of numbers that "
+        "do not look like ids)"
+    )
+    ignored = "columns to leave out, as names or patterns"
+    for option, help in (("--features", features), ("--ignore", ignored)):
+        add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
+    add = parser.add_argument_group("reading (kept in the model file)").add_argument
+    gaps = "rows with missing numbers: fail (default), drop them, or impute medians"
+    scale = "bring columns to one scale (default: none)"
+    add("--missing", choices=("fail", "drop", "impute"), help=gaps)
+    add("--scale", choices=("standard", "robust", "none"), help=scale)
+    add("--encoding", metavar="NAME", help="of text (utf-8), such as cp1252 or utf-16")
+    add("--decimal", choices=(".", ","), help="decimal point of text")
+    parser.add_argument(
+        "--block-rows",
+        type=count,
+        metavar="N",
+        help="read N rows at a time; without it, tables larger than half of the free memory are "
+        "read in blocks. A fit writes them to a temporary file beside the output",
+    )
+
+
+def formulas(parser: ArgumentParser) -> None:
+    """Add whether text like a formula is written as it is."""
+    formulas = "write text such as =1+1 as it is; without it, CSV has a ' before it"
+    parser.add_argument("--keep-formulas", action="store_true", help=formulas)
+
+
+def costs(parser: ArgumentParser) -> None:
+    """Add what decides: a threshold, a rate, or prior and costs."""
+    add = parser.add_argument_group("threshold").add_argument
+    add("--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio")
+    alarms = "accept this share of the rest, by the model's left-out scores of its training rows"
+    add("--max-false-alarms", type=share, metavar="R", help=alarms)
+    prior = (
+        "probability of the class of interest in use (default: its share at the fit; 0.5 for a "
+        "bank)"
+    )
+    add("--prior", type=share, metavar="P", help=prior)
+    add("--cost-miss", type=above_zero, metavar="C", help="cost of rejecting a positive (1)")
+    add("--cost-false-alarm", type=above_zero, metavar="C", help="cost of accepting a negative (1)")

@@ -1,0 +1,102 @@
+"""The command `update`: labelled rows join a model that keeps its rows."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import tables
+from ..persistence import save
+from ..report.views import take_rows
+from ..scoring import Scorer
+from ..tables.seen import row_hashes, sketch
+from ..unwrap import unwrap
+from .fitting import left_out_figures, rest_of, sentence
+from .models import open_model
+from .preparing import facts_of, of_model
+from .printing import show_json
+from .problems import Problem, check_target, note, visible
+from .using import new_rows
+
+
+def update(a: Namespace) -> None:
+    """Add rows to a model and save it."""
+    output = a.output or a.model
+    check_target(output, a.data)
+    scorer = open_model(a.model)
+    if not (scorer.is_bank or hasattr(scorer.final, "scatter_")):
+        raise Problem(
+            f"{a.model} keeps no rows that others could join; fit a new model on all rows. Banks "
+            "(pcsda fit --positive all) and models that partial_fit made can be updated"
+        )
+    prepared = of_model(a)
+    X, y = _labelled(scorer, a)
+    hashes = row_hashes(X)
+    before = scorer.threshold
+    (_add_to_bank if scorer.is_bank else _add_batch)(scorer, unwrap(scorer.model).rows(X), y)
+    if before is not None and scorer.threshold is None:
+        note(f"the threshold ({before.rule}) was that of the rows before and is left out")
+    known = np.array([int(value, 16) for value in prepared.rows], dtype=np.uint64)
+    facts = replace(prepared, rows=tuple(sketch([known, hashes]))).facts()
+    save(scorer.model, output, metrics=left_out_figures(scorer.model), table=facts)
+    names, counts = np.unique(y, return_counts=True)
+    added = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    if a.json:
+        show_json({"file": output, "added": added, **facts_of(output)})
+        return
+    print(visible(f"{output}: {sentence(facts_of(output))}"))
+    print(visible(f"Added: {tables.listed([f'{n} rows of {name}' for name, n in added.items()])}."))
+
+
+def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
+    """Return the features of all rows in the order of the model, and their labels as written."""
+    parts, labels = [], []
+    for table, X in new_rows(scorer, a, [a.label]):
+        parts.append(X)
+        labels.append(tables.labels(table, a.label))
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts), np.concatenate(labels)
+    return np.concatenate(parts), np.concatenate(labels)
+
+
+def _add_to_bank(scorer: Scorer, X: Any, y: NDArray[np.str_]) -> None:
+    """Add rows to the labels of a bank, enroll labels that it has not, and refresh it."""
+    bank = scorer.final
+    written = {tables.as_text(label): label for label in scorer.labels}
+    for name in np.unique(y).tolist():
+        rows = take_rows(X, np.flatnonzero(y == name))
+        if name in written:
+            bank.update(rows, written[name])
+        else:
+            bank.enroll(rows, _like(name, scorer.labels[0]))
+    bank.refresh()
+
+
+def _like(name: str, known: Any) -> Any:
+    """Turn a new label into the type that the labels of a bank have."""
+    try:
+        return type(known)(name)
+    except (TypeError, ValueError):
+        raise Problem(
+            f"label {name} is not like the labels of the bank, such as {known!r}"
+        ) from None
+
+
+def _add_batch(scorer: Scorer, X: Any, y: NDArray[np.str_]) -> None:
+    """Merge rows into the statistics of a model that partial_fit made."""
+    model = scorer.final
+    written = {tables.as_text(label): label for label in model.classes_.tolist()}
+    rest = rest_of(tables.as_text(scorer.labels[0]))
+    strangers = [name for name in np.unique(y).tolist() if name not in written]
+    if strangers and rest not in written:
+        raise Problem(
+            f"the model does not know {tables.listed(strangers)}; it has "
+            f"{tables.listed(list(written))}"
+        )
+    model.partial_fit(X, np.array([written[name if name in written else rest] for name in y]))

@@ -1,0 +1,134 @@
+"""`pcsda identify` and `pcsda update`: a bank names rows or strangers, and learns new ones."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pcsda
+
+FEATURES = [f"f{i}" for i in range(6)]
+FIT = ("fit", "people.csv", "--label", "name", "--positive", "all", "-o", "bank.pcsda")
+IDENTIFY = ("identify", "bank.pcsda", "door.csv")
+UPDATE = ("update", "bank.pcsda", "more.csv", "--label", "name")
+
+
+def make_people(names, n_rows, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(names, n_rows)
+    places = np.random.default_rng(5).normal(0, 3, (12, 6))
+    X = rng.normal(size=(len(labels), 6)) + places[[ord(name) - ord("a") for name in labels]]
+    return pd.DataFrame(X, columns=FEATURES).assign(name=labels)
+
+
+@pytest.fixture
+def people(command):
+    """A bank of eight people; at the door come four of them and four strangers."""
+    make_people(list("abcdefgh"), 30, 0).to_csv("people.csv", index=False)
+    make_people(list("abijkl"), 20, 1).assign(visit="v").to_csv("door.csv", index=False)
+    make_people(list("aai"), 15, 2).to_csv("more.csv", index=False)
+    command(*FIT)
+    return pcsda.load("bank.pcsda")
+
+
+def test_rows_are_named_from_the_threshold_of_the_bank_on(command, people):
+    door = pd.read_csv("door.csv")
+    said = command(*IDENTIFY, "--id", "name")
+    found = said.table()
+    expected = people.identify(door[FEATURES], unknown="unknown")
+    np.testing.assert_array_equal(found.label, expected)
+    assert list(found.columns) == ["row", "id", "label", "best", "llr"]
+    assert f"ratio of {people.threshold_.value:.4g} on ({people.threshold_.rule})" in said.err
+    # Scores without a named label name the best one too: they decide alike.
+    again = command("score", "bank.pcsda", "door.csv", "--ignore", "name").table()
+    np.testing.assert_array_equal(again.label, expected)
+    # Zero, the threshold of an even prior, would let strangers in.
+    let_in = command("score", "bank.pcsda", "door.csv", "--prior", "0.5").table().label
+    assert np.sum(let_in != "unknown") > np.sum(expected != "unknown")
+
+
+def test_a_rate_of_strangers_and_a_threshold_decide(command, people):
+    door = pd.read_csv("door.csv")
+    limit = people.choose_threshold(max_false_alarms=0.1)
+    found = command(*IDENTIFY, "--max-false-alarms", "0.1", "--unknown", "nobody").table()
+    expected = people.identify(door[FEATURES], limit.value, unknown="nobody")
+    np.testing.assert_array_equal(found.label, expected)
+    found = command(*IDENTIFY, "--threshold", "99", "--json").json()
+    assert {row["label"] for row in found["rows"]} == {"unknown"}
+    command(*IDENTIFY, "--threshold", "1", "--max-false-alarms", "0.1", code=2)
+
+
+def test_rows_of_one_origin_get_one_name(command, people):
+    found = command(*IDENTIFY, "--trial", "visit").table()
+    assert found.trial.tolist() == ["v"]
+    said = command(*IDENTIFY, "--trial", "visit", "--id", "name", code=2).err
+    assert "--id names rows and --trial gives one result for several; take one of them" in said
+
+
+def test_one_model_names_nobody(command):
+    said = command("identify", "{shop}/weld.pcsda", "{shop}/test.csv", code=2).err
+    assert "weld.pcsda is no bank, it verifies weld alone; take pcsda score, or fit a bank" in said
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_a_bank_learns_rows_and_labels(command, people, scale):
+    command(*FIT, "--scale", scale)
+    before = pcsda.load("bank.pcsda")
+    more = pd.read_csv("more.csv")
+    said = command(*UPDATE, "-o", "new.pcsda")
+    assert "Added: 30 rows of a, 15 rows of i.\n" in said.out
+    found = pcsda.load("new.pcsda")
+    assert found.classes_.tolist() == list("abcdefghi")
+    # What the library does, on rows that were scaled by the fit before.
+    bank, rows = before, more[FEATURES]
+    if scale == "standard":
+        bank, rows = before[-1], before[:-1].transform(rows)
+    bank.update(rows[more.name == "a"], "a").enroll(rows[more.name == "i"], "i").refresh()
+    door = pd.read_csv("door.csv")[FEATURES]
+    expected = before.log_likelihood_ratio(door)
+    np.testing.assert_allclose(found.log_likelihood_ratio(door), expected)
+    np.testing.assert_allclose(command("identify", "new.pcsda", "door.csv").table().llr,
+                               expected.max(axis=1))  # fmt: skip
+    # The rows that came are known as rows of the training, and those of before still are.
+    for name in ("more.csv", "people.csv"):
+        note = command("evaluate", "new.pcsda", name, "--label", "name").err
+        assert "the model was trained on these rows" in note
+
+
+def test_a_bank_is_updated_in_place(command, people):
+    found = command(*UPDATE, "--json").json()
+    assert found["file"] == "bank.pcsda"
+    assert found["added"] == {"a": 30, "i": 15}
+    assert "i" in pcsda.load("bank.pcsda").classes_
+    # The same rows once more are refused, and the file stays.
+    said = command(*UPDATE, code=1).err
+    assert "already" in said
+
+
+def test_batches_go_on(command, shop):
+    X, kinds = shop.train[["width", "depth", "hue", "grain", "rim"]], shop.train.kind
+    model = pcsda.PCSDA(random_state=0, pos_label="weld").partial_fit(X[:120], kinds[:120])
+    model.choose_threshold(max_false_alarms=0.1)
+    pcsda.save(model, "m.pcsda")
+    shop.train[120:].to_csv("more.csv", index=False)
+    said = command("update", "m.pcsda", "more.csv", "--label", "kind", "--ignore", "part")
+    assert "the threshold (at most 10 % false alarms, on left-out rows) was that" in said.err
+    model.partial_fit(X[120:], kinds[120:])
+    found = pcsda.load("m.pcsda")
+    np.testing.assert_allclose(
+        found.log_likelihood_ratio(X), model.log_likelihood_ratio(X), rtol=1e-9
+    )
+
+
+def test_models_without_rows_and_strange_labels_are_refused(command, shop):
+    words = ("update", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "-o", "n.pcsda")
+    said = command(*words, code=1).err
+    assert "weld.pcsda keeps no rows that others could join; fit a new model on all rows" in said
+    X = shop.train[["width", "depth", "hue", "grain", "rim"]]
+    bank = pcsda.VerifierBank().fit(X, shop.train.kind.map({"weld": 1, "pore": 2, "crack": 3}))
+    pcsda.save(bank, "numbers.pcsda")
+    said = command("update", "numbers.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err
+    assert "label crack is not like the labels of the bank, such as 1" in said
+    two = pcsda.PCSDA(random_state=0).partial_fit(X, np.where(shop.train.kind == "weld", "y", "n"))
+    pcsda.save(two, "two.pcsda")
+    said = command("update", "two.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err
+    assert "the model does not know crack, pore, weld; it has n, y" in said
