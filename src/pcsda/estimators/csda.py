@@ -1,4 +1,4 @@
-"""CSDA as a scikit-learn estimator: it checks, wires the core and keeps the result."""
+"""CSDA as a scikit-learn estimator: check the data, call the core, store the result."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .verifier import Verifier
 class CSDA(Verifier):
     """Class-specific discriminant analysis, as a probabilistic classifier.
 
-    The criterion of PCSDA with every negative as a subclass of its own: it spreads all negatives
-    about the positive mean and keeps the positives together. The density of the negatives is one
-    Gaussian about the positive mean; covariances are resubstituted and scores are calibrated on
-    five folds.
+    The criterion of PCSDA with each negative as its own subclass: it maximises the spread of all
+    negatives about the positive mean relative to that of the positives. The density of the
+    negatives is one Gaussian about the positive mean; covariances are resubstituted and scores are
+    calibrated on five folds.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ default="auto"
         The reference is ``m + reference_step_ * (m - m_n)``, with m the mean of the positives and
         m_n that of the negatives; 0 if it is the mean.
     partition_ : array of shape (n_samples,)
-        0 positive, 1 negative, -1 for a row of weight zero. After `partial_fit`, of each row in
-        `sample_`.
+        0 positive, 1 negative, -1 for a row of weight zero. After `partial_fit` it has one entry
+        per row of `sample_`.
 
     Notes
     -----
@@ -141,7 +141,7 @@ default="auto"
         n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which win over the paper's.
+            Further parameters of the constructor, which override those of the paper.
 
         Returns
         -------
@@ -203,9 +203,9 @@ default="auto"
         """Add a batch of rows to the model.
 
         The result is that of `fit` on all rows together while neither class has more than 5000.
-        Beyond, a seeded sample of 5000 rows of each class is kept and scored by folds: each fold by
-        the statistics of all rows without it. Solvers that regress on targets are not available.
-        Errors are those of :meth:`PCSDA.partial_fit`.
+        Beyond that, it keeps a seeded sample of 5000 rows of each class and scores it in folds:
+        each fold by the statistics of all other rows. Solvers that regress on targets are not
+        available. Errors are those of :meth:`PCSDA.partial_fit`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""How kernel estimators are fitted and project: functions that they and banks share."""
+"""Fitting and projection of kernel estimators, shared with banks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # Divides rows, given with their kernel matrix.
 Divide = Callable[[TrainingRows, Array], Ints]
-# Kernels that fall to zero with distance, and values that count as zero beside one.
+# Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
 
@@ -69,7 +69,7 @@ def check_kernel_rows(
     groups: Any = None,
     unchecked: Any = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
-    """Check what a kernel estimator is fitted on; returns the labels of rows with weight too."""
+    """Check the training data of a kernel estimator; also return the labels of rows with weight."""
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
@@ -97,9 +97,9 @@ def fit_kernel(
     factorise: Factorise,
     n_matrices: float,
 ) -> None:
-    """Fit a kernel estimator, which says how to divide rows and how to factorise a matrix.
+    """Fit a kernel estimator, given how to divide rows and how to factorise a matrix.
 
-    `n_matrices` of N x N numbers are held at once. Rows of weight zero take no part.
+    It holds `n_matrices` of N x N numbers at once. Rows of weight zero are ignored.
     """
     kept = counted(whole)
     check_memory(len(kept), n_matrices)
@@ -133,7 +133,7 @@ def fit_kernel(
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """How a kernel model finds subclasses without rows that are likely positives."""
+    """Return a function that finds subclasses of a kernel model without likely positives."""
 
     def again(held: Any, part: TrainingRows) -> Ints:
         assert part.kernel is not None
@@ -154,7 +154,7 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 
 
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
-    """How KernelPCSDA factorises a kernel matrix, which is overwritten."""
+    """Return the function by which KernelPCSDA factorises a kernel matrix, in place."""
 
     def on_features(features: Array, weights: Array | None) -> Factor:
         solver = "cholesky" if model.solver == "auto" else model.solver
@@ -181,7 +181,7 @@ def feature_factor(
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store the fitted attributes of a kernel model: the one place that does.
+    """Store the fitted attributes of a kernel model; only this function sets them.
 
     `rows` are the training rows that prediction needs, the `used` ones; None if precomputed.
     """
@@ -197,7 +197,7 @@ def kernel_coordinates(
     coefficients: Array | None = None,
     origin: Array | None = None,
 ) -> Floats:
-    """Multiply kernel values of the rows with coefficients, in blocks of bounded memory.
+    """Multiply kernel values of the rows by coefficients, in blocks of bounded memory.
 
     The coefficients, by default the model's own, may be those of many models that share kernel and
     training rows.
@@ -227,10 +227,10 @@ def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
 
 
 def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
-    """Mark rows that the kernel finds like no training row: all its values are about zero.
+    """Mark rows unlike any training row: all their kernel values are about zero.
 
-    Far away, kernels of a distance vanish, and all rows there have the same coordinates, which may
-    look usual.
+    Kernels of a distance vanish far from the data. All rows there have the same coordinates, which
+    may look ordinary.
     """
     if model.kernel_.metric not in VANISHING:
         return np.zeros(len(z), dtype=bool)
@@ -240,12 +240,12 @@ def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
 
 
 def is_dual(model: KernelPCSDA) -> bool:
-    """Whether the dual form serves, which needs no explicit features."""
+    """Whether to use the dual form, which needs no explicit features."""
     return model.solver in ("auto", "cholesky") and model.balance == "pooled"
 
 
 def divide_inputs(model: KernelPCSDA, data: TrainingRows, labels: Any = None) -> Ints:
-    """Groups of the rows in input space, where there is one; no kernel has a part in them."""
+    """Divide the rows in input space, if there is one, without the kernel."""
     known = labels is not None or _in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
         raise ValueError(
@@ -275,7 +275,7 @@ def divide_features(
     labels: Any = None,
     inputs: Ints | None = None,
 ) -> Ints:
-    """Groups of the rows as a kernel estimator asks for; those of its `inputs` may be known."""
+    """Divide the rows as a kernel estimator says; the groups in input space may be given."""
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
     if labels is None and _in_features(model):

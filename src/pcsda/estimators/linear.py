@@ -1,4 +1,4 @@
-"""PCSDA as a scikit-learn estimator: it checks, wires the core and keeps the result."""
+"""PCSDA as a scikit-learn estimator: check the data, call the core, store the result."""
 
 from __future__ import annotations
 
@@ -40,68 +40,72 @@ __all__ = ["PCSDA", "held_out_scores", "pcsda_factory"]
 class PCSDA(Verifier):
     """Probabilistic class-specific discriminant analysis.
 
-    Learns a subspace in which one class stands apart from all others, whose hidden subclasses are
-    taken into account, and a calibrated log-likelihood ratio in it.
+    Learns a subspace that separates one class from all others, taking the hidden subclasses of the
+    others into account, and a calibrated log-likelihood ratio in this subspace.
 
     Parameters
     ----------
     n_subclasses : int or "auto", default="auto"
-        Number K of subclasses of the negatives for k-means. "auto" is about one for 15 negatives,
-        between 1 and 20. A number above that of different negatives is an error.
+        Number K of subclasses of the negatives for k-means. "auto" is about one per 15 negatives,
+        between 1 and 20. More subclasses than distinct negatives are an error.
     n_components : int or None, default=None
         Dimension d of the subspace. None is the largest, ``min(n_subclasses, n_features, rank)``.
     subclasses : {"kmeans", "samples"} or clusterer, default="kmeans"
-        How negatives are divided: k-means, one subclass for each sample, or any scikit-learn
+        How to divide the negatives: k-means, one subclass per sample, or any scikit-learn
         clusterer.
     balance : {"pooled", "resampled"}, default="pooled"
-        The paper's two ways with subclasses of unequal size: pool their scatter, or draw as many
-        Gaussian samples for each. Leave-one-out is not defined for draws; resubstitution is used.
+        The paper's two ways to treat subclasses of unequal size: pool their scatter, or draw
+        equally many Gaussian samples for each. Leave-one-out is not defined for drawn samples, so
+        resubstitution is used.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
         "cholesky" is exact and fastest, "eigen" the literal generalised eigenproblem, "spectral"
         the paper's spectral regression, "lsqr" its iterative form that never makes sparse data
-        dense (with resubstituted covariances). "auto" takes "lsqr" for sparse X, else "cholesky".
+        dense (with resubstituted covariances). "auto" takes "lsqr" for sparse X and "cholesky"
+        otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
-        is 3 over the root of the number of positives, between 0.3 and 2; with `contamination` it is
-        9 over that root, between 0.9 and 3.
+        is 3 over the square root of the number of positives, between 0.3 and 2; with
+        `contamination` it is 9 over that root, between 0.9 and 3.
     negatives : {"blend", "mixture", "marginal"}, default="blend"
-        How the negatives are modelled in the subspace: a "mixture" has a density at each subclass
-        mean, the published "marginal" is one Gaussian about the positive mean. A "blend" adds the
-        log ratio of the mixture and that of all negatives as one cloud along Fisher's axis of the
-        subspace, each with a weight fitted to left-out samples; without left-out samples, where
-        covariances are resubstituted, a "blend" is a "mixture".
+        Density of the negatives in the subspace: a "mixture" has one component at each subclass
+        mean, the published "marginal" is one Gaussian about the positive mean. A "blend" combines
+        the log ratio of the mixture with that of all negatives as one cloud along Fisher's axis of
+        the subspace, with weights fitted to left-out samples. Without left-out samples
+        (resubstituted covariances) a "blend" is a "mixture".
     tails : {"fitted", "gaussian"}, default="fitted"
-        Tails of both classes: those of Student's t, whose degrees of freedom are fitted to left-out
-        negatives, or a Gaussian's, as published. A "marginal" density is Gaussian, and so
-        are densities with resubstituted covariances.
+        Tails of both classes: Student's t with degrees of freedom fitted to left-out negatives, or
+        Gaussian as published. A "marginal" density and densities with resubstituted covariances are
+        always Gaussian.
     covariance : {"leave-one-out", "resubstitution"}, default="leave-one-out"
-        Whether covariances come from projections of samples that are left out, in closed form, or
-        from the training projections as published.
+        Whether covariances come from left-out projections of the samples, in closed form, or from
+        the training projections as published.
     shrinkage : float or "auto", default="auto"
         Prior strength, in samples, with which the covariances are shrunk toward the pooled within
         covariance; "auto" is d/2, 0 is published.
     calibrate : bool, default=True
-        Whether scores are calibrated, on left-out scores or, where there are none, on scores of 5
-        folds: by slope and offset or, in a blend, by the weights of its two ratios and an offset.
-        With fewer than 20 positives, pseudo-positives that follow from the spread of the negatives
-        take part; with one negative there is nothing to calibrate on.
+        Whether to calibrate the scores, on left-out scores or, if there are none, on the scores of
+        5 folds: by a slope and an offset or, for a blend, by the weights of its two ratios and an
+        offset. With fewer than 20 positives, pseudo-positives derived from the spread of the
+        negatives are added; a single negative leaves nothing to calibrate on.
     calibration_rows : int or None, default=5000
-        Largest number of rows of each class that are left out and scored, drawn with a seed. Means,
-        scatter and axes come from all rows; what left-out rows determine (covariances, tails,
-        calibration) is a few dozen numbers, for which a sample will do. None leaves out all rows.
-        `partial_fit` keeps as many rows of each class.
+        Largest number of rows of each class to leave out and score, drawn with a seed. Means,
+        scatter and axes come from all rows. Left-out rows determine only a few dozen numbers
+        (covariances, tails, calibration), for which a sample is enough. None leaves out all rows.
+        `partial_fit` keeps this many rows of each class.
     contamination : float or "auto", default=0.0
         Share of the unchecked negatives that may be hidden positives, at least 0 and below 0.5. 0
-        trusts the labels, "auto" estimates the share together with the calibration; a number holds
-        it. Needs left-out scores, so the defaults of `balance`, `covariance` and `calibrate`.
+        trusts the labels, "auto" estimates the share together with the calibration, and a number
+        fixes it. This needs left-out scores, so `balance`, `covariance` and `calibrate` must have
+        their defaults.
     priors : {"empirical", "equal"} or pair of floats, default="empirical"
-        Prior probabilities in the order of `classes_`, used by the decision and the probabilities
-        but not by the log-likelihood ratio.
+        Prior probabilities in the order of `classes_`. They affect decisions and probabilities, but
+        not the log-likelihood ratio.
     pos_label : label or None, default=None
-        Class of interest; None means ``classes_[1]``. With it y may have more than two labels: all
-        others are negatives, as in the metrics. Then `classes_` is the name of the rest and
-        `pos_label`, and `predict` gives these two. The rest of "weld" is named "not weld". That
-        of a number is -1, or one below the smallest label if there are negative labels.
+        Class of interest; None means ``classes_[1]``. With `pos_label`, y may have more than two
+        labels; all others are negatives, as in the metrics. Then `classes_` holds a name for the
+        rest and `pos_label`, and `predict` returns these two. The rest of "weld" is named "not
+        weld". For numeric labels it is -1, or one below the smallest label if there are negative
+        labels.
     random_state : int, RandomState instance or None, default=None
         Seeds k-means, the draws of ``balance="resampled"`` and the folds of the calibration.
     verbose : bool, default=False
@@ -127,38 +131,40 @@ class PCSDA(Verifier):
     n_components_ : int
     partition_ : array of shape (n_samples,)
         Group of each training row: 0 positive, 1..K subclass, -1 for a row of weight zero. After
-        `partial_fit`, of each row in `sample_`.
+        `partial_fit` it has one entry per row of `sample_`.
     loo_scores_ : array of shape (n_samples,)
-        Left-out log-likelihood ratios of the training rows, when computed; NaN outside the sample
-        of `calibration_rows`. After `partial_fit`, of the rows in `sample_`.
+        Left-out log-likelihood ratios of the training rows, if computed; NaN outside the sample of
+        `calibration_rows`. After `partial_fit`, those of the rows in `sample_`.
     density_ : Density
         The two densities in the subspace.
     calibration_ : Calibration
         Slope and offset from their log ratio to the log-likelihood ratio.
     contamination_ : float
-        Share of the unchecked negatives that are positives; only where `contamination` is not 0.
+        Estimated share of positives among the unchecked negatives; only if `contamination` is not
+        0.
     contamination_interval_ : pair of float
-        90 % interval of it, by profile likelihood; `contamination_` twice where it was given.
+        Its 90 % interval by profile likelihood; both ends are the share if it was given.
     responsibilities_ : array of shape (n_samples,)
-        Probability of each training row to be a hidden positive, 0 for those that were checked.
+        Probability that each training row is a hidden positive; 0 for checked rows.
     scatter_ : GroupScatter
-        Merged statistics of all rows that came, after `partial_fit` only.
+        Merged statistics of all rows so far, after `partial_fit` only.
     sample_ : RowSample
-        The rows that `partial_fit` keeps to leave them out, in the order they came in: `X`,
-        `groups`, `weights`, and `numbers`, their places among all rows that came. Not there where
-        nothing is left out and nothing calibrated.
+        The rows that `partial_fit` keeps to leave out, in order of arrival: `X`, `groups`,
+        `weights`, and `numbers`, their places among all rows so far. Absent if nothing is left out
+        or calibrated.
     n_samples_seen_, seed_ : int
-        How many rows came, and the seed of all that is left to chance, after `partial_fit` only.
+        Number of rows so far, and the seed of all random draws, after `partial_fit` only.
 
     Notes
     -----
-    Deviations from the paper, all of which :meth:`published` undoes: left-out covariances, the
-    mixture density, shrinkage and calibration. The ridge is on the denominator of the criterion.
+    This differs from the paper by left-out covariances, the mixture density, shrinkage and
+    calibration; :meth:`published` turns all of them off. The ridge is on the denominator of the
+    criterion.
 
-    Many float32 rows are multiplied in float32. Log-likelihood ratios then differ by less than
-    5e-4, and angles of the subspace by less than 1e-4, from those of the same numbers in float64;
-    where they would differ by more, because features depend on each other or have extreme scales,
-    the products are float64.
+    For many float32 rows the products are computed in float32. Log-likelihood ratios then differ by
+    less than 5e-4, and angles of the subspace by less than 1e-4, from the float64 results. If they
+    would differ by more, because features are collinear or have extreme scales, the products are
+    float64.
 
     References
     ----------
@@ -219,15 +225,15 @@ class PCSDA(Verifier):
     ) -> Self:
         """Make an estimator with the paper's rule: eq. (classifier).
 
-        Marginal density of the negatives, resubstituted covariances without shrinkage, no
-        calibration.
+        It uses the marginal density of the negatives and resubstituted covariances, without
+        shrinkage or calibration.
 
         Parameters
         ----------
         n_subclasses, n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which win over the paper's.
+            Further parameters of the constructor, which override those of the paper.
 
         Returns
         -------
@@ -238,7 +244,7 @@ class PCSDA(Verifier):
         The criterion has a ridge of 0.01. The paper solves "a regularized version" of a singular
         problem and states neither its form nor its size: a ridge on the denominator, relative to
         the mean squared distance from the grand mean, is our reading. ``regularization=0`` gives
-        the paper's literal problem, which must not be singular then.
+        the paper's literal problem, which must then be regular.
         """
         return cls(n_subclasses, n_components, **(PUBLISHED | params))
 
@@ -267,22 +273,23 @@ class PCSDA(Verifier):
             Two labels, or more with `pos_label`.
         subclass_labels : array-like of shape (n_samples,), optional
             Subclass of each negative, for instance the original multi-class labels; entries of
-            positive rows are ignored. Without it negatives are clustered.
+            positive rows are ignored. By default the negatives are clustered.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights, at least 0; whole weights count as repetitions.
+            Weights, at least 0; a whole number counts as that many repetitions.
         groups : array-like of shape (n_samples,), optional
-            Rows of one group, such as the frames of one recording, are left out together: while its
-            twins stay, a left-out row is no new sample to the model.
+            Rows of one group, such as the frames of a recording, are left out together. Otherwise
+            near-copies of a left-out row would stay in the model.
         unchecked : array-like of bool of shape (n_samples,), optional
-            Negatives that nobody looked at, among which positives may hide. Without it all of them
-            where `contamination` is not 0; not used where it is 0.
+            Negatives that nobody has checked, so that some may be positives. By default all
+            negatives are unchecked if `contamination` is not 0; the mask is ignored if it is 0.
 
         Returns
         -------
         self : PCSDA
         """
         validation.check_verifier(self)
-        # With given subclasses the statistics of tall X find NaN and infinity, and save a pass.
+        # With given subclasses, the statistics of tall X reveal NaN and infinity, which saves a
+        # pass.
         unread = (
             subclass_labels is not None
             and sample_weight is None
@@ -308,7 +315,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Different negatives of a stream, too few for k-means, with their weights and numbers.
+    # Distinct negatives of a stream that are too few for k-means, with weights and numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:
@@ -331,22 +338,21 @@ class PCSDA(Verifier):
     ) -> Self:
         """Add a batch of rows to the model.
 
-        The result is that of `fit` on all rows together, in the same subclasses, as long as neither
-        class has more rows than `calibration_rows`. Beyond, a seeded sample of that many rows of
-        each class is kept, every row of a subclass with the same chance: means, scatter and axes
-        are still those of all rows, and covariances, tails and calibration come from the sample
-        as it is left out. ``regularization="auto"`` follows the positives that came.
+        The result equals `fit` on all rows together, in the same subclasses, as long as neither
+        class has more rows than `calibration_rows`. Beyond that, it keeps a seeded sample of so
+        many rows of each class, in which all rows of a subclass are equally likely. Means, scatter
+        and axes still come from all rows; covariances, tails and calibration come from leaving out
+        the sample. ``regularization="auto"`` follows the number of positives so far.
 
-        Without `subclass_labels` the subclasses are the k-means clusters of the first batch that
-        has negatives, which settles their number if that is "auto", and later negatives join the
-        nearest centroid of that batch.
+        Without `subclass_labels`, k-means on the first batch with negatives defines the subclasses,
+        and their number if it is "auto". Later negatives join the nearest centroid.
 
-        Batches are only collected while they make no model: one class has not come, all rows are
-        equal, the positives are too few for their covariance, or there are fewer axes than
-        `n_components`. `predict` and its like raise NotFittedError then, which says what is
-        missing. Without shrinkage a model may be lost again when further axes come before enough
-        positives do; a warning says so. With fewer different negatives than `n_subclasses`,
-        k-means waits for more; of equal rows that wait, one is kept, with the weight of all.
+        Batches are only collected as long as they do not determine a model: a class is missing, all
+        rows are equal, there are too few positives for their covariance, or fewer axes than
+        `n_components`. `predict` and the other methods then raise NotFittedError, which says what
+        is missing. Without shrinkage, a model may be lost again if new axes arrive before enough
+        positives do; a warning says so. With fewer distinct negatives than `n_subclasses`, k-means
+        waits for more; equal rows that wait are stored once, with their total weight.
 
         Parameters
         ----------
@@ -362,17 +368,18 @@ class PCSDA(Verifier):
         Raises
         ------
         ValueError
-            If the batch cannot be used (NaN, another width, unknown labels), if `n_components`
-            is beyond any batch, or after `fit`, which keeps no statistics that a batch could be
-            merged into: begin with ``sklearn.base.clone(model)``, or call `fit` on all rows
-            together. What was collected and the model stay as they were.
+            If the batch cannot be used (NaN, another number of columns, unknown labels), if
+            `n_components` is too large for any batch, or after `fit`, which keeps no statistics to
+            merge a batch into: start from ``sklearn.base.clone(model)``, or call `fit` on all rows
+            together. The collected statistics and the model stay unchanged.
 
         Notes
         -----
         The model holds rows of the data, in `sample_`, and so do its files and pickles. With
         ``covariance="resubstitution"`` and ``calibrate=False``, as in :meth:`published`, nothing is
-        left out and no row is kept. Rows of weight zero are not kept either. While all rows are
-        kept, a batch costs what `fit` on them costs; later ``m D^2`` for m rows, and ``D^3/3``.
+        left out and no row is kept. Rows of weight zero are not kept either. As long as all rows
+        are kept, a batch costs as much as `fit` on them; later it costs ``m D^2`` for m rows, and
+        ``D^3/3``.
 
         Examples
         --------
@@ -410,12 +417,12 @@ class PCSDA(Verifier):
 
     @property
     def _wanted(self) -> int:
-        """How many different negatives it takes to divide them."""
+        """How many distinct negatives are needed to divide them."""
         clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
         return int(self.n_subclasses) if clusters and self.n_subclasses != "auto" else 1
 
     def _settle_labelled(self, given: bool, positive: Mask) -> None:
-        """Hold all batches that have negatives to the way of the first of them."""
+        """Require that all batches with negatives have subclass labels, or none has."""
         if not hasattr(self, "_subclasses"):
             self._subclasses: list[Any] = []
         if positive.all():
@@ -429,9 +436,9 @@ class PCSDA(Verifier):
     def _until_enough(
         self, X: Floats, positive: Mask, weights: Array | None, numbers: Ints
     ) -> tuple[Floats, Mask, Array | None, Ints]:
-        """Put the negatives that wait before a batch; with too few to divide, all go on waiting.
+        """Prepend the waiting negatives to a batch; if there are too few to divide, keep waiting.
 
-        Those that wait are different from each other, so they stay fewer than `n_subclasses`.
+        Waiting negatives are distinct, so there are always fewer than `n_subclasses`.
         """
         weight = np.ones(len(X)) if weights is None else weights
         if hasattr(self, "_waiting"):
@@ -450,7 +457,7 @@ class PCSDA(Verifier):
     def _stream_groups(
         self, X: Floats, positive: Mask, subclass_labels: Any, weights: Array | None
     ) -> Ints:
-        """Groups of a batch; given labels are numbered in their order, as in `fit`."""
+        """Groups of a batch; given labels are numbered in sorted order, as in `fit`."""
         groups = np.zeros(len(positive), dtype=np.intp)
         counted = ~positive if weights is None else ~positive & (weights > 0)
         if subclass_labels is not None and not positive.all():
@@ -469,7 +476,7 @@ class PCSDA(Verifier):
         return groups
 
     def _enter_labels(self, names: list[Any]) -> Ints:
-        """Numbers of subclasses by their labels; those that came before get new numbers."""
+        """Numbers of subclasses by their labels; earlier subclasses are renumbered."""
         every = sorted({*self._subclasses, *names}, key=lambda name: (isinstance(name, str), name))
         number = {name: place for place, name in enumerate(every, 1)}
         if hasattr(self, "scatter_"):

@@ -1,4 +1,4 @@
-"""A class of interest that is several clouds: one verifier for each, joined into one ratio."""
+"""A class of interest with several modes: one verifier per mode, joined into one ratio."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .search import PCSDACV
 from .steps import draw_seed, is_precomputed
 from .verifier import Verifier
 
-# Numbers of modes that "auto" tries, and how many positives each mode must have then.
+# Numbers of modes that "auto" tries, and how many positives each mode must then have.
 N_MODES = (1, 2, 3, 5)
 MODE_POSITIVES = 10
 
 
 class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    """A verifier for a class of interest that is several clouds.
+    """A verifier for a class of interest that consists of several clusters.
 
-    K-means divides the positives into modes. A verifier is fitted for each mode, on its positives
-    and on all negatives, and the ratios are joined as those of a mixture: the logarithm of
+    K-means divides the positives into modes. Each mode gets a verifier, fitted on its positives and
+    all negatives, and the ratios are joined as in a mixture: the logarithm of
     ``sum_j share_j exp(ratio_j)``. Slope and offset of the joined ratio are fitted to left-out
-    scores. With one mode the model is the estimator itself.
+    scores. With one mode, the model equals the estimator itself.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ default=None
         The verifier of each mode; None means ``PCSDA()``. Its `pos_label` and `priors` are those of
         the whole, and its `random_state` seeds k-means.
     n_modes : int or "auto", default="auto"
-        Number of modes. "auto" tries 1, 2, 3 and 5, as far as every mode has ten positives, and
+        Number of modes. "auto" tries 1, 2, 3 and 5, as long as every mode has ten positives, and
         takes the smallest number whose left-out log-loss is within half a standard error (of the
-        paired difference) of the least.
+        paired difference) of the best.
 
     Attributes
     ----------
@@ -68,10 +68,10 @@ default=None
 
     Notes
     -----
-    A positive is scored by the verifier of its own mode as a left-out row. The verifiers of other
-    modes have not seen it. Where the estimator leaves no rows out in closed form, five folds serve.
-    To have left-out scores of the same rows from all modes, the estimator's `calibration_rows` is
-    taken as None where there is more than one mode.
+    The verifier of its own mode scores a positive as a left-out row; those of the other modes have
+    not seen it. If the estimator cannot leave rows out in closed form, the scores come from five
+    folds. With more than one mode, the estimator's `calibration_rows` is set to None, so that all
+    modes have left-out scores of the same rows.
 
     Examples
     --------
@@ -131,8 +131,8 @@ default=None
         y : array-like of shape (n_samples,)
             Two labels, or more with the `pos_label` of the estimator.
         subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
-            As in :meth:`PCSDA.fit`, if the estimator takes them. The positives of one group are of
-            one mode.
+            As in :meth:`PCSDA.fit`, if the estimator accepts them. The positives of one group stay
+            in one mode.
 
         Returns
         -------
@@ -161,7 +161,7 @@ default=None
         return self
 
     def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:
-        """The modes, their left-out scores, and the losses of all numbers that were tried."""
+        """The modes, their left-out scores, and the losses for all numbers of modes tried."""
         if self.n_modes != "auto":
             modes = rows.fit(rows.divide(int(self.n_modes)))
             return modes, rows.left_out(modes) if len(modes.models) > 1 else None, {}
@@ -230,7 +230,7 @@ default=None
         return narrowed(joined, ratios.dtype)
 
     def _asked(self, method: str, X: Any, *args: Any) -> Floats:
-        """What the verifiers of all modes say of rows, shape (n_modes, n)."""
+        """Answers of the verifiers of all modes, shape (n_modes, n)."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
@@ -283,7 +283,7 @@ default=None
 
 
 def _template_of(mixture: MixtureVerifier) -> Any:
-    """The estimator of every mode, or the pipeline or search that ends in it."""
+    """The estimator for each mode, or the pipeline or search that ends in it."""
     return PCSDA() if mixture.estimator is None else mixture.estimator
 
 

@@ -28,21 +28,21 @@ DEFAULT_COMPONENTS = 5
 class MultilinearCSDA(Verifier):
     """Class-specific discriminant analysis of samples that are matrices or tensors.
 
-    Every mode of the tensor (rows and columns of a picture, say) gets a small projection of its
-    own, and together they spread the negatives about the positive mean and keep the positives
-    together. There are far fewer numbers to learn than in CSDA of the flattened samples: for
-    pictures of 40 x 30 and 5 directions a mode 350 instead of 30000. That pays with few
-    positives, where the difference of the classes follows rows and columns.
+    Each mode of the tensor (such as the rows and the columns of a picture) gets its own small
+    projection. Together they maximise the spread of the negatives about the positive mean relative
+    to that of the positives. There are far fewer parameters than in CSDA of the flattened samples:
+    350 instead of 30000 for pictures of 40 x 30 with 5 directions per mode. This helps with few
+    positives, if the classes differ along rows and columns.
 
     Parameters
     ----------
     n_components : tuple of int, int or None, default=None
-        Directions of each mode; the subspace has their product. None takes up to 5 of each, fewer
-        where there are not as many different negatives as the product.
+        Directions of each mode; the subspace has their product. None takes up to 5 of each, and
+        fewer if their product exceeds the number of distinct negatives.
     shape : tuple of int or None, default=None
-        Sizes of the modes, where X has one row for each sample, with the entries of the tensor in
-        C order. None takes them from X of shape (n_samples, d1, d2, ...); rows are then tensors of
-        one mode.
+        Sizes of the modes if X has one row per sample, with the entries of the tensor in C order.
+        None takes them from X of shape (n_samples, d1, d2, ...); plain rows are then tensors of one
+        mode.
     regularization, shrinkage, calibrate, priors, pos_label, random_state, verbose
         As in :class:`CSDA`.
 
@@ -71,9 +71,9 @@ n_components_, partition_, density_, calibration_
 
     Notes
     -----
-    With one mode this is :class:`CSDA` with ``solver="trace_ratio"``. With more, the ratio is that
-    of CSDA with directions restricted to outer products, and so never above it; the solution may be
-    a local maximum. No matrix of n_features x n_features is formed.
+    With one mode this is :class:`CSDA` with ``solver="trace_ratio"``. With more, the directions are
+    restricted to outer products, so the ratio is at most that of CSDA, and the solution may be a
+    local maximum. No matrix of n_features x n_features is formed.
 
     References
     ----------
@@ -141,7 +141,7 @@ n_components_, partition_, density_, calibration_
         n_components, shape
             As in the constructor.
         **params
-            Further parameters of the constructor, which win over the paper's.
+            Further parameters of the constructor, which override those of the paper.
 
         Returns
         -------
@@ -200,7 +200,7 @@ n_components_, partition_, density_, calibration_
 
 
 def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Up to 5 directions of each mode, and no more in all than there are different negatives."""
+    """Up to 5 directions per mode, but in total no more than there are distinct negatives."""
     dims = [min(size, DEFAULT_COMPONENTS) for size in sizes]
     most = count_distinct(negatives, prod(dims))
     while prod(dims) > most:
@@ -209,7 +209,7 @@ def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def flattened(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Tensors as rows, and the sizes of their modes; rows as they are, and None."""
+    """Flatten tensors to rows, and return the sizes of their modes; plain rows give None."""
     if validation.is_dask(X) or sparse.issparse(X) or hasattr(X, "columns"):
         return X, None
     array = X if hasattr(X, "ndim") else np.asarray(X)

@@ -1,4 +1,4 @@
-"""Where a fitted model accepts rows, and how many of a pool it expects to be positive.
+"""Thresholds of a fitted model, and estimates of the number of positives in a pool.
 
 The functions with `self` are methods of every `Verifier`.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound="Verifier")
 
-# Where the rows come from that a threshold rests on.
+# Origin of the rows that a threshold is chosen on.
 LEFT_OUT, GIVEN = "left-out rows", "the rows given"
-# For models that say nothing about how far their calibration may be off.
+# For models without left-out scores, which would show the error of their calibration.
 AS_EXACT = (
     "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
     "both classes to say how far they may be off."
@@ -59,43 +59,43 @@ def choose_threshold(
     X: Any = None,
     y: ArrayLike | None = None,
 ) -> Threshold:
-    """Choose the log-likelihood ratio from which on rows are accepted, and keep it.
+    """Choose the log-likelihood ratio at which rows are accepted, and store it.
 
-    Exactly one of `max_false_alarms`, `max_misses` and `prior` is given. The model keeps the
-    result as `threshold_`, which :meth:`accepts` uses. Another fit removes it.
+    Give exactly one of `max_false_alarms`, `max_misses` and `prior`. The model stores the result as
+    `threshold_` for :meth:`accepts`. Another fit removes it.
 
     Parameters
     ----------
     max_false_alarms : float, optional
-        Share of negatives that may be accepted: the lowest threshold that keeps to it.
+        Share of negatives that may be accepted; gives the lowest threshold within this limit.
     max_misses : float, optional
-        Share of positives that may be rejected: the highest threshold that keeps to it.
+        Share of positives that may be rejected; gives the highest threshold within this limit.
     prior : float, optional
-        Probability of the class of interest where the model is used: the threshold with the
-        least expected cost.
+        Probability of the class of interest in use; gives the threshold with the smallest expected
+        cost.
     cost_miss, cost_false_alarm : float, default=1
-        Costs of both errors, with `prior`.
+        Costs of the two errors, used with `prior`.
     X : array-like or sparse matrix of shape (n_samples, n_features), optional
-        Rows that took no part in fitting, to estimate the error rates on. Without them the
-        left-out scores of the training rows serve.
+        Held-out rows to estimate the error rates on. By default these come from the left-out scores
+        of the training rows.
     y : array-like of shape (n_samples,), optional
         Labels of X, among ``classes_``.
 
     Returns
     -------
     Threshold
-        With the expected rates of both errors, their 90 % intervals, and how many rows these
-        rest on.
+        With the expected rates of both errors, their 90 % intervals, and the number of rows behind
+        them.
 
     Warns
     -----
     UserWarning
-        Where the rate asked for is finer than the rows can show: fewer than one over the rate.
+        If there are too few rows for the given rate: fewer than one over the rate.
 
     Notes
     -----
-    Among the highest scores of the negatives (a twentieth, at least 20 rows), excesses are
-    taken as exponential; of 300 negatives, three would decide on a rate of 1 % otherwise.
+    The highest scores of the negatives (a twentieth, at least 20 rows) are modelled by an
+    exponential tail. Without it, three of 300 negatives would decide on a rate of 1 %.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def choose_threshold(
 
 
 def accepts(self: Verifier, X: Any) -> NDArray[np.bool_]:
-    """Whether the log-likelihood ratio of each row reaches `threshold_`.
+    """Accept each row whose log-likelihood ratio is at least `threshold_`.
 
     Parameters
     ----------
@@ -166,8 +166,8 @@ def count(self: Verifier, X: Any) -> PriorEstimate:
     Returns
     -------
     PriorEstimate
-        The number and the share with 90 % intervals, and in words what the data cannot tell.
-        The intervals allow for what few positives leave open about the calibration.
+        The number and the share of positives with 90 % intervals, and a note on what the data
+        cannot tell. The intervals include the uncertainty of a calibration from few positives.
 
     See Also
     --------
@@ -189,9 +189,9 @@ def count(self: Verifier, X: Any) -> PriorEstimate:
 
 @updates
 def recalibrate(self: V, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> V:
-    """Fit the calibration anew on rows that took no part in fitting.
+    """Refit the calibration on held-out rows.
 
-    Slope and offset change, and with them the ratios; the order of rows stays.
+    This changes slope and offset, and so the log-likelihood ratios, but not the order of rows.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def recalibrate(self: V, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | Non
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
-    self.__dict__.pop("threshold_", None)  # it belongs to the ratios of before
+    self.__dict__.pop("threshold_", None)  # it belongs to the earlier ratios
     if hasattr(self, "loo_scores_"):
         stretch = found.slope / before.slope
         self.loo_scores_ = stretch * (self.loo_scores_ - before.offset) + found.offset
@@ -241,7 +241,7 @@ def _rows_for(
     X: Any,
     y: ArrayLike | None,
 ) -> Scored:
-    """Scored rows to choose a threshold on: left-out rows of the fit, or the rows given."""
+    """Scored rows to choose a threshold on: left-out training rows, or the given rows."""
     if isinstance(model.density_, NoDensity):
         raise ValueError(f"no threshold without a log-likelihood ratio: {model.density_.why}")
     rows = left_out(model) if X is None else _given(model, X, y)
@@ -265,7 +265,7 @@ def _rows_for(
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Left-out scores of a model, without rows that were not left out; None if it has none."""
+    """Left-out scores without the rows that were not left out; None if the model has none."""
     if not hasattr(model, "loo_scores_"):
         return None
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
@@ -290,7 +290,7 @@ def _given(model: Verifier, X: Any, y: ArrayLike | None) -> Scored:
 
 
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
-    """Number of positives by the ratios of a model, whose left-out scores say how sure they are."""
+    """Estimate the number of positives; left-out scores give the uncertainty of the ratios."""
     rows = left_out(model)
     if rows is None or not rows.has_both:
         found = estimate_prior(llr)

@@ -1,4 +1,4 @@
-"""The steps that every fit shares: checks, the ridge, which rows are left out, what is stored."""
+"""Steps that every fit shares: checks, the ridge, the rows to leave out, fitted attributes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PUBLISHED: dict[str, Any] = {
 
 
 def draw_seed(random_state: Any) -> int:
-    """Draw the seed of all that a fit leaves to chance."""
+    """Draw the seed for all random choices of a fit."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
@@ -51,7 +51,7 @@ def is_curved(model: Any) -> bool:
 
 
 def rule_of(model: Verifier) -> Rule:
-    """How an estimator makes densities and calibration from statistics."""
+    """The rule by which an estimator makes densities and calibration from statistics."""
     return Rule(
         getattr(model, "negatives", "marginal"),
         None if model.shrinkage == "auto" else float(model.shrinkage),
@@ -64,14 +64,14 @@ def rule_of(model: Verifier) -> Rule:
 def check_training(
     model: Verifier, y: Any, sample_weight: Any, groups: Any = None
 ) -> tuple[Mask, Array | None, Ints | None, int]:
-    """Check what comes along with the rows at fitting, and settle the classes.
+    """Check labels, weights and groups for a fit, and determine the classes.
 
     Returns
     -------
     positive : boolean array of shape (n,)
     weights : array of shape (n,) or None
     together : array of shape (n,) or None
-        Number of the group that each row is left out with.
+        Number of the group with which each row is left out.
     seed : int
     """
     model.classes_, _, positive = validation.check_labels(y, model.pos_label)
@@ -89,7 +89,7 @@ def check_training(
 
 
 def settle_ridge(model: Verifier, n_positive: float) -> None:
-    """Keep the relative ridge of a fit, as asked for or by the rule of "auto"."""
+    """Store the relative ridge of a fit, as given or by the rule of "auto"."""
     ridge = model.regularization
     if isinstance(ridge, str):
         contaminated = validation.is_contaminated(model)
@@ -105,13 +105,13 @@ def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
 
 
 def say(model: Verifier, text: str) -> None:
-    """Print a stage of fitting where the estimator is verbose."""
+    """Print a stage of fitting if the estimator is verbose."""
     if model.verbose:
         print(f"[{type(model).__name__}] {text}")
 
 
 def most_axes(model: Verifier, groups: Ints) -> int:
-    """Largest number of axes that a division allows: that of its subclasses, or negatives."""
+    """Largest number of axes that a division allows: its number of subclasses, or of negatives."""
     return int(groups.max() if hasattr(model, "n_subclasses") else np.sum(groups > 0))
 
 
@@ -127,12 +127,12 @@ def check_rank(model: Verifier, most: int) -> None:
 
 
 def sign_of(model: Verifier) -> int:
-    """1 where the class of interest of a model is ``classes_[1]``, else -1."""
+    """1 if the class of interest of a model is ``classes_[1]``, otherwise -1."""
     return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:
-    """Store what decisions need in an estimator, and drop what an earlier fit left."""
+    """Store what decisions need in an estimator, and delete what an earlier fit left behind."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
     for name in ("partition_", "loo_scores_", "loo_weights_", "threshold_"):
@@ -155,7 +155,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
 
 
 def _keep_reference(model: Verifier, subspace: Subspace) -> None:
-    """Store what CSDA spreads the negatives about."""
+    """Store the reference vector of CSDA."""
     model.reference_, model.reference_step_ = np.zeros(model.n_components_), 0.0
     if subspace.reference is not None:
         delta = subspace.projected.delta[0]
@@ -174,7 +174,7 @@ def keep_training(
     """Store the groups and the left-out scores of the training rows.
 
     `groups` are those of the `kept` rows. The others have weight zero: they belong to no group, and
-    the model, which has not seen them, scores them as `rows_of` gives them.
+    the model scores them as new rows, which `rows_of` returns.
     """
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups

@@ -1,4 +1,4 @@
-"""Batch by batch: statistics and a sample of rows, and a model as soon as they make one."""
+"""Learning in batches: merged statistics, a sample of rows, and a model once they determine one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
 )
-# Rows of each class that are kept for folds, by a model that does not say how many.
+# Rows of each class kept for folds, if the model has no parameter for it.
 CALIBRATION_ROWS = 5000
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -79,8 +79,8 @@ def fit_left_out(
 ) -> Fitted:
     """Fit on statistics and on some of their rows, which are left out.
 
-    `stands_for` says how many rows each of them represents, and `held_out` gives scores where none
-    can be left out.
+    `stands_for` is the number of rows each of them represents, and `held_out` provides scores if no
+    row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
         scatter, scatter_solver(model), model.regularization_, model.n_components
@@ -97,7 +97,7 @@ def fit_left_out(
 
 
 def scatter_solver(model: Verifier) -> str:
-    """Solver for statistics without rows, over which an iterative one would have to iterate."""
+    """Solver for statistics alone; an iterative solver would need the rows."""
     return "cholesky" if model.solver in ("auto", "lsqr") else str(model.solver)
 
 
@@ -137,7 +137,7 @@ def check_batch(
 
 
 def begin_batch(model: Verifier, n_rows: int) -> Ints:
-    """Number the rows of a batch among all that came; the first batch draws the seed."""
+    """Number the rows of a batch among all rows so far; the first batch draws the seed."""
     if "seed_" not in model.__dict__:
         model.seed_, model.n_samples_seen_ = draw_seed(model.random_state), 0
     start, model.n_samples_seen_ = model.n_samples_seen_, model.n_samples_seen_ + n_rows
@@ -184,10 +184,10 @@ def refit(
     most: int | None = None,
     lacks: str | None = None,
 ) -> None:
-    """Fit the model to what was collected; where there is none yet, keep what it lacks.
+    """Fit the model to the collected batches; if they do not determine one, store what is missing.
 
-    No batch will bring more than `most` axes, by default one for each feature. `lacks` says what
-    the batches so far lack where the statistics do not show it.
+    No batch can add more than `most` axes, by default one per feature. `lacks` says what is missing
+    where the statistics do not show it.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -204,7 +204,7 @@ def refit(
         if isinstance(fitted.density, NoDensity):
             raise TooFewRowsError(fitted.density.why)
     except TooFewRowsError as error:
-        if hasattr(model, "density_"):  # more axes came, for instance, and too few positives
+        if hasattr(model, "density_"):  # for instance, more axes but too few positives
             warnings.warn(
                 f"with this batch there is no model until more rows come: {error}", stacklevel=4
             )
@@ -222,12 +222,12 @@ def refit(
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
-    """Keep `calibration_rows` of each class; returns the rows to fit on, and which of them stay."""
+    """Keep `calibration_rows` of each class; return the rows to fit on and those to keep."""
     most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
     if not sample.whole:
         model.sample_ = sample.thinned(most)
         return model.sample_, slice(None)
-    # For the last time all rows are available; the fit leaves these out.
+    # All rows are available for the last time; the fit leaves these out.
     rows = sample.first_draw(most, model.seed_)
     if rows is None:
         return sample, slice(None)
@@ -238,7 +238,7 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
 
 
 def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
-    """Fit as `fit` does while all rows are there, later on statistics and the rows that are."""
+    """Fit like `fit` as long as all rows are kept, later on statistics and the kept rows."""
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:
@@ -267,7 +267,7 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
 
 
 def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
-    """Scores of the rows that are kept, by the statistics of all rows but those of a fold."""
+    """Scores of the kept rows, each fold by the statistics of all other rows."""
     weights, groups = sample.weights, sample.groups
 
     def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
@@ -283,7 +283,7 @@ def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
 
 
 def _require_classes(model: Verifier) -> None:
-    """Refuse to learn before both classes have come."""
+    """Raise TooFewRowsError before both classes have rows."""
     seen = (model.scatter_.n_negative > 0, model.scatter_.n_positive > 0)[:: sign_of(model)]
     for label, there in zip(model.classes_.tolist(), seen, strict=True):
         if not there:

@@ -1,4 +1,4 @@
-"""How linear estimators are fitted and project: functions that PCSDA, CSDA and banks share."""
+"""Fitting and projection of linear estimators, shared by PCSDA, CSDA and banks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def linear_map(model: Verifier) -> FeatureMap:
 
 
 def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
-    """Store the fitted attributes of a linear model; no other function sets them."""
+    """Store the fitted attributes of a linear model; only this function sets them."""
     keep_decision(model, fitted)
     means = fitted.subspace.means
     assert means is not None
@@ -87,13 +87,13 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
-    """Fit rows that all count; the estimator does not change."""
+    """Fit rows of positive weight; the estimator stays unchanged."""
     with _checked(model, data):
         return learn(model, factorise, data, data.X)
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
-    """Fit rows, or their kernel matrix, which is overwritten, trusting all labels."""
+    """Fit rows, or their kernel matrix, which is overwritten, and trust all labels."""
     held_out, leave = held_out_scores(model, factorise, data), leave_sample(model, data)
     factor, rule = factorise(matrix, data.weights), rule_of(model)
     return fit(factor, data.groups, rule, model.n_components, held_out, leave)
@@ -101,7 +101,7 @@ def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any
 
 @contextmanager
 def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
-    """Check rows before a fit, hold BLAS to one thread for light work, and name NaN."""
+    """Check rows before a fit, limit BLAS to one thread for light work, and report NaN."""
     X, groups = data.X, data.groups
     if count_distinct(X, 2) < 2:
         raise no_spread()
@@ -117,7 +117,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
 
 
 def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """How a linear model finds subclasses without rows that are likely positives."""
+    """Return a function that finds subclasses of a linear model without likely positives."""
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)
@@ -129,7 +129,7 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
 
 
 def held_out_scores(model: Verifier, factorise: Factorise, data: TrainingRows) -> HeldOut:
-    """Scores of folds, for a model that cannot leave out rows one by one."""
+    """Cross-validated scores, for a model that cannot leave rows out one by one."""
 
     def learn(train: Ints, labels: Ints) -> Callable[..., Array]:
         plain = replace(rule_of(model), calibrate=False)
@@ -147,13 +147,13 @@ def held_out_scores(model: Verifier, factorise: Factorise, data: TrainingRows) -
 
 
 def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
-    """What CSDA and KernelCSDA solve; `seed` draws the targets of a regression."""
+    """The criterion of CSDA and KernelCSDA; `seed` draws the targets of a regression."""
     learn = getattr(model, "reference", "mean") == "optimal"
     return Criterion(model.solver, model.regularization_, seed, learn)
 
 
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
-    """How PCSDA factorises rows, which may leave `together`."""
+    """Return the function by which PCSDA factorises rows, which may be left out `together`."""
 
     def factorise(rows: Any, weights: Array | None) -> Factor:
         solver = model.solver
@@ -170,7 +170,7 @@ def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factori
 def divide(
     model: PCSDA, data: TrainingRows, subclass_labels: Any = None
 ) -> tuple[Ints, NDArray[Any]]:
-    """Groups of the rows as a linear estimator asks for, and the names of the subclasses."""
+    """Divide the rows as the parameters of a linear estimator say; also name the subclasses."""
     positive, weights = data.positive, data.weights
     say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
     counted: Kept = slice(None)

@@ -1,4 +1,4 @@
-"""What every class-specific model can do once it is fitted: project, score, decide, rank."""
+"""Methods of every fitted class-specific model: project, score, decide, rank and explain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Verifier(
     BaseEstimator,
     ABC,
 ):
-    """What all estimators can do after `fit`; subclasses define `_coordinates` and `_map`."""
+    """Methods of all fitted estimators; subclasses define `_coordinates` and `_map`."""
 
     # Parameters that all estimators have.
     n_components: int | None
@@ -79,7 +79,7 @@ class Verifier(
     reference_step_: float
     # Of `choose_threshold`.
     threshold_: Threshold
-    # Where positives may be hidden among the negatives.
+    # Of fits with `contamination`.
     contamination_: float
     contamination_interval_: tuple[float, float]
     responsibilities_: Array
@@ -91,9 +91,9 @@ class Verifier(
     sample_: RowSample
     n_samples_seen_: int
     seed_: int
-    # What partial_fit still needs for a model; absent once there is one.
+    # What partial_fit still needs to make a model; absent once there is one.
     _lacks: str
-    # Sparse formats that prediction takes; False for none.
+    # Sparse formats that prediction accepts; False for none.
     _sparse: Any = ("csr", "csc")
 
     def __sklearn_tags__(self) -> Any:
@@ -133,10 +133,10 @@ class Verifier(
 
     @abstractmethod
     def _map(self) -> FeatureMap:
-        """A function from rows to features that checks nothing, and how features project."""
+        """A function from rows to features, without checks, and the projection of the features."""
 
     def _require_model(self) -> None:
-        """Refuse to go on without a model; a stream says what it waits for."""
+        """Raise NotFittedError without a model; after `partial_fit` it says what is missing."""
         if hasattr(self, "_lacks"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. The batches that "
@@ -147,7 +147,7 @@ class Verifier(
     def _project(self, X: Any) -> Floats:
         self._require_model()
         validation.refuse_dask(X, predicts=True)
-        # NaN and infinity in a row show in its coordinates, which are far fewer to check.
+        # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
         X = validate_data(
             self,
             X,
@@ -186,8 +186,8 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         trials : array-like of shape (n_samples,), optional
-            Trial of each row. The samples of a trial come from one origin, and the result has one
-            value for each trial, in the order of ``np.unique(trials)``.
+            Trial of each row. All samples of a trial belong to the same object, and the result has
+            one value per trial, in the order of ``np.unique(trials)``.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Verifier(
 
     @reads
     def predict(self, X: Any) -> NDArray[Any]:
-        """Label of each row, decided by the posterior ratio.
+        """Predict the label of each row by the posterior ratio.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class Verifier(
 
     @reads
     def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithm of the posterior probabilities; does not underflow where those do.
+        """Logarithm of the posterior probabilities, accurate even where these underflow.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Verifier(
         """
         odds = self.decision_function(X)
         odds = np.column_stack([-odds, odds])
-        # Above a half the logarithm of the rounded probability, below it the exact tail.
+        # Above one half take the logarithm of the rounded probability, below it the exact tail.
         top = np.log(np.maximum(expit(odds), 0.5))
         logs: Floats = np.where(odds > 0, top, -np.logaddexp(0, -odds))
         return logs
@@ -285,7 +285,7 @@ class Verifier(
     def score_samples(self, X: Any) -> Floats:
         """Minus the distance to the positive mean in the subspace: the paper's ranking score.
 
-        CSDA with ``reference="optimal"`` takes the distance to the reference it has learned.
+        For CSDA with ``reference="optimal"`` it is the distance to the learned reference.
 
         Parameters
         ----------
@@ -313,9 +313,8 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         by : {"likelihood", "distance"} or None, default=None
-            The log-likelihood ratio, or the paper's distance to the positive mean. None takes the
-            likelihood, but the distance for a model that follows the published rule or has no
-            density.
+            The log-likelihood ratio, or the paper's distance to the positive mean. None means the
+            likelihood, or the distance if the model follows the published rule or has no density.
 
         Returns
         -------
@@ -341,15 +340,15 @@ class Verifier(
     def fast_scorer(self) -> Callable[[Floats], Any]:
         """Return a plain function that scores rows without any check, for single requests.
 
-        Everything that does not depend on the rows is multiplied out beforehand, so a later `fit`
-        does not change the function. It does not look for rows that are not finite, of another
-        width or absurdly far away.
+        The function precomputes everything that does not depend on the rows, so a later `fit` does
+        not change it. It does not check for NaN, infinity, another number of columns or extreme
+        values.
 
         Returns
         -------
         function
-            Takes a float array of one row, shape (n_features,), or of several, and gives the
-            :meth:`log_likelihood_ratio` as float64, one number for one row.
+            Takes a float array with one row, shape (n_features,), or with several, and returns the
+            :meth:`log_likelihood_ratio` as float64: a single number for one row.
 
         Examples
         --------
@@ -385,14 +384,14 @@ class Verifier(
         Explanation
             With arrays `score`, `contributions` of the axes (they and `offset` sum up to the
             score), `positive_distance`, the nearest `subclass` with `subclass_size` and
-            `subclass_distance`, `typicality` and `outside`; printed, a sentence for each row.
-            For up to 200 rows also `columns`, what each column of X speaks for or against (linear
-            models), or the nearest training rows of both classes (kernels).
+            `subclass_distance`, `typicality` and `outside`. It prints as one sentence per row. For
+            up to 200 rows it also has `columns`, the evidence of each column of X for or against
+            the class (linear models), or the nearest training rows of both classes (kernels).
 
         Notes
         -----
-        Everything is judged in the subspace. What is unusual in a direction outside it shows
-        neither here nor in the score.
+        The explanation covers the subspace only. A row that is unusual in a direction outside it
+        shows this neither here nor in the score.
 
         Examples
         --------
@@ -415,10 +414,10 @@ class Verifier(
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
-        """Mark rows whose coordinates say nothing; a linear projection has none."""
+        """Mark rows whose coordinates carry no information; a linear projection has none."""
         return np.zeros(len(z), dtype=bool)
 
-    # Thresholds, counts and calibration have a room of their own.
+    # Thresholds, counts and calibration are in a module of their own.
     choose_threshold = operating.choose_threshold
     accepts = operating.accepts
     count = operating.count
