@@ -91,6 +91,11 @@ class Problem:
         return replace(self, X=self.X.astype(np.float64), new=self.new.astype(np.float64))
 
     @cached_property
+    def bank(self):
+        """A bank of three labels, which two routes ask."""
+        return bank_of(PCSDA(**self.params), self)
+
+    @cached_property
     def scatter(self):
         """Sizes of the groups, their means, spectra of total and within scatter, and the ridge."""
         X = self.X.astype(np.float64)
@@ -313,12 +318,12 @@ def result_of_bank(bank, new):
 
 @route("bank", weighted=False)
 def by_bank(problem):
-    return result_of_bank(bank_of(PCSDA(**problem.params), problem), problem.new)
+    return result_of_bank(problem.bank, problem.new)
 
 
 @route("bank's model", weighted=False)
 def by_model_of_bank(problem):
-    return result_of(bank_of(PCSDA(**problem.params), problem).models_[0], problem.new)
+    return result_of(problem.bank.models_[0], problem.new)
 
 
 @route("kernel bank", by_gram=True, dual=True, weighted=False)
