@@ -271,7 +271,7 @@ def test_the_sample_is_bounded_and_each_row_stands_for_its_share():
 
 def test_every_row_has_the_same_chance_to_stay():
     X, y, groups = problem(sizes=[60, 90, 90])
-    parts = np.array_split(np.random.default_rng(0).permutation(len(X)), 6)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(X)), 3)
     order = np.concatenate(parts)
     times = np.zeros(len(X))
     rounds = 100
