@@ -937,6 +937,7 @@ fit_blocks(model, blocks, checkpoint=sys.argv[1], checkpoint_seconds=0)
 """
 
 
+@pytest.mark.more  # `make fuzz` kills a fit in every round; interruptions are tested above
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_kill_9_in_the_middle_of_a_pass(tmp_path):
     state = tmp_path / "state.npz"

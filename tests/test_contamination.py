@@ -18,6 +18,9 @@ import pcsda
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
 
 BOTH = pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
+# Both kinds, of which `make test` runs one.
+LINEAR = pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks=pytest.mark.more)])
+KERNEL = pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
 
 
 def make_contaminated(share=0.1, n_positive=10, seed=0, *, n_negative=150, n_features=12):
@@ -71,7 +74,7 @@ def test_hidden_positives_are_found(kind):
     assert gain > average_precision_score(truth, plain.log_likelihood_ratio(test))
 
 
-@BOTH
+@LINEAR
 def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
     """Beside three examples most of forty stayed negatives: 21 (kernel) and 37 were found."""
     X, y, hidden, _, _ = make_contaminated(0.2, 3, seed=4, n_negative=200)
@@ -109,7 +112,7 @@ def test_a_given_share_is_held(kind):
     assert model.responsibilities_[hidden].mean() > model.responsibilities_[~hidden].mean()
 
 
-@BOTH
+@LINEAR
 def test_checked_negatives_stay_negatives(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     unchecked = ~y
@@ -133,7 +136,7 @@ def test_the_linear_kernel_is_the_linear_model(n_features, share):
     assert_allclose(kernel.log_likelihood_ratio(test), expected, rtol=1e-4, atol=1e-4)
 
 
-@BOTH
+@KERNEL
 def test_rows_of_weight_zero_take_no_part(kind):
     X, y, *_, test, _ = make_contaminated(0.1)
     more = np.vstack([X, X[:20] + 5])
@@ -146,7 +149,7 @@ def test_rows_of_weight_zero_take_no_part(kind):
     assert not model.responsibilities_[-20:].any()
 
 
-@pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks=pytest.mark.more)])
+@LINEAR
 def test_rows_that_leave_together_are_served(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     ids = np.arange(len(X)) // 2
@@ -154,7 +157,7 @@ def test_rows_that_leave_together_are_served(kind):
     assert model.responsibilities_[hidden].sum() > 0.5 * hidden.sum()
 
 
-@pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
+@KERNEL
 def test_samples_of_rows_are_served(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     few = kind(random_state=0, contamination="auto", calibration_rows=120).fit(X, y)
@@ -173,7 +176,7 @@ def test_a_precomputed_kernel_is_the_kernel():
 
 
 def test_one_positive_is_served():
-    X, y, *_ = make_contaminated(0.1, n_positive=1)
+    X, y, *_ = make_contaminated(0.1, n_positive=1, n_negative=60)
     model = PCSDA(random_state=0, contamination="auto").fit(X, y)
     assert np.isfinite(model.log_likelihood_ratio(X)).all()
     assert np.isnan(model.loo_scores_[y]).all()

@@ -395,6 +395,7 @@ def test_a_missing_dask_is_named_with_its_extra(monkeypatch):
         distributed.fit(PCSDA(), X, y)
 
 
+@pytest.mark.more  # `make fuzz` kills a worker in every round
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_worker_that_is_killed_costs_nothing_but_time(processes, tmp_path):
     X, y, groups, _ = make_data()
