@@ -143,6 +143,53 @@ def test_a_change_equals_a_fresh_fit(template, width, change):
     assert bank.threshold_.value == pytest.approx(again.threshold_.value, abs=1e-4)
 
 
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(gamma="all")], ids=["linear", "kernel"])
+def test_labels_are_subclasses_where_k_means_would_mix_them(estimator):
+    X, y = people(12, 6)
+    new = people(12, 6, seed=1)[0]
+    bank = VerifierBank(estimator).fit(X, y)
+    given = VerifierBank(estimator).fit(X, y, subclass_labels=y)
+    assert_array_equal(bank.clusters_, y)
+    for label, model in bank.models_.items():
+        z, other = model.transform(new), given.models_[label].transform(new)
+        close(np.abs(z), np.abs(other))
+    again = pickle.loads(pickle.dumps(bank)).refresh()
+    close(again.log_likelihood_ratio(new), bank.log_likelihood_ratio(new))
+    assert again.threshold_.value == pytest.approx(bank.threshold_.value)
+
+
+def test_labels_are_no_subclasses_where_k_means_is_asked_for_or_finds_as_many():
+    X, y = people(12, 6)
+    away = np.random.default_rng(5).standard_normal((10, 20))
+    for bank in (
+        VerifierBank(PCSDA(n_subclasses=4)).fit(X, y),
+        VerifierBank().fit(X, y, background=away),
+        VerifierBank(calibration="per-label").fit(X, y),
+        VerifierBank().fit(*people(12, 4)),  # too few rows show their spread
+        VerifierBank().fit(*people(4, 40)),  # as many clusters as labels
+    ):
+        assert len(np.unique(bank.clusters_)) != len(bank.classes_) or len(bank.classes_) == 4
+        assert np.any(np.bincount(bank.clusters_) != np.bincount(y)[0])
+
+
+def test_labels_as_subclasses_tell_strangers_from_the_known_better():
+    """Planted identities that differ where their rows spread little."""
+    rng = np.random.default_rng(0)
+    scale = np.append(np.full(10, 0.3), np.full(40, 1.5))
+    centres = np.append(np.full(10, 1.0), np.full(40, 0.5)) * rng.standard_normal((60, 50))
+    y = np.repeat(np.arange(60), 12)
+    X = centres[y] + scale * rng.standard_normal((len(y), 50))
+    known, train = y < 40, np.arange(len(y)) % 12 < 6
+    found = []
+    for estimator in (PCSDA(), PCSDA(n_subclasses=16, random_state=0)):
+        bank = VerifierBank(estimator).fit(X[known & train], y[known & train])
+        scores = bank.log_likelihood_ratio(X[~train])
+        bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)
+        right = scores.argmax(axis=1) == y[~train]
+        found.append(np.mean((right & (scores.max(axis=1) > bar))[known[~train]]))
+    assert found[0] > found[1] + 0.03
+
+
 def test_strangers_leave_labels_as_a_refit_without_them_does():
     X, y = people(6, 5, width=4)
     clusters = np.arange(30) % 4

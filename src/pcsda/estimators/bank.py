@@ -23,7 +23,7 @@ from ..partition import nearest
 from .changes import BankRows, check_background, check_kind, check_template, known_row, listed
 from .closed_set import chances, identities, second_of_two
 from .linear import PCSDA
-from .pooled_labels import PooledLabels, Settings, can_pool
+from .pooled_labels import PooledLabels, Settings, are_clusters, can_pool
 from .ratios import narrowed, sets_of
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
@@ -46,7 +46,10 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         "positive"; everything else is fitted for each label on its own, in parallel.
     subclasses : {"shared", "per-class"}, default="shared"
         One clustering of all rows, of which each label's negatives keep their part, or a k-means
-        of its own for each label, started from the shared one.
+        of its own for each label, started from the shared one. Where k-means would find fewer
+        clusters than there are labels, and there are at most 100 labels of five rows or more and
+        no background, a bank with one calibration takes the labels themselves for clusters; give
+        the estimator a number for `n_subclasses` to have k-means there too.
         PCSDACV, which chooses K for each label, has a shared clustering for each K, and where it
         needs folds, or cannot share, clusters of its own.
     calibration : {"pooled", "per-label"}, default="pooled"
@@ -172,8 +175,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         background : array-like of shape (n_background, n_features), optional
             Rows that belong to no label: negatives of all.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared clusters of all rows; without it they are found by k-means. Background rows
-            join the nearest.
+            Shared clusters of all rows; without it they are the labels or found by k-means, see
+            `subclasses`. Background rows join the nearest.
         groups : array-like of shape (n_samples,), optional
             Rows of one group, such as the frames of one recording, are left out together. Rows
             that come later are a group of their own; each background row is.
@@ -185,7 +188,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
         validation.check_option("calibration", self.calibration, ("pooled", "per-label"))
         validation.refuse_dask(X, y)
-        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate"):
+        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_by_label"):
             self.__dict__.pop(name, None)
         # Enrolling and kernel models use the rows later, so the bank needs its own copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
@@ -199,14 +202,14 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         check_template(template, groups)
         self._seed = draw_seed(getattr(template, "random_state", None))
         self._given = subclass_labels is not None
-        self._rows = self._collected(X, labels, background, subclass_labels, groups)
-        self.clusters_ = self._rows.clusters
-        sizes = np.bincount(self.clusters_).astype(np.float64)
-        self.centroids_ = group_means(self._rows.X, self.clusters_, sizes, None)
         if isinstance(getattr(template, "regularization", None), str):
             # One ridge for all labels, so that one factorisation serves them.
             median = float(np.median(np.bincount(labels)))
             self.regularization_ = auto_regularization(median, kernel=is_curved(template))
+        self._rows = self._collected(X, labels, background, subclass_labels, groups)
+        self.clusters_ = self._rows.clusters
+        sizes = np.bincount(self.clusters_).astype(np.float64)
+        self.centroids_ = group_means(self._rows.X, self.clusters_, sizes, None)
         self._fit_labels()
         return self
 
@@ -229,6 +232,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
                 clusters = np.append(clusters, near)
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
+        elif clusters is None and self.calibration == "pooled":
+            self._by_label = are_clusters(self._settings, X, labels)
+            clusters = labels.copy() if self._by_label else None
         if clusters is None:
             clusters = cluster_rows(self._template, rows, None, self._seed)
         keys = np.random.default_rng(self._seed).random(len(rows))
@@ -245,7 +251,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
     def _settings(self) -> Settings:
         own = self.subclasses == "per-class"
         fixed = self._template, self._seed, self._given, own
-        return Settings(*fixed, self.n_jobs, bool(self.verbose))
+        by_label = getattr(self, "_by_label", False)
+        return Settings(*fixed, self.n_jobs, bool(self.verbose), by_label)
 
     def _fit_labels(self) -> None:
         """Fit all labels on the rows at hand; a ridge and a kernel that are known stay."""

@@ -206,7 +206,9 @@ def _strangers(
         n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
         fold = rng.permutation(count) % n_folds
         try:
-            parts = [_fold(training, pool, fold == i) for i in range(n_folds)]
+            # The ridge is held, as it is when rows leave in closed form.
+            held = replace(training, ridge=shared.ridge)
+            parts = [_fold(held, pool, fold == i) for i in range(n_folds)]
         except ValueError:  # without the fold there is no model
             parts = []
         if parts:

@@ -15,7 +15,7 @@ from ..core.many import SharedRows
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, settled_kernel
 from ..memory import available_memory
-from ..partition import count_distinct
+from ..partition import count_distinct, settle_count
 from .changes import BankRows, one_row
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of, on_support, stale
@@ -25,6 +25,11 @@ from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
 from .spaces import PlainSpace, Space, space_of
 from .steps import check_rank
+
+# Up to so many labels are each other's subclasses, where k-means would find fewer clusters: a
+# label then has as many axes as there are other labels. Labels of fewer rows show too little of
+# their spread for that.
+MOST_BY_LABEL, LEAST_BY_LABEL = 100, 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Settings:
         Whether each label has a k-means of its own.
     n_jobs : int or None
     verbose : bool
+    by_label : bool
+        Whether the labels are the clusters.
     """
 
     template: Any
@@ -50,6 +57,7 @@ class Settings:
     own_clusters: bool
     n_jobs: int | None
     verbose: bool
+    by_label: bool = False
 
 
 def can_pool(settings: Settings, rows: BankRows) -> bool:
@@ -62,6 +70,21 @@ def can_pool(settings: Settings, rows: BankRows) -> bool:
     people = len(np.unique(rows.labels))
     blend = template.negatives in ("blend", "mixture")
     return bool(shrunk and known and blend and people > 2 and template.regularization > 0)
+
+
+def are_clusters(settings: Settings, X: Floats, labels: Ints) -> bool:
+    """Whether labels are better subclasses than k-means would find (MATH 18).
+
+    Few rows of many labels give k-means a few clusters that mix labels. What is between the labels
+    of a cluster then counts as spread within it, although it is what tells labels apart.
+    """
+    template, sizes = settings.template, np.bincount(labels)
+    if not can_pool(settings, BankRows(X, labels, labels, np.zeros(len(X)), None)):
+        return False
+    by_means = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
+    if not by_means or template.n_subclasses != "auto" or np.median(sizes) < LEAST_BY_LABEL:
+        return False
+    return settle_count(X, "auto") < len(sizes) <= MOST_BY_LABEL
 
 
 @dataclass(frozen=True)
@@ -313,6 +336,8 @@ def _training(
     template = settings.template
 
     def cluster(kept: Ints) -> Ints:
+        if settings.by_label:
+            return np.unique(rows.clusters[kept], return_inverse=True)[1]
         return cluster_rows(template, rows.X[kept], None, settings.seed)
 
     return Training(
