@@ -8,7 +8,7 @@ import pytest
 
 import pcsda
 from pcsda.cli.problems import Problem
-from pcsda.cli.spooling import full_disk_named
+from pcsda.cli.spooling import full_disk_named, spooled
 from pcsda.persistence import describe
 from pcsda.tables.seen import KEPT, row_hashes, share_seen, sketch
 
@@ -201,3 +201,19 @@ def test_a_full_disk_is_named():
         file.write(b"rows")
     with pytest.raises(FileNotFoundError), full_disk_named(Path("out")):
         Path("none").read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs a list of mapped files")
+def test_a_spooled_table_is_read_not_mapped(tmp_path):
+    """Pages of a map that were touched count as memory: the whole table, in the end."""
+    X = np.arange(12, dtype=np.float32).reshape(6, 2)
+    parts = [(X[:4], np.array(["a", "b", "a", "b"]), {}), (X[4:], np.array(["b", "b"]), {})]
+    with spooled(parts, tmp_path / "m.pcsda") as blocks:
+        for _ in range(2):
+            found = []
+            for part in blocks():
+                found.append(part)
+                assert ".pcsda-" not in Path("/proc/self/maps").read_text(encoding="utf-8")
+            np.testing.assert_array_equal(np.concatenate([part[0] for part in found]), X)
+            assert found[0][0].dtype == np.float32
+            assert np.concatenate([part[1] for part in found]).tolist() == list("ababbb")

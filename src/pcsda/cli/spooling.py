@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tables.arrays import read_npy
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -51,13 +52,12 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
                 subclasses = given.get("subclass_labels")
                 coded = None if subclasses is None else _coded(subclasses)
                 kept.append((_coded(y), coded, given.get("sample_weight")))
-        rows = np.memmap(path, dtype=dtype, mode="r").reshape(-1, width)
 
         def blocks() -> Iterator[Block]:
             end = 0
             for (values, codes), coded, weights in kept:
                 start, end = end, end + len(codes)
-                X: Features = np.array(rows[start:end])
+                X: Features = read_npy(path, np.dtype(dtype), (width,), 0, start, end)
                 if names is not None:
                     import pandas as pd
 
