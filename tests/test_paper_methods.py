@@ -35,7 +35,7 @@ def space(request):
     return make_space() if request.param == "Nystroem" else make_space(exact_up_to=1000, n_rows=250)
 
 
-def spread(grid, count=6):
+def spread(grid, count=3):
     return [grid[int(i)] for i in np.linspace(0, len(grid) - 1, count)]
 
 
