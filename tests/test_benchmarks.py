@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +79,32 @@ def test_every_round_gives_one_value_and_the_warm_up_none():
 def test_a_short_call_is_repeated_within_its_turn_and_the_best_counts():
     stage = Stage()
     one = stage.contestant("a", [0.04, 0.03, 0.05, 99])
-    assert measure.best_call(one, stage.clock.now, 0.1) == pytest.approx(0.03)
+    assert measure.best_call(one, stage.clock, 0.1) == pytest.approx(0.03)
     assert len(stage.calls) == 3
+
+
+def test_the_share_of_others_is_that_of_the_time_on_the_wall():
+    stage = Stage(foreign_share=0.4)
+    busy = replace(stage.clock, name="processor", wall=lambda: 8 * stage.time)
+    job = job_of(stage.contestant("a", endless(1.0)))
+    assert measure.measure(job, THREE, stage.clock).others == pytest.approx(0.4)
+    assert measure.measure(job, THREE, busy).others == pytest.approx(0.05)
+
+
+def test_the_processor_clock_counts_work_here_and_in_children_but_no_waiting():
+    start = measure.PROCESSOR.now()
+    time.sleep(0.3)
+    waited = measure.PROCESSOR.now() - start
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    assert waited < 0.2
+    assert measure.PROCESSOR.now() - start > waited + 0.05
+
+
+def test_processor_time_is_for_one_thread(capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(["--processor-time", "--threads", "2"])
+    assert "give --threads 1 with it" in capsys.readouterr().err
+    assert parse_arguments(["--processor-time", "--threads", "1"]).processor_time
 
 
 def test_a_run_in_which_the_yardstick_varied_is_discarded_and_repeated():

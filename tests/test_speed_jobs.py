@@ -8,7 +8,17 @@ import sys
 import numpy as np
 import pytest
 from benchmarks.speed import __main__ as command
-from benchmarks.speed import elsewhere, growth, memory, plot, predictions, rows, startup, tables
+from benchmarks.speed import (
+    elsewhere,
+    growth,
+    intelex,
+    memory,
+    plot,
+    predictions,
+    rows,
+    startup,
+    tables,
+)
 from benchmarks.speed.jobs import JOBS, ON_REQUEST
 from benchmarks.speed.measure import Bound, Contestant, Cost, Effort, Job, measure
 from benchmarks.speed.setup import Setup
@@ -110,14 +120,14 @@ def test_imports_are_timed_in_fresh_processes(monkeypatch):
     assert measure(job, GLANCE).rounds == {one.label: [0.5] for one in job.contestants}
     assert job.case == {"submodules": 2}
     assert asked[1:4] == [
-        ("sklearn", "sklearn.svm"),
-        ("pcsda",),
-        ("sklearn.discriminant_analysis",),
+        ("perf_counter", "sklearn", "sklearn.svm"),
+        ("perf_counter", "pcsda"),
+        ("perf_counter", "sklearn.discriminant_analysis"),
     ]
 
 
 def test_an_import_takes_time_and_only_public_submodules_are_needed():
-    assert 0 < startup.import_seconds("json") < 10
+    assert 0 < startup.import_seconds("perf_counter", "json") < 10
     needed = startup.in_fresh_process(startup.LIST).split()
     assert {"sklearn", "sklearn.cluster", "sklearn.utils.validation"} <= set(needed)
     assert not any("._" in name or name.startswith("pcsda") for name in needed)
@@ -129,6 +139,26 @@ def test_metric_learn_is_asked_in_its_own_python(monkeypatch):
     found = measure(job, GLANCE).rounds
     assert found["metric-learn LFDA"] == [6.0]
     assert found["metric-learn RCA_Supervised"] == [16.0]
+
+
+def test_intelex_is_asked_in_its_own_python(monkeypatch):
+    monkeypatch.setattr(intelex, "fit_seconds", lambda python, name, *_: len(python + name))
+    jobs = JOBS["intelex"](Setup(quick=True, threads=1, intelex="py"))
+    few, _, curved = (measure(job, GLANCE).rounds for job in jobs)
+    assert few["intelex LogisticRegression"] == [20.0]
+    assert curved["intelex SVC"] == [5.0]
+
+
+def test_intelex_runs_only_when_a_python_is_named():
+    assert "intelex" not in command.parse_arguments([]).jobs
+    assert "intelex" in command.parse_arguments(["--intelex", "py"]).jobs
+    with pytest.raises(SystemExit, match="the job intelex needs --intelex PYTHON"):
+        next(JOBS["intelex"](Setup()))
+
+
+def test_a_python_without_intelex_is_named():
+    with pytest.raises(RuntimeError, match=r"could not fit SVC:\n(.|\n)*sklearnex"):
+        intelex.fit_seconds(sys.executable, "SVC", (60, 3, 10), Setup(threads=1))
 
 
 def test_metric_learn_runs_only_when_a_python_is_named(capsys):

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from . import memory, plot, rows, tables, where
 from .jobs import JOBS, ON_REQUEST
-from .measure import LOOK, Effort, Job, measure
+from .measure import LOOK, PROCESSOR, REAL, Effort, Job, measure
 from .setup import Setup
 
 RESULTS = Path(__file__).parent / "results"
@@ -61,9 +61,19 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--threads", type=positive, default=2, help="of BLAS and OpenMP (default: %(default)s)"
     )
     parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="count processor seconds, where others keep the machine busy; with --threads 1 only",
+    )
+    parser.add_argument(
         "--metric-learn",
         metavar="PYTHON",
         help="run the job metric-learn too, with this Python, which can import metric_learn",
+    )
+    parser.add_argument(
+        "--intelex",
+        metavar="PYTHON",
+        help="run the job intelex too, with this Python, which can import sklearnex",
     )
     parser.add_argument(
         "--scratch",
@@ -80,10 +90,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "quick: its folder quick)",
     )
     args = parser.parse_args(arguments)
+    if args.processor_time and args.threads != 1:
+        parser.error("--processor-time adds up all threads; give --threads 1 with it")
     if args.jobs is None:
         args.jobs = [name for name in JOBS if name not in ON_REQUEST]
     if args.metric_learn and "metric-learn" not in args.jobs:
         args.jobs.append("metric-learn")
+    if args.intelex and "intelex" not in args.jobs:
+        args.jobs.append("intelex")
     if args.output is None:
         args.output = RESULTS / "quick" if args.quick else RESULTS
     return args
@@ -138,11 +152,12 @@ def save(output: Path, found: list[rows.Row]) -> None:
 
 def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.Row]:
     """Measure job after job; files are written after each, so that a stop loses only one."""
-    context = rows.environment(args.threads) | {"quick": args.quick}
+    clock = PROCESSOR if args.processor_time else REAL
+    context = rows.environment(args.threads) | {"quick": args.quick, "clock": clock.name}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)
     kept = args.resume or args.where
     found = [row for row in earlier if kept or row["asked"] not in args.jobs]
-    setup = Setup(args.quick, args.threads, args.metric_learn, args.scratch)
+    setup = Setup(args.quick, args.threads, args.metric_learn, args.scratch, args.intelex, clock)
     with threadpool_limits(args.threads):
         for place, name, job in cases(args.jobs, setup, ticker):
             known = [row for row in found if row["job"] == job.name and row["case"] == job.case]
@@ -158,7 +173,7 @@ def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.R
             def watch(round_number: int, attempt: int, place=place, title=job.title) -> None:
                 ticker.show(place, title, round_number, attempt)
 
-            measured = measure(job, effort, watch=watch)
+            measured = measure(job, effort, clock, watch)
             about = context | {"asked": name}
             fresh = rows.make_rows(job, measured, about, judge=not args.quick)
             rows.add_where(fresh, where.of_job(job, effort.look))

@@ -14,6 +14,8 @@ N_SUBCLASSES = 10
 # dimension, so a few rows in a hundred fall on the wrong side.
 SEPARATION = 2.5
 BLOCK = 4096
+# Labels of the rest, which no contestant is told.
+N_LABELS = 50
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,16 @@ def make_labelled(labels: np.ndarray, width: int, seed: int = 0) -> np.ndarray:
     centres = rng.standard_normal((labels.max() + 1, width))
     centres *= SEPARATION / np.linalg.norm(centres, axis=1, keepdims=True)
     return centres[labels] + rng.standard_normal((len(labels), width))
+
+
+def make_verification(
+    n_rows: int, width: int, n_positive: int | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of one class of interest and of many others; by default it is one of 50 alike."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(1, N_LABELS, n_rows)
+    labels[: n_rows // N_LABELS + 2 if n_positive is None else n_positive] = 0
+    return make_labelled(labels, width, seed), (labels == 0).astype(int)
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,25 +20,14 @@ from sklearn.svm import SVC
 
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, fit_blocks
 
-from .data import make_labelled
+from . import intelex
+from .data import make_verification
 from .measure import Bound, Contestant, Job
 from .setup import Setup, gram_and_cholesky
 
 LIMIT, LOGISTIC, MACHINES = "X'X + Cholesky", "LogisticRegression", "GridSearchCV(SVC), 12 settings"
-# Labels of the rest, which no contestant is told.
-N_LABELS = 50
 # A quick look has rows of both classes for every fold.
 FEWEST = 60
-
-
-def make_verification(
-    n_rows: int, width: int, n_positive: int | None = None, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of one class of interest and of many others; by default it is one of 50 alike."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(1, N_LABELS, n_rows)
-    labels[: n_rows // N_LABELS + 2 if n_positive is None else n_positive] = 0
-    return make_labelled(labels, width, seed), (labels == 0).astype(int)
 
 
 def fits(X: np.ndarray, y: np.ndarray, **peers: Any) -> Iterator[Contestant]:
@@ -131,16 +119,16 @@ def array_in_blocks(setup: Setup) -> Iterator[Job]:
 
 def command_line(setup: Setup) -> Iterator[Job]:
     """Ask the command line for its version; yardstick: a Python that does nothing."""
-    nothing, ours = "python -c pass", "pcsda --version"
+    nothing, ours, now = "python -c pass", "pcsda --version", setup.clock.now
     yield Job(
         "command-line",
         {"runs": 1},
         (
-            Contestant(nothing, "peer", partial(process_seconds, "-c", "pass"), reports=True),
+            Contestant(nothing, "peer", partial(process_seconds, now, "-c", "pass"), reports=True),
             Contestant(
                 ours,
                 "pcsda",
-                partial(process_seconds, "-m", "pcsda", "--version"),
+                partial(process_seconds, now, "-m", "pcsda", "--version"),
                 (Bound(None, at_most=0.3),),
                 reports=True,
             ),
@@ -148,11 +136,36 @@ def command_line(setup: Setup) -> Iterator[Job]:
     )
 
 
-def process_seconds(*arguments: str) -> float:
-    """Seconds from start to end of a Python process."""
-    start = time.perf_counter()
+def process_seconds(now: Callable[[], float], *arguments: str) -> float:
+    """Seconds from start to end of a Python process, by a clock."""
+    start = now()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start
+    return now() - start
+
+
+def with_intelex(setup: Setup) -> Iterator[Job]:
+    """Fit PCSDA() beside scikit-learn-intelex in a Python of its own; only with --intelex."""
+    if setup.intelex is None:
+        raise SystemExit("the job intelex needs --intelex PYTHON")
+    linear, curved = (LogisticRegression(), PCSDA(random_state=0)), (SVC(), KernelPCSDA())
+    for n_rows, width, n_positive, (peer, model) in (
+        (3010, 512, 10, linear),
+        (50000, 256, None, linear),
+        (6500, 256, None, curved),
+    ):
+        size = max(setup.size(n_rows), FEWEST), setup.size(width), n_positive
+        X, y = make_verification(*size)
+        name = type(peer).__name__
+        theirs = partial(intelex.fit_seconds, setup.intelex, name, size, setup)
+        yield Job(
+            "intelex",
+            {"N": len(X), "D": X.shape[1]},
+            (
+                Contestant(name, "peer", partial(peer.fit, X, y)),
+                Contestant(f"intelex {name}", "peer", theirs, reports=True),
+                Contestant(f"{type(model).__name__}()", "pcsda", partial(model.fit, X, y)),
+            ),
+        )
 
 
 HEADLINES = {
@@ -162,4 +175,5 @@ HEADLINES = {
     "default-search": default_search,
     "array-in-blocks": array_in_blocks,
     "command-line": command_line,
+    "intelex": with_intelex,
 }

@@ -412,4 +412,4 @@ JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     **SCALE_JOBS,
 }
 # Jobs that run only when they are asked for.
-ON_REQUEST = {"metric-learn", *SCALE_JOBS}
+ON_REQUEST = {"metric-learn", "intelex", *SCALE_JOBS}

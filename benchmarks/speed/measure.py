@@ -151,11 +151,20 @@ class Clock:
     now, sleep : callables
     foreign : callable
         Processor seconds that other programs have taken so far.
+    name : str
+        What `now` counts.
+    wall : callable or None
+        Where `now` does not tell how long others had, a clock that does.
+    elsewhere : str
+        The same as `now` in another process: a function of the module `time`.
     """
 
     now: Callable[[], float]
     sleep: Callable[[float], None]
     foreign: Callable[[], float]
+    name: str = "wall"
+    wall: Callable[[], float] | None = None
+    elsewhere: str = "perf_counter"
 
 
 @dataclass(frozen=True)
@@ -205,7 +214,19 @@ def foreign_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
+def processor_seconds() -> float:
+    """Processor seconds of this program and of those it has waited for."""
+    import resource  # absent on Windows
+
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 REAL = Clock(time.perf_counter, time.sleep, foreign_seconds)
+# With one thread, what a job takes of the processor hardly depends on who else wants it.
+PROCESSOR = Clock(
+    processor_seconds, time.sleep, foreign_seconds, "processor", time.perf_counter, "process_time"
+)
 
 
 def ignore(round_number: int, attempt: int) -> None:
@@ -227,11 +248,12 @@ def measure(
         return Measurement({one.label: [float(one.run())] for one in job.contestants})
     for one in job.contestants:  # first calls pay for late imports and for memory never touched
         one.run()
+    wall = clock.wall or clock.now
     for attempt in range(effort.attempts):
         last = attempt == effort.attempts - 1
-        began, foreign = clock.now(), clock.foreign()
+        began, foreign = wall(), clock.foreign()
         rounds = take_turns(job, effort, clock, partial(watch, attempt=attempt), give_up=not last)
-        elapsed = (clock.now() - began) * (os.cpu_count() or 1)
+        elapsed = (wall() - began) * (os.cpu_count() or 1)
         others = (clock.foreign() - foreign) / elapsed
         steadiness = variation(rounds[job.contestants[0].label])
         if steadiness <= TOLERANCE:
@@ -258,18 +280,18 @@ def take_turns(
         first = number % len(job.contestants)
         for one in job.contestants[first:] + job.contestants[:first]:
             clock.sleep(effort.pause)
-            rounds[one.label].append(best_call(one, clock.now, effort.turn))
+            rounds[one.label].append(best_call(one, clock, effort.turn))
         if give_up and variation(rounds[yardstick]) > TOLERANCE:
             break
     return rounds
 
 
-def best_call(one: Contestant, now: Callable[[], float], turn: float) -> float:
+def best_call(one: Contestant, clock: Clock, turn: float) -> float:
     """Seconds of the fastest call within one turn."""
     best, spent = math.inf, 0.0
     while spent < turn:
-        start = now()
+        start = clock.now()
         reported = one.run()
-        took = now() - start
+        took = clock.now() - start
         best, spent = min(best, float(reported) if one.reports else took), spent + took
     return best

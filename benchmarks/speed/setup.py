@@ -21,7 +21,7 @@ from sklearn.svm import SVC, OneClassSVM
 from pcsda import PCSDA, KernelPCSDA
 
 from .data import Sample
-from .measure import Bound, Contestant
+from .measure import REAL, Bound, Clock, Contestant
 
 KERNEL_WIDTH = 64
 # Without leave-one-out and calibration, which together cost more than the subspace itself.
@@ -45,12 +45,18 @@ class Setup:
         A Python that has metric-learn, which has its own wishes about scikit-learn.
     scratch : Path or None
         Where jobs put large files while they run; None is the temporary folder.
+    intelex : str or None
+        A Python that has scikit-learn-intelex.
+    clock : Clock
+        What processes that jobs start are timed by.
     """
 
     quick: bool = False
     threads: int = 2
     metric_learn: str | None = None
     scratch: Path | None = None
+    intelex: str | None = None
+    clock: Clock = REAL
 
     def size(self, full: int) -> int:
         """A size as it is, or for a quick look."""

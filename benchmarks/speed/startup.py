@@ -14,12 +14,13 @@ from .setup import Setup
 IMPORT = """\
 import sys, time
 from importlib import import_module
-start = time.perf_counter()
-for name in sys.argv[1:]:
+now = getattr(time, sys.argv[1])
+start = now()
+for name in sys.argv[2:]:
     module = import_module(name)
     for public in getattr(module, "__all__", ()) if name == "pcsda" else ():
         getattr(module, public)
-print(time.perf_counter() - start)
+print(now() - start)
 """
 LIST = """\
 import sys
@@ -33,29 +34,29 @@ print(*(name for name in sys.modules if name.split(".")[0] == "sklearn" and "._"
 def imports(setup: Setup) -> Iterator[Job]:
     """Import pcsda in a fresh process; yardstick: scikit-learn and the submodules it needs."""
     needed = tuple(sorted(in_fresh_process(LIST).split()))
-    yardstick = "sklearn and the submodules needed"
+    yardstick, now = "sklearn and the submodules needed", setup.clock.elsewhere
     contestants = (
-        Contestant(yardstick, "peer", partial(import_seconds, *needed), reports=True),
+        Contestant(yardstick, "peer", partial(import_seconds, now, *needed), reports=True),
         Contestant(
             "pcsda",
             "pcsda",
-            partial(import_seconds, "pcsda"),
+            partial(import_seconds, now, "pcsda"),
             (Bound(yardstick, at_most=1.15),),
             reports=True,
         ),
         Contestant(
             "sklearn.discriminant_analysis",
             "peer",
-            partial(import_seconds, "sklearn.discriminant_analysis"),
+            partial(import_seconds, now, "sklearn.discriminant_analysis"),
             reports=True,
         ),
     )
     yield Job("imports", {"submodules": len(needed)}, contestants)
 
 
-def import_seconds(*names: str) -> float:
-    """Seconds that the imports take one after the other."""
-    return float(in_fresh_process(IMPORT, *names))
+def import_seconds(now: str, *names: str) -> float:
+    """Seconds that the imports take one after the other, by a clock of the module `time`."""
+    return float(in_fresh_process(IMPORT, now, *names))
 
 
 def in_fresh_process(code: str, *arguments: str) -> str:

@@ -67,6 +67,8 @@ def heading(row: Row) -> str:
         f"{row['cpu']}, {row['cores']} cores, {row['threads']} threads; Python {row['python']}, "
         f"{versions}; {', '.join(row['blas'])}."
     )
+    if row.get("clock") == "processor":
+        text += " Processor time, because other programs kept the machine busy."
     if row["quick"]:
         text += " Quick look at small sizes: bounds are not judged."
     return text
