@@ -5,11 +5,16 @@ from math import comb
 
 import numpy as np
 import pytest
-from scipy.special import expit
 from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
-from pcsda.retrieval.estimates import count_by_answers, count_by_audit, count_by_shape
+from pcsda.retrieval.estimates import (
+    count_by_audit,
+    count_by_model,
+    count_by_shape,
+    falling,
+    log_likelihood,
+)
 
 
 def chance(pool, positives, drawn, hits):
@@ -38,22 +43,6 @@ def test_the_bound_of_audits_holds_as_often_as_it_says():
 
 
 @pytest.mark.parametrize("by_rank", [False, True])
-def test_the_count_of_a_pool_whose_answers_depend_on_the_score_alone(by_rank):
-    """Which rows were answered does not matter, as long as they were chosen by score."""
-    inside = []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        scores = rng.normal(-4, 3, 2000)
-        positive = rng.random(2000) < expit(1.3 * scores + 0.5)
-        order = np.argsort(-scores) if by_rank else rng.permutation(2000)
-        seen, pool = order[:400], order[400:]
-        count, low, high = count_by_answers(scores[seen], positive[seen], scores[pool])
-        assert low <= count <= high
-        inside.append(low <= positive[pool].sum() <= high)
-    assert np.mean(inside) > 0.75
-
-
-@pytest.mark.parametrize("by_rank", [False, True])
 def test_the_shape_of_the_scores_tells_how_many_there_are(by_rank):
     """Also where the answers so far show the near end of the class alone."""
     rng = np.random.default_rng(0)
@@ -62,20 +51,89 @@ def test_the_shape_of_the_scores_tells_how_many_there_are(by_rank):
     order = np.argsort(-scores) if by_rank else rng.permutation(3000)
     seen, pool = order[:200], order[200:]
     yes, no = scores[seen[positive[seen]]], scores[seen[~positive[seen]]]
-    count, low, high = count_by_shape(yes, no, scores[pool])
     true = positive[pool].sum()
+    assert 0.8 * true < count_by_shape(yes, no, scores[pool], 2) < 1.25 * true
+    assert count_by_shape(yes, no, scores[pool], 1) == pytest.approx(true, rel=0.1)
+    _, low, high = count_by_model(yes, no, scores[pool], positive[seen] if by_rank else [])
     assert low <= true <= high
-    assert 0.8 * true < count < 1.25 * true
+
+
+def test_the_interval_of_a_model_holds_as_often_as_it_says():
+    inside = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        size, apart = int(rng.integers(20, 400)), rng.uniform(5, 10)
+        positive = np.arange(3000) < size
+        spread = rng.uniform(1, 3)
+        scores = np.where(positive, rng.normal(0, spread, 3000), rng.normal(-apart, 2, 3000))
+        order = np.argsort(-scores)
+        seen, pool = order[:100], order[100:]
+        yes, no = scores[seen[positive[seen]]], scores[seen[~positive[seen]]]
+        count, low, high = count_by_model(yes, no, scores[pool], positive[seen])
+        assert low <= count <= high
+        inside.append(low <= positive[pool].sum() <= high)
+    assert np.mean(inside) >= 0.9
+
+
+def test_a_search_that_has_run_dry_stops():
+    """With all of a class found, and 113 other rows answered, almost all rows might be left."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(3000) < 40
+    X = rng.normal(size=(3000, 16)) + 8 * truth[:, None] * np.eye(16)[0]
+    session = SearchSession(X)
+    session.label([0, 1, 2], True)
+    for _ in range(6):
+        rows = session.suggest(25)
+        session.label(rows, truth[rows])
+    assert sum(value is True for value in session.labels().values()) == 40
+    assert session.remaining().count_high < 5
+    assert session.stop(recall=0.95)
 
 
 def test_bins_change_nothing_to_speak_of(monkeypatch):
     rng = np.random.default_rng(0)
-    scores = rng.normal(-3, 3, 3000)
-    positive = rng.random(3000) < expit(scores)
-    binned = count_by_answers(scores[:500], positive[:500], scores[500:])
+    positive = np.arange(3000) < 500
+    scores = np.where(positive, rng.normal(2, 2, 3000), rng.normal(-6, 2, 3000))
+    seen = np.argsort(-scores)[:250]
+    pool = np.setdiff1d(np.arange(3000), seen)
+    known = scores[seen[positive[seen]]], scores[seen[~positive[seen]]]
+    binned = count_by_model(*known, scores[pool], positive[seen])
     monkeypatch.setattr("pcsda.retrieval.estimates.MANY", 5000)
-    exact = count_by_answers(scores[:500], positive[:500], scores[500:])
-    np.testing.assert_allclose(binned, exact, rtol=0.01)
+    exact = count_by_model(*known, scores[pool], positive[seen])
+    np.testing.assert_allclose(binned, exact, rtol=0.02)
+
+
+def test_finds_that_run_dry_outweigh_the_shape_of_scores():
+    """A rare class, and a rest with a far end: its shape alone saw hundreds more."""
+    rng = np.random.default_rng(0)
+    yes, no = rng.normal(6, 5, 35), rng.normal(2, 3, 65)
+    pool = np.concatenate([rng.normal(-7, 3, 7000), 4 - rng.exponential(2, 1000)])
+    finds = [bool(value) for value in np.arange(100) < 35]
+    shape = count_by_shape(yes, no, pool, 2)
+    count, _, high = count_by_model(yes, no, pool, finds)
+    early = count_by_model(yes, no, pool, [])
+    assert count < early[0] / 2
+    assert high < early[2] / 2
+    assert shape > 10
+
+
+def test_finds_tell_how_many_are_left_where_their_odds_fall_by_a_law():
+    """Answers drawn by the law itself; the most likely count is near the truth in the mean."""
+    counts, errors = np.geomspace(0.1, 1000, 200), []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        odds = 3 - 0.02 * np.arange(2000)
+        finds = rng.random(2000) < 1 / (1 + np.exp(-odds))
+        logs = log_likelihood(counts, falling(finds[:200].tolist()))
+        errors.append(np.log(counts[logs.argmax()] + 0.5) - np.log(finds[200:].sum() + 0.5))
+    assert abs(np.mean(errors)) < 0.25
+
+
+def test_only_the_fall_of_finds_counts():
+    found, shown = falling([False] * 15 + [True] * 25 + [False] * 20)
+    assert found.tolist() == [20, 0]
+    assert shown.tolist() == [20, 20]
+    assert len(falling([])[0]) == 0
 
 
 @pytest.fixture

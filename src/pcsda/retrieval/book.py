@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,15 @@ class LabelBook:
         """The answer to each id that counts, which is the last."""
         self.history()
         return dict(self._values)
+
+    def ranked(self, others: Container[Any]) -> list[bool]:
+        """Answers to rows that a model had put first, in their order, but not to some others."""
+        last = {entry.id: entry for entry in self.history()}
+        return [
+            last[name].value is True
+            for name, value in self._values.items()
+            if value is not None and last[name].model > 0 and name not in others
+        ]
 
     def rows(self, value: bool | None) -> Ints:
         """Finite rows with an answer, in the order they got it."""

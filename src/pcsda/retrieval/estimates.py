@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import expit, ndtr, softmax
+from scipy.special import logsumexp, softmax
 from scipy.stats import hypergeom
 
-from ..core.linalg import Array, Mask
-from ..core.logistic import fit_logistic
+from ..core.linalg import Array
 
 # Of the two-sided intervals; one end of them is a bound with a confidence of 95 %.
 LEVEL = 0.9
 # Quantile of the normal distribution that leaves 5 % on one side.
 TAIL = 1.645
-# Spread of the logarithm of the error that a shape which is not Gaussian causes, as seen on ISOLET
-# and USPS, and what is added to it, over the root of the number of examples.
-SHAPE_ERROR, FEW_ERROR = 0.4, 2.0
-# Steps of EM, and the number of rows answered with no at which both views count alike.
-STEPS, REFUSED = 150, 20
-# Scores of larger pools are put into bins of this width.
-MANY, WIDTH = 1000, 0.05
-# Nodes of the quadrature over slope and offset.
-NODES = 7
-# Information in the priors on the logarithm of the slope and on the offset.
-PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
+# Spread of the logarithm of the count by shape, and what is added where all answers are "no", as
+# seen on ISOLET and USPS, also with classes thinned out, and on planted classes.
+SHAPE_ERROR, NO_ERROR = 0.5, 1.5
+# Numbers of Gaussians that the rest may have, and steps of EM.
+CLOUDS, STEPS = (1, 2, 3), 150
+# "No" answers have a Gaussian of their own if there are enough of them, and if their mean is above
+# this quantile of the rest: else they are a sample of it.
+ENOUGH, STANDS_OUT = 5, 0.8
+# More scores than this are put into bins, at most this many, and no narrower than WIDTH.
+MANY, WIDTH = 600, 0.05
+# Answers in a stretch of a search, and limits of the fall of log odds with each row.
+STRETCH, DECAYS = 20, (1e-4, 1.0)
+# What an answer tells: finds come in clusters, so less than if each were drawn for itself.
+EACH = 0.5
+# Counts that are weighed up, and the least of them.
+GRID, LEAST = 120, 0.02
 
 
 @dataclass(frozen=True)
@@ -104,119 +107,119 @@ class Stop:
 
 
 def count_by_model(
-    scores: Array, positive: Mask, answered: Mask, pool: Array
+    yes: Array, no: Array, pool: Array, answers: Sequence[bool]
 ) -> tuple[float, int, int]:
     """Expected number of positives in a pool, and the ends of an interval.
 
-    Two views of the same scores are joined. Answers tell how likely a "yes" is at each score; that
-    says much once many rows were answered with no. The shape of all scores tells how large the
-    cloud of positives is, of which the answers may show the near end alone. The more rows were
-    answered with no, the more the first view counts. The interval has those of both.
+    The shape of all scores tells how large the cloud of positives is. How many clouds the rest has
+    is not known, and the count depends on it: its logarithm is the mean of those with one, two and
+    three. It may be far off where a class is rare, because the far end of the rest looks like more
+    of it; then many answers are "no", and how fast finds became rarer tells more. So the count by
+    shape is a prior, the wider the less its clouds agree and the more answers are "no", and the
+    finds are the data. The count is the median of what follows.
 
     Parameters
     ----------
-    scores : array of shape (n,)
-        Left-out scores of rows with an answer, and of random rows.
-    positive, answered : boolean arrays of shape (n,)
-    pool : array of shape (m,)
-        Scores of all rows without an answer.
+    yes, no : arrays of scores
+        Left-out scores of rows with that answer. Random rows that nobody looked at are none of
+        them: taken for negatives, the positives among them would hide all others that score alike.
+    pool : array of scores
+        All rows without an answer.
+    answers : sequence of bool
+        Answers to rows that were chosen by their rank, in the order they were given.
     """
-    first = count_by_answers(scores, positive, pool)
-    second = count_by_shape(scores[positive], scores[answered & ~positive], pool)
-    refused = int((answered & ~positive).sum())
-    weight = refused / (refused + REFUSED)
-    count = (first[0] + 0.5) ** weight * (second[0] + 0.5) ** (1 - weight) - 0.5
-    low, high = min(first[1], second[1]), max(first[2], second[2])
-    count = float(min(max(count, 0.0), len(pool)))
-    return count, int(min(low, np.floor(count))), int(max(high, np.ceil(count)))
+    logs = np.log(0.5 + np.array([count_by_shape(yes, no, pool, clouds) for clouds in CLOUDS]))
+    refused = len(no) / (len(yes) + len(no))
+    spread = np.hypot(SHAPE_ERROR + NO_ERROR * refused, logs.std(ddof=1))
+    counts = np.geomspace(LEAST, max(len(pool), 2 * LEAST), GRID)
+    logs = -0.5 * ((np.log(counts + 0.5) - logs.mean()) / spread) ** 2
+    shares = np.cumsum(softmax(logs + log_likelihood(counts, falling(answers))))
+    low, count, high = np.interp([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], shares, counts)
+    low, high = low - TAIL * np.sqrt(low + 0.5), high + TAIL * np.sqrt(high + 0.5)
+    return float(count), int(max(low, 0)), int(min(np.ceil(high), len(pool)))
 
 
-def count_by_shape(yes: Array, no: Array, pool: Array) -> tuple[float, int, int]:
-    """Count by a mixture: the scores of positives are one Gaussian, those of the rest two.
+def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
+    """Finds and answers in stretches of the search, from the last of those with most finds on.
 
-    Rows were answered because of their scores alone, so that answers are missing at random and the
-    likelihood of all scores, known or not, is that of the mixture. EM maximises it. The interval
-    allows for chance and, with a factor, for a shape that is not Gaussian.
+    While a model learns, finds become more frequent; from then on they become rarer.
     """
-    values, counts = _binned(pool)
-    scores = np.concatenate([yes, no, values])
-    mass = np.concatenate([np.ones(len(yes) + len(no)), counts])
-    known = len(yes) + len(no)
-    rest = np.concatenate([no, pool])
-    share = 1.5 * len(yes) / mass.sum()
-    means = np.array([yes.mean(), *np.quantile(rest, [0.3, 0.8])])
-    variances = np.array([max(yes.var(), 0.5), *[rest.var() / 4 + 0.1] * 2])
-    shares = np.array([share, (1 - share) / 2, (1 - share) / 2])
-    more = np.array([2.0, 0, 0])
+    if len(answers) == 0:
+        return np.zeros(0), np.zeros(0)
+    parts = np.array_split(np.asarray(answers), max(len(answers) // STRETCH, 1))
+    found, shown = (np.array([float(f(part)) for part in parts]) for f in (np.sum, len))
+    rates = found / shown
+    best = int(np.flatnonzero(rates == rates.max())[-1])
+    return found[best:], shown[best:]
+
+
+def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
+    """Log likelihood of numbers that are left, from finds in stretches of a search.
+
+    The log odds of a find fall by `b` with each row that is shown, so that ``ln(1 + odds)/b`` are
+    left beyond the last one. All b are alike on a logarithmic scale.
+    """
+    found, shown = falls
+    if len(found) == 0:
+        return np.zeros_like(counts)
+    before = shown.sum() - np.cumsum(shown) + shown / 2
+    decay = np.geomspace(*DECAYS, GRID // 2)
+    product = np.minimum(decay * counts[:, None], 600.0)
+    last = product + np.log(-np.expm1(-product))
+    odds = last[..., None] + decay[:, None] * before
+    logs = EACH * (found * odds - shown * np.logaddexp(0, odds)).sum(axis=2)
+    return np.asarray(logsumexp(logs, axis=1))
+
+
+def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
+    """Count by a mixture: the scores of positives are one Gaussian, those of the rest some more.
+
+    Rows were answered because of their scores, so that answers are taken as missing at random; the
+    likelihood of all scores, known or not, is that of the mixture. EM climbs it, from positives
+    like those found, half as many again. Rows that were answered with no have a cloud of their own,
+    with others that look like the class. EM ends before the rest takes the far end of the class.
+    """
+    parts = [_binned(part) for part in (yes, no, pool)]
+    scores, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    first, known = len(parts[0][0]), len(parts[0][0]) + len(parts[1][0])
+    means, variances, shares = _start(yes, no, pool, clouds)
+    # As if two more positives had been seen, at a distance of one from their mean.
+    more = np.append(2.0, np.zeros(len(means) - 1))
     for _ in range(STEPS):
         logs = -0.5 * ((scores - means[:, None]) ** 2 / variances[:, None])
         logs += np.log(np.maximum(shares, 1e-300) / np.sqrt(variances))[:, None]
-        logs[1:, : len(yes)], logs[0, len(yes) : known] = -np.inf, -np.inf
-        parts = softmax(logs, axis=0) * mass
-        sizes = np.maximum(parts.sum(axis=1), 1e-9)
-        means, shares = parts @ scores / sizes, sizes / sizes.sum()
-        squares = np.einsum("ij,ij->i", parts, (scores - means[:, None]) ** 2)
-        # As if two more positives had been seen, at a distance of one from their mean.
+        logs[1:, :first], logs[0, first:known] = -np.inf, -np.inf
+        weights = softmax(logs, axis=0) * mass
+        sizes = np.maximum(weights.sum(axis=1), 1e-9)
+        means, shares = weights @ scores / sizes, sizes / sizes.sum()
+        squares = np.einsum("ij,ij->i", weights, (scores - means[:, None]) ** 2)
         variances = np.maximum((squares + more) / (sizes + more), 0.02)
-    count = float(parts[0, known:].sum())
-    error = SHAPE_ERROR + FEW_ERROR / np.sqrt(len(yes))
-    factor, chance = np.exp(TAIL * error), TAIL * np.sqrt(count + 0.5)
-    low = int(np.floor(max(count / factor - chance, 0)))
-    return count, low, int(min(np.ceil(count * factor + chance), len(pool)))
+    return float(weights[0, known:].sum())
 
 
-def count_by_answers(scores: Array, positive: Mask, pool: Array) -> tuple[float, int, int]:
-    """Expected number of positives in a pool of scores, and the ends of its interval.
-
-    The probability of a "yes" is a logistic function of the score, fitted to left-out scores of
-    rows with an answer. That these were chosen by their scores does not matter to it, because given
-    the score the choice says nothing more about the answer. Slope and offset vary by the
-    information that the rows have of them.
-    """
-    slopes, offset = fit_logistic(scores[None], positive)
-    level = offset + np.log(positive.sum() / (~positive).sum())
-    slope = float(slopes[0])
-    chance = expit(slope * scores + level)
-    curve = chance * (1 - chance)
-    total = max(float(curve.sum()), np.finfo(float).tiny)
-    centre = float(curve @ scores / total)
-    precision = slope**2 * (curve @ (scores - centre) ** 2) + PRIOR_SLOPE
-    nodes, share = hermegauss(NODES)
-    steeper, higher = np.meshgrid(nodes / np.sqrt(precision), nodes / np.sqrt(total + PRIOR_OFFSET))
-    weights = np.outer(share, share).ravel() / share.sum() ** 2
-    middle = slope * centre + level
-    values, counts = _binned(pool)
-    odds = (
-        slope * np.exp(steeper.ravel())[:, None] * (values - centre)
-        + middle
-        + higher.ravel()[:, None]
-    )
-    chances = expit(odds)
-    means, spreads = chances @ counts, np.sqrt((chances * (1 - chances)) @ counts)
-
-    def below(count: float) -> float:
-        return float(weights @ ndtr((count - means) / np.maximum(spreads, 1e-6)))
-
-    count = float(expit(slope * values + level) @ counts)
-    low, high = (_quantile(below, len(pool), tail) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return count, int(min(np.floor(low + 0.5), count)), int(max(np.ceil(high - 0.5), count))
+def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Array, Array]:
+    """Means, variances and shares of the positives, of those like "no" answers, and of the rest."""
+    rest, total = np.concatenate([no, pool]), len(yes) + len(no) + len(pool)
+    means, variances = [yes.mean()], [max(yes.var(), 0.5)]
+    shares = [min(1.5 * len(yes) / total, 0.5)]
+    if len(no) >= ENOUGH and no.mean() > np.quantile(rest, STANDS_OUT):
+        means.append(no.mean())
+        variances.append(max(no.var(), 0.5))
+        shares.append(min(2 * len(no) / total, 0.3))
+    middles = np.quantile(rest, np.linspace(0.3, 0.8, clouds) if clouds > 1 else [0.5])
+    variances += [rest.var() / clouds**2 + 0.1] * clouds
+    shares += [(1 - sum(shares)) / clouds] * clouds
+    return np.append(means, middles), np.array(variances), np.array(shares)
 
 
 def _binned(scores: Array) -> tuple[Array, Array]:
     """Scores, or the means of narrow bins where there are many, and the rows in each."""
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
-    bins = np.unique(np.round(scores / WIDTH), return_inverse=True)[1]
+    width = max(WIDTH, float(np.ptp(scores)) / MANY)
+    bins = np.unique(np.round(scores / width), return_inverse=True)[1]
     counts = np.bincount(bins).astype(np.float64)
     return np.bincount(bins, scores) / counts, counts
-
-
-def _quantile(below: Callable[[float], float], most: int, level: float) -> float:
-    low, high = 0.0, float(most)
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) < level else (low, middle)
-    return (low + high) / 2
 
 
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:

@@ -365,16 +365,16 @@ class SearchSession:
 
     def _by_model(self) -> Remaining:
         learned, pool = self._verified(), self._book.free()
-        use = ~np.isnan(learned.left_out)
-        scores, positive = learned.left_out[use], learned.positive[use]
+        known = learned.answered & ~np.isnan(learned.left_out)
+        yes = learned.left_out[known & learned.positive]
+        no = learned.left_out[known & ~learned.positive]
         if len(pool) == 0:
             return Remaining(0.0, 0, 0, 0, "model", "Every row has an answer.")
-        if not positive.any() or positive.all():
+        if len(yes) == 0:
             note = "One example cannot be left out, so nothing says how many are left; label more."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
-        count, low, high = count_by_model(
-            scores, positive, learned.answered[use], learned.ratios[pool]
-        )
+        ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
+        count, low, high = count_by_model(yes, no, learned.ratios[pool], ranked)
         # A search whose last answers were full of finds has not run dry, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
