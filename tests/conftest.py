@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from itertools import combinations
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -15,18 +16,32 @@ settings.register_profile("pcsda", deadline=None, max_examples=15)
 settings.register_profile("fuzz", deadline=None, max_examples=300)
 settings.load_profile("fuzz" if FUZZ else "pcsda")
 
+# Of the cases of a test marked `in_turn`, one in so many runs.
+TURNS = 3
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as `more` what a test marked `each_value` or `each_pair` has beyond these."""
-    families = {}
+    """Mark as `more` what a test marked `each_value`, `each_pair` or `in_turn` has beyond these."""
+    families, turns = {}, {}
     for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
         for size, name in enumerate(("each_value", "each_pair"), start=1):
-            if item.get_closest_marker(name) and not item.get_closest_marker("more"):
+            if name in marks and "more" not in marks:
                 families.setdefault((item.path, item.originalname, size), []).append(item)
+        if "in_turn" in marks and not marks & {"each_value", "each_pair", "more"}:
+            turns.setdefault((item.path, item.originalname), []).append(item)
     for (*_, size), family in families.items():
         for item in set(family).difference(covering(family, size)):
             item.add_marker("more")
+    for (_, name), family in turns.items():
+        for item in set(family).difference(in_turn(family, crc32(name.encode()))):
+            item.add_marker("more")
+
+
+def in_turn(family, start):
+    """A third of the items. Each test begins elsewhere, so every value meets some of the tests."""
+    return family if len(family) < TURNS else family[start % TURNS :: TURNS]
 
 
 def covering(family, size):

@@ -25,6 +25,18 @@ def c(request): ...
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 2), (0, 2)])
 def test_what_comes_together_is_one_value(a, b, c): ...
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize("a", range(7))
+def test_turns(a): ...
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("a", range(7))
+def test_other_turns(a): ...
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("a", range(2))
+def test_two(a): ...
+
 @pytest.mark.parametrize("a", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_more(a): ...
 
@@ -43,7 +55,7 @@ def suite(pytester, monkeypatch):
     monkeypatch.delenv("PCSDA_FUZZ", raising=False)
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text(encoding="utf-8"))
     pytester.makepyfile(test_suite=SUITE)
-    pytester.makeini("[pytest]\nmarkers =\n  each_value\n  each_pair\n  more\n")
+    pytester.makeini("[pytest]\nmarkers =\n  each_value\n  each_pair\n  in_turn\n  more\n")
     return pytester
 
 
@@ -64,12 +76,17 @@ def test_each_value_or_pair_runs_and_every_combination_can(suite):
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert len({(triple[i], triple[j]) for triple in triples}) == 9
     assert 9 <= len(triples) <= 12
-    result.assert_outcomes(
-        passed=4 + len(triples) + 3 + 1, skipped=2, xfailed=1, deselected=11 + 27 - len(triples) + 4
-    )
-    run(suite, "-m", "").assert_outcomes(passed=15 + 27 + 6 + 2, skipped=2, xfailed=1)
+    one, other = ({int(a) for (a,) in params_of(result, f"test_{t}turns")} for t in ("", "other_"))
+    assert one != other
+    for found in (one, other):
+        assert found == set(range(min(found), 7, 3))
+    assert len(params_of(result, "test_two")) == 2
+    n_run = 4 + len(triples) + 3 + len(one) + len(other) + 2 + 1
+    n_all = 15 + 27 + 6 + 7 + 7 + 2 + 2
+    result.assert_outcomes(passed=n_run, skipped=2, xfailed=1, deselected=n_all - n_run)
+    run(suite, "-m", "").assert_outcomes(passed=n_all, skipped=2, xfailed=1)
     rest = run(suite, "-m", "more")
-    rest.assert_outcomes(passed=11 + 27 - len(triples) + 4, deselected=4 + len(triples) + 3 + 1 + 3)
+    rest.assert_outcomes(passed=n_all - n_run, deselected=n_run + 3)
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "a worker"])
