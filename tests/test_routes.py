@@ -263,13 +263,19 @@ def reference(name):
     return [(each, solved("cholesky", each.exact())) for each in KINDS[name]()]
 
 
+# Routes that take as long as all others together: `make test` sends every third kind along them.
+COSTLY = ("dask", "saved and loaded", "ONNX", "bank of searches")
+
+
 def cells():
-    for route in ROUTES:
-        for name in KINDS:
+    for start, route in enumerate(ROUTES):
+        for number, name in enumerate(KINDS, start):
             cell = (route, name)
             marks = []
             if cell in SKIPS:
                 marks.append(pytest.mark.skip(reason=SKIPS[cell]))
+            if route in COSTLY and number % 3:
+                marks.append(pytest.mark.more)
             yield pytest.param(route, name, marks=marks, id=f"{route}-{name}")
 
 

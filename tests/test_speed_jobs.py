@@ -65,7 +65,11 @@ def grown_rows(
     ]
 
 
-@pytest.mark.parametrize("name", IN_PROCESS)
+@pytest.mark.parametrize(
+    "name",
+    # A search of the default grid takes longer than all other jobs together.
+    [pytest.param(n, marks=[pytest.mark.more] * (n == "default-search")) for n in IN_PROCESS],
+)
 def test_every_job_runs(name):
     with threadpool_limits(1):
         found = [(job, measure(job, GLANCE)) for job in JOBS[name](QUICK)]
