@@ -180,7 +180,8 @@ def test_the_worst_errors_come_first(visit):
     page = visit("one")
 
     def rows():
-        return [row.split("\t") for row in page.locator("#errors tbody tr").all_inner_texts()]
+        found = page.locator("#errors tbody tr:not(.why)").all_inner_texts()
+        return [row.split("\t") for row in found]
 
     def wrongness(row):
         threshold = float(page.inner_text("#threshold"))
@@ -265,3 +266,11 @@ def test_print_is_dark_on_white_without_controls(visit):
     assert not page.locator("#slider").is_visible()
     assert page.locator("#misses").is_visible()
     assert page.pdf().startswith(b"%PDF")
+
+
+@pytest.mark.more
+def test_reasons_and_meanings_are_there_on_a_phone(visit):
+    page = visit("one", viewport={"width": 390, "height": 844})
+    assert "positives rejected at the threshold" in page.inner_text("#figures")
+    assert "Nearest in this test: " in page.locator("#errors .why p").first.inner_text()
+    assert page.locator("#calibration .plot-container").count() == 1

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit, logit
 from sklearn.datasets import make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import pcsda
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank, metrics
 from pcsda.datasets import make_class_specific
 from pcsda.report import evaluate, evaluate_scores, page
 from pcsda.report.figures import Settings, percent
+from pcsda.report.reasons import EXPLAINED
 from pcsda.report.views import CURVE_POINTS, make_view, subspace_sample
 from pcsda.report.words import summary
 from pcsda.scoring import Scorer
@@ -344,3 +347,58 @@ def test_the_page_leads_with_the_answer_and_the_command_for_it(blobs):
     lead = html.index("At the threshold 1.25 it finds ")
     assert lead < html.index("pcsda score MODEL NEW.csv --threshold 1.25") < html.index("Figures")
     assert html.count("At the threshold 1.25 it finds ") == 1
+
+
+def test_listed_rows_have_their_reasons(blobs):
+    """The sentence is that of the model, and the neighbours are the nearest in its subspace."""
+    model, (_, _, X, y) = one(blobs), blobs
+    names = np.array([f"row-{i}" for i in range(len(X))])
+    found = evaluate(model, X, y, ids=names, n_resamples=10)
+    listed, z = found.views[0].listed, model.transform(X)
+    assert len(found.reasons) == len(listed["place"])
+    explained = [place for place, why in enumerate(found.reasons) if why]
+    kind = listed["positive"]
+    assert np.sum(kind[explained]) == min(EXPLAINED, kind.sum())
+    assert np.sum(~kind[explained]) == min(EXPLAINED, (~kind).sum())
+    for place in explained[::7]:
+        row = listed["place"][place]
+        away = np.linalg.norm(z - z[row], axis=1)
+        away[row] = np.inf
+        near = [np.where(y == "birch", away, np.inf).argmin()]
+        near.append(np.where(y != "birch", away, np.inf).argmin())
+        words = " and ".join(f"row-{i} ({y[i]})" for i in near)
+        assert (
+            found.reasons[place]
+            == f"{model.explain(X[row : row + 1])}. Nearest in this test: {words}."
+        )
+
+
+def test_reasons_name_columns_behind_a_scaler_and_banks_and_trials_have_none(blobs):
+    X, y, X_test, y_test = blobs
+    for make in (make_pipeline, pcsda.make_pipeline):
+        model = make(StandardScaler(), PCSDA(n_subclasses=3, random_state=0, pos_label="birch"))
+        found = evaluate(model.fit(X, y), X_test, y_test, n_resamples=10)
+        assert "for it " in found.reasons[0] or "against it " in found.reasons[0]
+        assert found.facts["Model"] == "StandardScaler, PCSDA"
+    trials = [f"{label}-{i % 20}" for i, label in enumerate(y_test)]
+    assert evaluate(model, X_test, y_test, trials=trials, n_resamples=10).reasons == []
+    assert evaluate(VerifierBank().fit(X, y), X_test, y_test, n_resamples=10).reasons == []
+
+
+@given(trials)
+def test_groups_of_the_calibration_hold_all_rows(rows):
+    positive = np.array([p for p, _ in rows])
+    llr = np.array([s for _, s in rows])
+    found = make_view("x", positive, llr, SETTINGS).calibration
+    assert found["count"].sum() == len(rows)
+    np.testing.assert_allclose(found["count"] @ found["observed"], positive.sum())
+    chance = expit(llr + logit(positive.mean()))
+    np.testing.assert_allclose(found["count"] @ found["expected"], chance.sum())
+    assert np.all(np.diff(found["expected"]) >= -1e-12)
+    # The interval of Wilson: all shares p with |observed - p| within z standard deviations of p.
+    columns = [found[name] for name in ("count", "observed", "low", "high")]
+    for n, share, low, high in zip(*columns, strict=True):
+        for p in (low, high):
+            if 0 < p < 1:
+                z = abs(share - p) / np.sqrt(p * (1 - p) / n)
+                assert z == pytest.approx(1.959964, abs=1e-4) or p == share

@@ -154,3 +154,21 @@ def test_a_large_bank_with_long_names_stays_small():
     assert len(text.encode()) < 6_000_000
     table = re.search(r'<table id="labels".*?<tbody>(.*?)</tbody>', text, re.DOTALL)[1]
     assert table.count("<tr>") == page.MOST_LABELS
+
+
+@pytest.mark.parametrize("name", ["one", "bank"])
+def test_every_figure_is_in_one_group_with_its_meaning(pages, name):
+    found = {"one": verifier_report, "bank": bank_report}[name]()
+    table = re.search(r'<table id="figures">(.*?)</table>', pages[name], re.DOTALL)[1]
+    groups = re.findall(r'class="group">(.*?)</th>', table)
+    assert groups == [g for g in page.GROUPS if g != "Identification" or name == "bank"]
+    for figure in found.figures:
+        assert table.count(f'<th scope="row">{html.escape(figure.name)}<span') == 1
+        # Once in a column of its own, once below the name for narrow screens.
+        assert table.count(f">{html.escape(figure.meaning)}<") >= 2
+
+
+def test_reasons_are_text_and_never_tags(pages):
+    listed = data_of(pages["one"])["views"][0]["listed"]
+    assert listed["why"] == verifier_report().reasons
+    assert any(NASTY in why for why in listed["why"])

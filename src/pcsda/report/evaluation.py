@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from typing import Any, NamedTuple
@@ -18,7 +18,9 @@ from .. import metrics
 from ..core.linalg import Array, Mask
 from ..estimators import MixtureVerifier
 from ..scoring import Scorer
+from ..unwrap import unwrap
 from .figures import Figure, Settings, figures, identification, settle_threshold, value_of
+from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
 # A bank has a view of each label too: up to this many, those with the highest error rates. Each
@@ -56,6 +58,9 @@ class Evaluation:
         Labels of rows that a bank does not know.
     facts : dict of str to str
         The model and the data.
+    reasons : list of str
+        For a single model, a text for each row that its view lists: what speaks for and against
+        it, and what lies near it. Empty for banks and trials.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class Evaluation:
     unit: str
     strangers: list[str]
     facts: dict[str, str]
+    reasons: list[str] = field(default_factory=list)
 
     @property
     def is_bank(self) -> bool:
@@ -241,6 +247,10 @@ def evaluate_scores(
     if scorer.threshold is not None:
         facts["Threshold of the model"] = str(scorer.threshold)
     facts["Labels in the test"] = str(len(np.unique(labels.astype(str))))
+    why: list[str] = []
+    if trials is None and not scorer.is_bank:
+        one, own = parts["views"][0], np.asarray(labels == drawn[0][1])
+        why = reasons(scorer, one, labels.astype(str), ids.astype(str), own, take, seed)
     # All labels of a bank together have no subspace.
     together = len(parts["views"]) - len(drawn)
     return Evaluation(
@@ -251,6 +261,7 @@ def evaluate_scores(
         settings=settings,
         unit="row" if trials is None else "trial",
         facts=facts,
+        reasons=why,
     )
 
 
@@ -401,6 +412,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
     """Describe the model and the size of the data."""
     models = [scorer.verifier(label) for label in scorer.labels]
     kind = type(models[0]).__name__
+    before = [type(step).__name__ for step in unwrap(scorer.model).before]
     given = [
         f"{name}={value!r:.60}"
         for name, value in changed_parameters(models[0]).items()
@@ -414,7 +426,9 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
             "Dimensions of the subspace": _span([model.n_components_ for model in models]),
         }
     return {
-        "Model": f"bank of {len(models)} {kind} models" if scorer.is_bank else kind,
+        "Model": ", ".join(
+            [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]
+        ),
         "Parameters": ", ".join(given) or "defaults",
         **sizes,
         "Features": str(scorer.n_features),

@@ -137,8 +137,8 @@ def figures(
         ("precision_at_k", f"Precision at {n_best}", f"of the {n_best} best scores", True, best),
         ("average_precision", "Average precision", "precision over the ranking", False, precision),
         ("roc_auc", "Area under the ROC curve", area, False, roc_auc_score),
-        ("cost", "Detection cost", "1 is as good as not looking; at the threshold", False, cost),
-        ("min_cost", "Least detection cost", "the same at the best threshold", False, least),
+        ("cost", "Detection cost", "1 is as good as not looking", False, cost),
+        ("min_cost", "Least detection cost", "at the best threshold", False, least),
         ("cllr", "Cllr (bits)", loss, False, cllr),
         ("min_cllr", "Least Cllr (bits)", "the same if calibration were perfect", False, min_cllr),
     ]

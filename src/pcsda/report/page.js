@@ -102,6 +102,19 @@
         { title: { text: "positives accepted" }, tickformat: ".0%", range: [-0.02, 1.02] }), config);
   }
 
+  function drawCalibration() {
+    const c = view.calibration;
+    const off = (ends, sign) => ends.map((end, i) => Math.max(0, sign * (end - c.observed[i])));
+    const line = { x: [0, 1], y: [0, 1], mode: "lines", line: { width: 1, dash: "dot", color: "#8b95a1" }, hoverinfo: "skip", showlegend: false };
+    const groups = {
+      x: c.expected, y: c.observed, customdata: c.count, mode: "markers", marker: { size: 9, color: NEGATIVE }, showlegend: false,
+      error_y: { type: "data", symmetric: false, array: off(c.high, 1), arrayminus: off(c.low, -1), color: NEGATIVE, thickness: 1.5 },
+      hovertemplate: "%{customdata} rows: expected %{x:.1%}, observed %{y:.1%}<extra></extra>",
+    };
+    const axis = (text) => ({ title: { text }, tickformat: ".0%", range: [-0.03, 1.03] });
+    return Plotly.react("calibration", [line, groups], layout(axis("expected positives"), axis("observed positives")), config);
+  }
+
   function drawSubspace() {
     const points = view.subspace;
     at("subspace").hidden = !points;
@@ -162,13 +175,29 @@
       if (name) td.className = name;
       return td;
     };
-    const made = rows.slice(0, shown).map((row, n) => {
+    // The reason is a line below its row; those of the first errors are open.
+    const whyOf = (row, n, width) => {
+      const text = list.why && list.why[row.i];
+      if (!text) return [];
+      const tr = document.createElement("tr"), td = document.createElement("td");
+      const box = document.createElement("details"), head = document.createElement("summary"), p = document.createElement("p");
+      tr.className = "why";
+      td.colSpan = width;
+      head.textContent = "Why";
+      p.textContent = text;
+      box.open = n < 3 && row.verdict !== "right";
+      box.append(head, p);
+      td.append(box);
+      tr.append(td);
+      return [tr];
+    };
+    const made = rows.slice(0, shown).flatMap((row, n) => {
       const tr = document.createElement("tr");
       const verdict = { miss: "miss", "false alarm": "alarm", right: "" }[row.verdict];
       tr.append(cell(n + 1, "number"), cell(list.id[row.i]), cell(list.truth[row.i]));
       if (data.bank) tr.append(cell(list.claim ? list.claim[row.i] : view.name));
       tr.append(cell(row.llr.toFixed(2), "number"), cell(row.verdict, verdict));
-      return tr;
+      return [tr, ...whyOf(row, n, tr.cells.length)];
     });
     at("errors").tBodies[0].replaceChildren(...made);
     at("more").hidden = rows.length <= shown;
@@ -208,7 +237,7 @@
     return drawn ? drawAll() : null;
   }
 
-  const drawAll = () => Promise.all([drawScores(), drawDet(), drawRoc(), drawSubspace()]);
+  const drawAll = () => Promise.all([drawScores(), drawDet(), drawRoc(), drawCalibration(), drawSubspace()]);
 
   // The text is there at once; the large drawing library is unpacked after the first paint.
   async function startDrawing() {

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from ..writing import whole_file
 from .evaluation import Evaluation
-from .figures import percent, value_of
+from .figures import Figure, percent, value_of
 from .words import answer, summary
 
 # Longer names are cut, and further labels are not listed: they would make the page large.
@@ -31,6 +31,14 @@ MOST_LABELS = 1000
 COLOURED = 7
 # Error rates that are written on the axes of the DET curve.
 TICKS = (1e-4, 1e-3, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.98, 0.999)
+# Figures by what they speak of.
+GROUPS = {
+    "Identification": ("rank_1", "rank_5"),
+    "At the threshold": ("misses", "false_alarms", "cost"),
+    "At other thresholds": ("eer", "fnmr", "min_cost"),
+    "Ranking": ("precision_at_k", "average_precision", "roc_auc"),
+    "Calibration": ("cllr", "min_cllr"),
+}
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -130,12 +138,24 @@ def _plotly() -> str:
 
 
 def _figure_rows(evaluation: Evaluation) -> str:
-    return "".join(
-        f'<tr><th scope="row">{escape(figure.name)}</th><td class="number">{value}</td>'
-        f'<td class="number">{interval}</td><td class="number">{_at(figure.threshold)}</td>'
-        f'<td class="meaning">{escape(figure.meaning)}</td></tr>'
-        for figure in evaluation.figures
-        for value, interval in [value_of(figure)]
+    """Make the rows of the figures, in groups; narrow screens show meanings below the names."""
+    groups = []
+    for heading, keys in GROUPS.items():
+        chosen = [figure for figure in evaluation.figures if figure.key in keys]
+        rows = "".join(map(_figure_row, chosen))
+        if rows:
+            head = f'<tr><th scope="rowgroup" colspan="5" class="group">{heading}</th></tr>'
+            groups.append(f"<tbody>{head}{rows}</tbody>")
+    return "".join(groups)
+
+
+def _figure_row(figure: Figure) -> str:
+    value, interval = value_of(figure)
+    meaning = escape(figure.meaning)
+    return (
+        f'<tr><th scope="row">{escape(figure.name)}<span class="short">{meaning}</span></th>'
+        f'<td class="number">{value}</td><td class="number">{interval}</td>'
+        f'<td class="number">{_at(figure.threshold)}</td><td class="meaning">{meaning}</td></tr>'
     )
 
 
@@ -209,7 +229,9 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
             "claim": [cut(evaluation.names[i]) for i in label] if together else None,
             "llr": _list(view.listed["llr"]),
             "positive": view.listed["positive"].tolist(),
+            "why": evaluation.reasons if place == 0 else [],
         },
+        "calibration": {name: _list(values) for name, values in view.calibration.items()},
         "subspace": None if points is None else _subspace_data(points, view.name),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import expit, logit, ndtri
 
 from .. import metrics
 from ..core.linalg import Array, Mask
@@ -18,6 +18,8 @@ CURVE_POINTS = 800
 LISTED = 100
 SUBSPACE_POINTS = 1200
 BINS = 60
+# Rows in each of so many groups, by their probability, show the calibration; of few, fewer groups.
+CALIBRATION_GROUPS, LEAST_IN_GROUP = 10, 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class View:
         The lowest positives and the highest negatives: `place`, `llr`, `positive`.
     histogram : dict of arrays
         `edges`, and counts `positive` and `negative`.
+    calibration : dict of arrays
+        Groups of rows of like probability: the mean `expected` share of positives, the share
+        `observed` with its interval, `low` and `high`, and the `count` of rows.
     """
 
     name: str
@@ -50,6 +55,7 @@ class View:
     false_alarms: NDArray[np.intp]
     listed: dict[str, NDArray[Any]]
     histogram: dict[str, NDArray[Any]]
+    calibration: dict[str, NDArray[Any]]
 
     def counts(self, mark: str = "decision") -> tuple[int, int]:
         """Return misses and false alarms at a named threshold."""
@@ -85,6 +91,7 @@ def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: 
         false_alarms=len(ordered[1]) - np.searchsorted(ordered[1], thresholds, side="left"),
         listed=_worst(positive, llr, LISTED // share),
         histogram=_histogram(*ordered),
+        calibration=_calibration(positive, llr, settings.level),
     )
 
 
@@ -119,6 +126,25 @@ def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
     # The first and the last bin hold what lies beyond them.
     counts = [np.histogram(s.clip(low, high), edges)[0] for s in (positives, negatives)]
     return {"edges": edges, "positive": counts[0], "negative": counts[1]}
+
+
+def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[Any]]:
+    """Compare probabilities, at the share of positives in the test, with what was observed.
+
+    The rows are cut by their order into groups of equal size. Intervals are those of Wilson.
+    """
+    order = np.argsort(llr, kind="stable")
+    chance = expit(llr[order] + logit(positive.mean()))
+    n_groups = int(np.clip(len(llr) // LEAST_IN_GROUP, 1, CALIBRATION_GROUPS))
+    truth = np.array_split(positive[order], n_groups)
+    count = np.array([len(part) for part in truth])
+    share = np.array([part.mean() for part in truth])
+    z = ndtri(0.5 + level / 2)
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
+    expected = np.array([part.mean() for part in np.array_split(chance, n_groups)])
+    bounds = {"low": np.minimum(middle - half, share), "high": np.maximum(middle + half, share)}
+    return {"expected": expected, "observed": share, **bounds, "count": count}
 
 
 def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:

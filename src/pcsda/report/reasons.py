@@ -1,0 +1,76 @@
+"""Why single rows score as they do: what speaks for and against them, and what lies near them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.linalg import Array, Mask
+from ..estimators import MixtureVerifier
+from ..scoring import Scorer
+from ..unwrap import unwrap
+from .views import View, subspace_sample, take_rows
+
+# So many of the worst positives, and of the worst negatives, are explained.
+EXPLAINED = 30
+# A longer reason is cut: it would hide the others.
+LONGEST = 400
+
+
+def reasons(
+    scorer: Scorer,
+    view: View,
+    labels: NDArray[np.str_],
+    ids: NDArray[np.str_],
+    positive: Mask,
+    take: Callable[[NDArray[np.intp]], Any],
+    seed: int,
+) -> list[str]:
+    """Explain the worst rows of a view of one model, in the order in which they are listed.
+
+    Each gets the columns that speak for and against it, or its nearest training rows, and the
+    nearest rows of the test in the subspace, one of each class. Others have an empty text.
+    """
+    place, kind = view.listed["place"], view.listed["positive"]
+    chosen = np.concatenate([np.flatnonzero(kind)[:EXPLAINED], np.flatnonzero(~kind)[:EXPLAINED]])
+    found = [""] * len(place)
+    if isinstance(scorer.final, MixtureVerifier):  # its modes have a subspace each
+        return found
+    around = subspace_sample(positive, seed)
+    wanted = np.unique(np.concatenate([place[chosen], around]))
+    X = take(wanted)
+    rows = np.searchsorted(wanted, place[chosen])
+    said = str(_explained(scorer, take_rows(X, rows))).splitlines()
+    near = _near(scorer.coordinates(X), rows, np.searchsorted(wanted, around), positive[wanted])
+    for number, sentence, pair in zip(chosen.tolist(), said, near, strict=True):
+        names = [f"{ids[wanted[i]]} ({labels[wanted[i]]})" for i in pair]
+        text = sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…"
+        found[number] = f"{text}. Nearest in this test: {' and '.join(names)}."
+    return found
+
+
+def _explained(scorer: Scorer, X: Any) -> Any:
+    """Explain rows by their columns; of a pipeline of scikit-learn, the model at its end does."""
+    if hasattr(scorer.model, "explain"):
+        return scorer.model.explain(X)
+    return scorer.final.explain(unwrap(scorer.model).rows(X))
+
+
+def _near(
+    z: Array, rows: NDArray[np.intp], around: NDArray[np.intp], positive: Mask
+) -> list[list[int]]:
+    """Find the nearest of the rows `around`, one of the class and one of the rest, for each row."""
+    found: list[list[int]] = []
+    for row in rows.tolist():
+        distance = np.linalg.norm(z[around] - z[row], axis=1)
+        distance[around == row] = np.inf
+        pair = []
+        for of_class in (True, False):
+            apart = np.where(positive[around] == of_class, distance, np.inf)
+            if np.isfinite(apart.min()):
+                pair.append(int(around[apart.argmin()]))
+        found.append(pair)
+    return found
