@@ -64,7 +64,7 @@ def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
 # KernelPCSDA is PCSDA on exact features
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @EVERY_KERNEL
 @METHOD
 @DENSITY
@@ -232,7 +232,7 @@ def test_the_scale_of_the_rows_does_not_matter(make, scale):
 # Solvers
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["rbf", "linear", "polynomial", "precomputed"])
 @COVARIANCE
 @DENSITY
@@ -556,7 +556,7 @@ def test_the_linear_kernel_is_linear_csda(solver, width, n_components, weighted)
         assert_allclose(found.score_samples(rows), expected.score_samples(rows), rtol=1e-6)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @EVERY_KERNEL
 @METHOD
 @WEIGHTED
@@ -786,7 +786,7 @@ def test_whole_weights_are_repeated_rows(make, kernel):
     assert_allclose(found.class_prior_, expected.class_prior_)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("gamma", ["positive", "all", "scale", GAMMA])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "precomputed"])
 @BOTH
@@ -877,6 +877,7 @@ def test_other_types_are_taken_as_doubles(make, dtype):
     assert_array_equal(found.transform(X.astype(dtype)), expected.transform(X))
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
 def test_far_more_columns_than_rows(make, kernel):

@@ -189,6 +189,7 @@ def added(batches, **params):
     return model
 
 
+@pytest.mark.each_value
 @METHOD
 @pytest.mark.parametrize("name", ["linear", "rbf", "laplacian", "polynomial", "cosine", "callable"])
 @pytest.mark.parametrize("sizes", [[1, 1, 50], [26, 26], [51, 1], [10] * 5 + [2]], ids=str)

@@ -267,9 +267,12 @@ def fail_by_nature(estimator):
     }
 
 
-@parametrize_with_checks(
-    [MultilinearCSDA(), MultilinearCSDA(calibrate=False)],
-    expected_failed_checks=fail_by_nature,
-)
+@parametrize_with_checks([MultilinearCSDA()], expected_failed_checks=fail_by_nature)
 def test_scikit_learn_checks_hold(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.more
+@parametrize_with_checks([MultilinearCSDA(calibrate=False)], expected_failed_checks=fail_by_nature)
+def test_scikit_learn_checks_hold_without_calibration(estimator, check):
     check(estimator)

@@ -110,6 +110,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("change", CHANGES)
 @CASES
 def test_a_change_equals_a_fresh_fit(template, width, change):
@@ -156,6 +157,28 @@ def test_labels_are_subclasses_where_k_means_would_mix_them(estimator):
     again = pickle.loads(pickle.dumps(bank)).refresh()
     close(again.log_likelihood_ratio(new), bank.log_likelihood_ratio(new))
     assert again.threshold_.value == pytest.approx(bank.threshold_.value)
+
+
+def test_what_is_known_of_a_sample_follows_rows_that_come_and_go():
+    X, labels, _ = make_rows((60, 50, 40), 5, seed=0)
+    X = X + 3.0
+    rng = np.random.default_rng(0)
+    clusters, keys = rng.integers(0, 3, len(X)), rng.random(len(X))
+    first, kept = np.arange(120), np.arange(150) % 7 > 0
+    shared = SharedRows.of(X[:120], labels[:120], clusters[:120], keys[:120], 40, 0.1)
+    for step in range(2):  # with what the first sample knew, and without
+        if step == 0:
+            assert len(shared.norms) < 50
+        more = shared.holding(X, labels, clusters, keys, None).with_last(30)
+        data = X[kept], labels[kept], clusters[kept], keys[kept], None
+        less = more.without(np.flatnonzero(~kept)).holding(*data, kept)
+        for found in (more, less):
+            fresh = replace(found, held=None)
+            assert (found.held is None) == (step == 1)
+            assert_array_equal(found.sample, fresh.sample)
+            close(found.sample_rows, fresh.sample_rows)
+            close(found.norms, fresh.norms)
+        shared = SharedRows.of(X[first], labels[first], clusters[first], keys[first], 40, 0.1)
 
 
 def test_labels_are_no_subclasses_where_k_means_is_asked_for_or_finds_as_many():

@@ -457,6 +457,7 @@ def rebuilt_views(density, left, counts):
     return np.array(views).T
 
 
+@pytest.mark.each_pair
 @WEIGHTED
 @EVERY
 @pytest.mark.parametrize("tails", [(np.inf, np.inf), (3.0, 8.0)], ids=["gaussian", "heavy"])

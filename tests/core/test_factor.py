@@ -234,7 +234,7 @@ def test_rows_of_rank_two_have_two_axes_and_the_same_coordinates(name, width, re
         assert_same_subspace(found, expected, (as_seen(name, X, X), X), rtol)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("name", "width"),
     [(name, 10) for name in ("direct", "eigen", "spectral", "white", "gram")]
