@@ -16,7 +16,9 @@ CASES = pytest.mark.parametrize(
         (PCSDA(random_state=0), None, 6),
         (PCSDA(negatives="marginal", calibrate=False, random_state=0), None, 130),
         (KernelPCSDA(random_state=0), [0.02, "scale"], 6),
-        (KernelPCSDA("linear", priors="equal", random_state=0), None, 6),
+        pytest.param(
+            KernelPCSDA("linear", priors="equal", random_state=0), None, 6, marks=pytest.mark.more
+        ),
     ],
     ids=["tall", "wide", "rbf", "linear kernel"],
 )

@@ -389,6 +389,7 @@ def test_pages_of_rows_have_no_second_title():
         assert not re.search(r"^# ", text, re.M)
 
 
+@pytest.mark.more  # like the pages, in `make docs`
 def test_examples_in_docstrings_are_true(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner()

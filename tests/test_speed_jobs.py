@@ -65,10 +65,12 @@ def grown_rows(
     ]
 
 
+# Jobs that take longer than all others together.
+SLOW = ("default-search", "growth-search-N", "growth-C")
+
+
 @pytest.mark.parametrize(
-    "name",
-    # A search of the default grid takes longer than all other jobs together.
-    [pytest.param(n, marks=[pytest.mark.more] * (n == "default-search")) for n in IN_PROCESS],
+    "name", [pytest.param(n, marks=[pytest.mark.more] * (n in SLOW)) for n in IN_PROCESS]
 )
 def test_every_job_runs(name):
     with threadpool_limits(1):
@@ -130,6 +132,7 @@ def test_imports_are_timed_in_fresh_processes(monkeypatch):
     ]
 
 
+@pytest.mark.more  # it starts two processes
 def test_an_import_takes_time_and_only_public_submodules_are_needed():
     assert 0 < startup.import_seconds("perf_counter", "json") < 10
     needed = startup.in_fresh_process(startup.LIST).split()
