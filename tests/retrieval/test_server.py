@@ -93,6 +93,30 @@ def test_a_store_that_cannot_be_written_is_said(served, monkeypatch):
     assert (status, words) == (500, b"the disk is full")
 
 
+def test_an_undo_that_fails_is_said_and_rows_of_another_gallery_are_left_out(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    larger = SearchSession(X, store=path)
+    larger.label([3], True, who="me")
+    larger.label([199], True, who="me")
+    larger.close()
+    served = Served(SearchSession(X[:150], store=path, carry_over=True), Media())
+    try:
+        words = json.dumps({"who": "me"})
+        status, body, _ = served.ask("undo", "POST", words)
+        assert (status, json.loads(body)) == (200, {"places": []})
+        status, body, _ = served.ask("undo", "POST", words)
+        assert (status, json.loads(body)) == (200, {"places": [3]})
+
+        def fail(who):
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(served.session.store, "undo", fail)
+        status, body, _ = served.ask("undo", "POST", words)
+        assert (status, body) == (500, b"the disk is full")
+    finally:
+        served.stop()
+
+
 def test_exports(served, tmp_path):
     status, text, headers = served.ask("export/labels.csv")
     assert status == 200

@@ -325,6 +325,48 @@ def test_another_gallery_is_refused_or_carried_over(tmp_path):
     assert back.labels() == {3: True, 899: True}
 
 
+def test_an_audit_of_another_gallery_bounds_nothing(tmp_path):
+    """Its rows were drawn from that one; the bound was for 400 rows where there were 897."""
+    path = tmp_path / "labels.db"
+    session = SearchSession(X[:400], store=path)
+    session.label(np.flatnonzero(y == 3)[:3], True)
+    for n in (100, 20):
+        rows = session.suggest(n, how="random")
+        session.label(rows, y[rows] == 3)
+    assert session.remaining().basis == "audit"
+    session.close()
+    larger = SearchSession(X, store=path, carry_over=True)
+    left = larger.remaining()
+    assert left.basis == "model"
+    assert left.n_rows == len(X) - 123
+    rows = larger.suggest(50, how="random")
+    assert len(larger.store.audits()) == 1
+    larger.label(rows, y[rows] == 3)
+    assert larger.remaining().basis == "audit"
+    assert larger.remaining().n_rows == len(X) - 173
+    larger.close()
+    assert SearchSession(X, store=path).remaining().basis == "audit"
+
+
+def test_labels_are_read_in_pieces_as_they_are_at_once(tmp_path):
+    """Whoever gives them, and whoever takes them back."""
+    path = tmp_path / "labels.db"
+    one, two = SearchSession(X, store=path), SearchSession(X, store=path)
+    rng = np.random.default_rng(0)
+    for step in range(30):
+        session = (one, two)[step % 2]
+        rows = rng.choice(len(X), 5, replace=False)
+        session.label(rows, rng.choice([True, False, None], 5).tolist(), who=f"{step % 3}")
+        if step % 7 == 5:
+            (two, one)[step % 2].undo(f"{step % 3}")
+        if step % 3:
+            fresh = SearchSession(X, store=path)
+            for other in (one, two):
+                assert list(other.labels().items()) == list(fresh.labels().items())
+                assert other.history() == fresh.history()
+            fresh.close()
+
+
 def test_threads_share_a_session(tmp_path):
     session = SearchSession(X, store=tmp_path / "labels.db")
     session.label([3, 13, 23], True)

@@ -45,6 +45,8 @@ class LabelBook:
                 "ids that are still there"
             )
         if before != mark:
+            if before is not None:
+                self.store.end_audits()
             self.store.keep("fingerprint", mark)
             self.store.keep("shape", shape)
 
@@ -73,16 +75,18 @@ class LabelBook:
         """Answers that were not taken back, of ids that are in the gallery."""
         state = self.store.state()
         if state != self._read_at:
-            self._entries = [
-                entry
-                for entry in self.store.entries()
-                if entry.undone is None and self.gallery.place(entry.id) is not None
-            ]
-            self._values = {}
-            for entry in self._entries:
-                self._values.pop(entry.id, None)  # so that ids are in the order of their answers
-                self._values[entry.id] = entry.value
-            self._read_at = state
+            # Labels are never changed but by an undo, so mostly the new ones are all there is to
+            # read. Another program may add some after `state`; they are not to be read twice.
+            if self._read_at is None or state[1] != self._read_at[1]:
+                self._read_at, self._entries, self._values = (0, state[1]), [], {}
+            last = self._read_at[0]
+            for entry in self.store.entries(last):
+                last = entry.number
+                if entry.undone is None and self.gallery.place(entry.id) is not None:
+                    self._entries.append(entry)
+                    self._values.pop(entry.id, None)  # so that ids are in the order of answers
+                    self._values[entry.id] = entry.value
+            self._read_at = last, state[1]
         return self._entries
 
     def values(self) -> dict[Any, bool | None]:

@@ -111,8 +111,12 @@ class Pages:
             who = str(json.loads(await request.body())["who"])[:100]
         except (ValueError, KeyError, TypeError, RecursionError):
             return _refused("say whose answer to take back")
-        ids = await run_in_threadpool(self._session.undo, who)
-        return JSONResponse({"places": self._session.gallery.places(ids).tolist()})
+        try:
+            ids = await run_in_threadpool(self._session.undo, who)
+        except StoreError as error:
+            return PlainTextResponse(str(error), status_code=500)
+        places = [self._session.gallery.place(name) for name in ids]
+        return JSONResponse({"places": [place for place in places if place is not None]})
 
     def media(self, request: Request) -> Response:
         """The file of a row."""

@@ -194,11 +194,12 @@ class Store:
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
             return [_read(name) for (name,) in ids]
 
-    def entries(self) -> list[Entry]:
-        """All labels in the order they were given, also those that were taken back."""
+    def entries(self, after: int = 0) -> list[Entry]:
+        """Labels behind a number, in the order they were given, also those taken back."""
         columns = "number, act, id, value, who, at, model, undone"
+        find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
-            rows = self._base.execute(f"SELECT {columns} FROM labels ORDER BY number").fetchall()
+            rows = self._base.execute(find, (after,)).fetchall()
         return [Entry(row[0], row[1], _read(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
 
     def state(self) -> tuple[int, int]:
@@ -217,12 +218,17 @@ class Store:
                 [(last + (not extend), _write(name), pool, after, _now()) for name in ids],
             )
 
-    def audits(self) -> list[Audit]:
-        """All random samples, in the order they were drawn."""
+    def end_audits(self) -> None:
+        """Set aside all random samples so far: they were drawn from another gallery."""
         with self._explained():
-            rows = self._base.execute(
-                "SELECT audit, id, pool, after FROM audits ORDER BY number"
-            ).fetchall()
+            last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
+        self.keep("ended_audits", str(last))
+
+    def audits(self) -> list[Audit]:
+        """Random samples of this gallery, in the order they were drawn."""
+        find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
+        with self._explained():
+            rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
         found: dict[int, Audit] = {}
         for number, name, pool, after in rows:
             found.setdefault(number, Audit([], pool, after)).ids.append(_read(name))
