@@ -18,7 +18,7 @@ from . import linalg
 from .covariance import Moments
 from .density import Blend, Mixture, fit_density
 from .fit import left_moments
-from .linalg import Array, Floats, Ints, SingularMatrixError
+from .linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from .loo import Leave, LeftOut
 from .scatter import GroupScatter, group_means
 from .solvers import require_apart
@@ -30,6 +30,30 @@ from .white import SMALLEST_REMAINDER, solution_of
 BACKGROUND, GONE = -1, -2
 # Labels are projected in steps of about so many numbers.
 STEP_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class HeldSample:
+    """What a sample needs of all columns, kept while rows come and go.
+
+    Attributes
+    ----------
+    numbers : array of shape (M,)
+        Of its rows, ascending.
+    rows : array of shape (M, r)
+        About the origin.
+    norms : array of shape (M,)
+        Squared lengths of the rows, whitened.
+    """
+
+    numbers: Ints
+    rows: Array
+    norms: Array
+
+    def known(self, sample: Ints) -> tuple[Ints, Mask]:
+        """Places of the rows of another sample, and which of them are here."""
+        places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
+        return places, self.numbers[places] == sample
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,8 @@ class SharedRows:
         About how many rows the sample has.
     together : array of shape (N,) or None
         Rows of one number are left out together.
+    held : HeldSample or None
+        What is known of a sample from before rows came or went.
     """
 
     rows: Floats
@@ -74,6 +100,7 @@ class SharedRows:
     keys: Array
     most: int
     together: Ints | None = None
+    held: HeldSample | None = None
 
     @classmethod
     def of(
@@ -133,14 +160,30 @@ class SharedRows:
     @cached_property
     def sample_rows(self) -> Array:
         """Rows of the sample about the origin."""
-        return self.about(self.sample)
+        if self.held is None:
+            return self.about(self.sample)
+        places, known = self.held.known(self.sample)
+        rows = self.held.rows[places]
+        rows[~known] = self.about(self.sample[~known])
+        return rows
 
     @cached_property
     def norms(self) -> Array:
         """Squared lengths of the sample's rows, whitened."""
-        white = self.sample_rows @ self.back
-        lengths: Array = np.einsum("ij,ij->i", white, white)
+        rows, known = self.sample_rows, np.zeros(len(self.sample), dtype=bool)
+        lengths = np.empty(len(rows))
+        if self.held is not None:
+            places, known = self.held.known(self.sample)
+            lengths = self.held.norms[places]
+        white = (rows if not known.any() else rows[~known]) @ self.back
+        lengths[~known] = np.einsum("ij,ij->i", white, white)
         return lengths
+
+    def _ready(self) -> HeldSample | None:
+        """What is known of the sample by now."""
+        if "norms" in self.__dict__:
+            return HeldSample(self.sample, self.sample_rows, self.norms)
+        return self.held
 
     @cached_property
     def white_rows(self) -> Array:
@@ -171,12 +214,27 @@ class SharedRows:
         """Sort the rows by label once, where many labels are asked for."""
         _ = self._by_owner
 
+    def owned(self, owner: Ints) -> SharedRows:
+        """The same rows with labels numbered anew."""
+        return replace(self, owner=owner, held=self._ready())
+
     def holding(
-        self, rows: Floats, owner: Ints, clusters: Ints, keys: Array, together: Ints | None
+        self,
+        rows: Floats,
+        owner: Ints,
+        clusters: Ints,
+        keys: Array,
+        together: Ints | None,
+        kept: Mask | None = None,
     ) -> SharedRows:
-        """The same statistics over other places of the rows."""
+        """The same statistics over other places of the rows: more at the end, or those `kept`."""
+        held = self._ready()
+        if held is not None and kept is not None:
+            stay = kept[held.numbers]
+            numbers = (np.cumsum(kept) - 1)[held.numbers[stay]]
+            held = HeldSample(numbers, held.rows[stay], held.norms[stay]) if stay.any() else None
         return replace(
-            self, rows=rows, owner=owner, clusters=clusters, keys=keys, together=together
+            self, rows=rows, owner=owner, clusters=clusters, keys=keys, together=together, held=held
         )
 
     def with_last(self, count: int) -> SharedRows:
@@ -193,7 +251,7 @@ class SharedRows:
         """
         owner = self.owner.copy()
         owner[gone] = GONE
-        return replace(self, owner=owner)._moved(gone, -1.0)
+        return self.owned(owner)._moved(gone, -1.0)
 
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
         """Bring statistics and factorisation in line with rows that came or went."""
@@ -208,8 +266,12 @@ class SharedRows:
         counts, totals = self.counts.copy(), self.totals.copy()
         np.add.at(counts, self.clusters[chosen], sign)
         np.add.at(totals, self.clusters[chosen], sign * middle)
-        moved = replace(self, back=back, counts=counts, totals=totals)
-        return moved
+        held = self._ready()
+        if held is not None:
+            # A whitened row changes by a factor along each of the axes.
+            norms = held.norms + (held.rows @ turned) ** 2 @ ((1 + change) ** 2 - 1)
+            held = replace(held, norms=norms)
+        return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
         """Groups of chosen rows for a label whose negatives are in the clusters `kept`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import isinf
 from typing import Any, NamedTuple
 
@@ -17,8 +18,11 @@ import numpy as np
 
 from . import linalg
 from .density import Blend, Mixture
-from .linalg import Array, Ints
+from .linalg import Array, Floats, Ints
 from .student import log_sum_exp
+
+# Products with the centres are computed for as many labels at a time as need about these bytes.
+STEP_BYTES = 1 << 20
 
 
 class Tails(NamedTuple):
@@ -129,21 +133,80 @@ class Panel:
         cloud[:, 2] += np.where(self.axis.any(axis=1), moved - spread, 0.0)
         return replace(self, centres=centres, log_weights=log_weights, cloud=cloud)
 
-    def views(self, z: Array, tails: Tails) -> Array:
-        """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n)."""
-        squares = z * z
-        inside = squares @ self.precision[:, :, None]
-        outside = squares.sum(axis=-1)
-        near = z @ self.centres.swapaxes(1, 2)
-        sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)
-        ratio = _log_ratio(inside[..., 0], outside, near, sizes, self, tails.mixture)
+    def views(self, z: Floats, tails: Tails) -> Array:
+        """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n).
+
+        In the precision of the coordinates; some labels at a time, so that what is computed on
+        the way stays near the processor.
+        """
+        count, n_rows, _ = z.shape
+        rows: Any = z
+        found: Array = np.empty((self.n_views, count, n_rows), dtype=z.dtype)
+        panel = self if z.dtype == np.float64 else self._single
+        size = z.itemsize * max(n_rows, 1) * (panel.centres.shape[1] + 1)
+        step = max(1, STEP_BYTES // size)
+        for start in range(0, count, step):
+            some = slice(start, start + step)
+            part, products = panel, panel._products
+            if step < count:
+                part, products = panel.take(some), tuple(one[some] for one in products)
+            found[:, some] = part._some_views(rows[some], products, tails)
+        return found
+
+    @cached_property
+    def _products(self) -> tuple[Array, ...]:
+        """What squares and coordinates are multiplied by, and squared lengths of the centres."""
+        scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
+        aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
+        sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
+        return scales, aims, sizes
+
+    @cached_property
+    def _single(self) -> Panel:
+        return self._converted(np.float32)
+
+    def _converted(self, kind: type) -> Panel:
+        arrays: dict[str, Any] = {
+            field.name: getattr(self, field.name).astype(kind)
+            for field in fields(self)
+            if field.name != "n_views"
+        }
+        return replace(self, **arrays)
+
+    def _some_views(self, z: Array, products: tuple[Array, ...], tails: Tails) -> Array:
+        scales, aims, sizes = products
+        rows = z.swapaxes(1, 2)  # (L, d, n): whatever follows runs along the rows
+        inside, outside = (scales @ (rows * rows)).swapaxes(0, 1)
+        both = aims @ rows
+        near, on_axis = both[:, :-1], both[:, -1]
+        near *= -2
+        near += sizes
+        ratio = self._mixture_view(inside, outside, near, tails.mixture)
         if self.n_views == 1:
             return ratio[None]
-        return np.stack([ratio, self._cloud_view(z, ratio, tails.cloud)])
+        return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
-    def _cloud_view(self, z: Array, mixture: Array, tail: float) -> Array:
+    def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
+        """View of the mixture from squared lengths (L, n) and their excess (L, K, n) at centres."""
+        log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
+        if isinf(tail):
+            near *= -0.5
+            near += log_weights
+            ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near, 1) + volume
+            return ratio
+        half = 0.5 * (tail + self.width)[:, None]
+        near += outside[:, None]
+        np.maximum(near, 0, out=near)  # rounding may leave a distance below zero
+        near *= 1 / (tail - 2)
+        near += 1
+        np.log(near, out=near)
+        near *= -half[:, None]
+        near += log_weights
+        ratio = volume - half * np.log1p(inside / (tail - 2)) - log_sum_exp(near, 1)
+        return ratio
+
+    def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
         """View of the negatives as one cloud; the mixture's where a label has no such axis."""
-        on_axis = (z @ self.axis[:, :, None])[..., 0]
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
         if isinf(tail):
@@ -156,25 +219,3 @@ class Panel:
         if none.any():
             ratio[none] = mixture[none]
         return ratio
-
-
-def _log_ratio(
-    inside: Array, outside: Array, near: Array, sizes: Array, panel: Panel, tail: float
-) -> Array:
-    """Log ratio of the mixture from squared lengths (L, n) and products with the centres."""
-    log_weights, volume = panel.log_weights[:, None, :], panel.volume[:, None]
-    if isinf(tail):
-        near += log_weights - 0.5 * sizes[:, None, :]
-        ratio: Array = 0.5 * (outside - inside) - log_sum_exp(near) + volume
-        return ratio
-    half = 0.5 * (tail + panel.width)[:, None]
-    near *= -2
-    near += outside[..., None]
-    near += sizes[:, None, :]
-    np.maximum(near, 0, out=near)  # rounding may leave a distance below zero
-    near *= 1 / (tail - 2)
-    np.log1p(near, out=near)
-    near *= -half[..., None]
-    near += log_weights
-    ratio = -half * np.log1p(inside / (tail - 2)) - log_sum_exp(near) + volume
-    return ratio

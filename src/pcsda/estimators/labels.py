@@ -129,7 +129,7 @@ def left_out_scores(source: Source, label: LabelModel, place: int) -> tuple[Arra
 
 def stale(models: list[LabelModel]) -> list[LabelModel]:
     """The same labels, fitted before the rows changed."""
-    return [replace(model, fresh=False) for model in models]
+    return [replace(model, fresh=False) if model.fresh else model for model in models]
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:

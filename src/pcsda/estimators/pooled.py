@@ -40,6 +40,8 @@ FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
 # Identities that are taken for strangers, and how many labels each meets: those with the highest
 # scores, and some that are drawn at random.
 MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
+# Coordinates of identities under all labels are computed in steps of about this many bytes.
+EVERYONE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -273,27 +275,24 @@ def _closed_form(
     panel, turns = Panel.of(*aligned, pool.n_views), turns_of(labels, *aligned[2])
     everyone = Everyone(labels, panel, pool)
     steps = progress(blocks, "strangers", enabled=training.verbose, total=len(blocks))
-    for identity, block in steps:
-        rows = scored_rows(block, len(blocks))
-        met, n_drawn = _met(identity, rows, shared, everyone, count, rng)
+    scored = [scored_rows(block, len(blocks)) for _, block in blocks]
+    # Few labels are all met, so that nobody asks which of them score highest.
+    highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
+    for (identity, block), rows in zip(steps, scored, strict=True):
+        met, n_drawn = _met(identity, highest, count, rng)
         away = Block.of(shared, block, met, turns[met], rows)
         views = away.views(panel.take(met), pool.tails)
         yield Strangers(views, met, np.full(views.shape[2], identity), n_drawn)
 
 
 def _met(
-    identity: int,
-    rows: Ints,
-    shared: SharedRows,
-    everyone: Everyone,
-    count: int,
-    rng: np.random.Generator,
+    identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
     """Labels that an identity meets as a stranger, and how many of them were drawn at random."""
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
-    if len(others) <= FEW_LABELS:
+    scores = next(highest, None)
+    if scores is None or len(others) <= FEW_LABELS:
         return others, len(others)
-    scores = everyone.best(shared, rows)
     if identity < count:
         scores[identity] = -np.inf
     drawn = rng.choice(others, DRAWN, replace=False)
@@ -304,32 +303,38 @@ def _met(
 
 @dataclass
 class Everyone:
-    """All labels of a bank on whitened rows, to find those that score highest."""
+    """All labels of a bank, to find those that score highest; single precision tells them."""
 
     labels: list[SolvedLabel]
     panel: Panel
     pool: Pool
-    columns: Array = field(init=False)
+    columns: Floats = field(init=False)
     origins: Array = field(init=False)
 
     def __post_init__(self) -> None:
         count, width = self.panel.precision.shape
         size = len(self.labels[0].subspace.coefficients)
-        self.columns = np.zeros((size, count, width))
+        self.columns = np.zeros((size, count, width), dtype=np.float32)
         self.origins = np.zeros((count, width))
         for place, label in enumerate(self.labels):
             turn = self.panel.turn[place, :, : label.turn.shape[1]]
             self.columns[:, place] = label.subspace.coefficients @ turn.T
             self.origins[place] = turn @ label.subspace.origin
 
-    def best(self, shared: SharedRows, rows: Ints) -> Array:
-        """Highest score over some rows for every label."""
-        features = shared.about(rows) + shared.origin
+    def best(self, shared: SharedRows, blocks: Sequence[Ints]) -> Iterator[Array]:
+        """Highest score over the rows of each block for every label, many blocks at a time."""
         flat = self.columns.reshape(len(self.columns), -1)
-        z = (features @ flat).reshape(len(rows), *self.origins.shape) - self.origins
-        views = self.panel.views(z.swapaxes(0, 1), self.pool.tails)
-        scores: Array = self.pool.calibration(views).max(axis=1)
-        return scores
+        shift = (self.origins.ravel() - shared.origin @ flat).astype(np.float32)
+        sizes = np.array([len(block) for block in blocks])
+        batch = np.cumsum(sizes) // max(1, EVERYONE_BYTES // (flat.itemsize * flat.shape[1]))
+        for number in np.unique(batch):
+            part = np.flatnonzero(batch == number)
+            rows = shared.about(np.concatenate([blocks[place] for place in part.tolist()]))
+            z = rows.astype(np.float32) @ flat - shift
+            z = z.reshape(len(rows), *self.origins.shape).swapaxes(0, 1)
+            scores = self.pool.calibration(self.panel.views(z, self.pool.tails))
+            starts = np.cumsum(sizes[part]) - sizes[part]
+            yield from np.maximum.reduceat(scores, starts, axis=1).T
 
 
 def _moves(

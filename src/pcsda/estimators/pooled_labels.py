@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -260,13 +260,13 @@ class PooledLabels:
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
             return _prepare(self.settings, rows, self.ridge, self.kernel)
-        shared = replace(held.shared, owner=before.labels)
+        shared = held.shared.owned(before.labels)
         data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
         try:
             if kept is None:
                 shared = shared.holding(*data).with_last(len(rows.X) - len(before.X))
             else:
-                shared = shared.without(np.flatnonzero(~kept)).holding(*data)
+                shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
             return _prepare(self.settings, rows, self.ridge, self.kernel)
         training = _training(self.settings, rows, rows.X, self.ridge)

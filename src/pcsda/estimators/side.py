@@ -22,6 +22,8 @@ from .spaces import Space
 
 # Coordinates of rows under all labels are computed in steps of about this many bytes.
 STEP_BYTES = 32 << 20
+# Coordinates up to this are scored in the precision that they come in.
+FARTHEST_SINGLE = 1e3
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,9 @@ class SideBySide:
             back = np.linalg.pinv(self.panel.turn).swapaxes(1, 2)
             far = np.abs(z @ back).max(axis=-1, keepdims=True)
             z = z * np.minimum(1.0, FARTHEST / np.maximum(far, 1.0))
-        return self.panel.views(z.astype(np.float64, copy=False), self.pool.tails)
+        if limit > FARTHEST_SINGLE:  # single precision would lose distances, if not overflow
+            z = z.astype(np.float64, copy=False)
+        return self.panel.views(z, self.pool.tails)
 
     @cached_property
     def _moves(self) -> tuple[Array, Array]:
