@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from pcsda import PCSDA, distributed, fit_blocks
 
 from . import memory
+from .banks import BANK_JOBS
 from .data import N_SUBCLASSES, SEPARATION
 from .measure import Bound, Contestant, Cost, Job
 from .setup import Setup
@@ -254,6 +255,7 @@ SCALE_JOBS: dict[str, Callable[[Setup], Iterator[Job]]] = {
     "scale-rates": scale_rates,
     "scale-growth": scale_growth,
     "scale-dask": scale_dask,
+    **BANK_JOBS,
 }
 
 
