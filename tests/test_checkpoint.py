@@ -67,7 +67,7 @@ def test_other_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):
     path = fit_stopped(blocks, tmp_path / "state.npz", monkeypatch)
     data[part] = changed(data[part], row)
     other = in_blocks(CUTS, data["X"], data["y"], None, data["weights"])
-    what = "rows" if part == "X" else "labels"
+    what = "rows" if part == "X" else "labels or weights"
     message = (
         rf"state.npz is the checkpoint of a fit with other data: block {row // 20} \(item .* does "
         rf"not have the {what} that it had when it was read before; delete it to start anew, or"

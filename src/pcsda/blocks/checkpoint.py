@@ -223,7 +223,9 @@ class Checkpoint:
             self.prints.append((labels, rows))
             return
         seen = self.prints[number]
-        for what, one, other in zip(("labels", "rows"), seen, (labels, rows), strict=True):
+        for what, one, other in zip(
+            ("labels or weights", "rows"), seen, (labels, rows), strict=True
+        ):
             if one is not None and other is not None and one != other:
                 raise ValueError(
                     f"{self.path} is the checkpoint of a fit with other data: block {number} "
