@@ -404,3 +404,21 @@ def test_contamination_reaches_the_estimator(command):
 def test_a_contamination_out_of_range_is_refused(command):
     said = command(*WELD, "--contamination", "0.7", code=1)
     assert "contamination=0.7 must be at least 0 and below 0.5, or 'auto'" in said.err
+
+
+def test_subclasses_are_named_by_the_labels_of_the_rest(command, shop):
+    command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "weld", "-K", "3",
+            "-o", "m.pcsda")  # fmt: skip
+    groups, kinds = pcsda.load("m.pcsda").partition_, shop.train.kind.to_numpy(str)
+    said = command("inspect", "m.pcsda").out
+    named = command("inspect", "m.pcsda", "--json").json()["table"]["subclasses"]
+    assert len(named) == 3
+    for group, text in enumerate(named, 1):
+        inside = kinds[groups == group].tolist()
+        most = max(sorted(set(inside)), key=inside.count)
+        assert text == f"{group}: mostly {most} ({inside.count(most)} of {len(inside)})"
+        assert text in said
+    # With one label for all of the rest there is nothing to tell.
+    shop.train.assign(kind=np.where(shop.train.kind == "weld", "weld", "no")).to_csv("two.csv")
+    command("fit", "two.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
+    assert "subclasses" not in command("inspect", "m.pcsda", "--json").json()["table"]

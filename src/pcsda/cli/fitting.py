@@ -91,7 +91,22 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
     estimator.fit(X, y, **given)
-    return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
+    kinds = tables.labels(preparing.without_gaps(table, names, prepared), a.label)
+    subclasses = () if a.positive == ALL else named_subclasses(estimator, kinds)
+    return replace(prepared, rows=tuple(sketch([row_hashes(X)])), subclasses=subclasses)
+
+
+def named_subclasses(estimator: BaseEstimator, labels: NDArray[np.str_]) -> tuple[str, ...]:
+    """Name each subclass by the label that most of its rows have, where the rest has several."""
+    groups = getattr(Scorer(estimator).verifier(), "partition_", None)
+    if groups is None or len(groups) != len(labels) or len(np.unique(labels[groups > 0])) < 2:
+        return ()
+    found = []
+    for group in range(1, int(groups.max()) + 1):
+        names, counts = np.unique(labels[groups == group], return_counts=True)
+        most = int(counts.argmax())
+        found.append(f"{group}: mostly {names[most]} ({counts[most]} of {counts.sum()})")
+    return tuple(found)
 
 
 def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:

@@ -52,6 +52,8 @@ def inspect(a: Namespace) -> None:
     names = facts.pop("feature_names")
     facts["columns"] = "without names" if names is None else tables.listed(names)
     facts["classes"] = tables.listed(facts["classes"])
+    if (named := facts.get("table", {}).pop("subclasses", None)) is not None:
+        facts["subclasses"] = tables.listed(named)
     rows = []
     for name, value in facts.items():
         if isinstance(value, dict):

@@ -43,6 +43,8 @@ class Preparation:
         Columns that were left out without being asked to.
     rows : tuple of str
         Fingerprints of the training rows.
+    subclasses : tuple of str
+        What most rows of each subclass are, where the labels of the rest say it.
     """
 
     encoding: str = "utf-8"
@@ -51,6 +53,7 @@ class Preparation:
     missing: str = "fail"
     left_out: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
+    subclasses: tuple[str, ...] = ()
 
     def wording(self, text: Sequence[str | None]) -> Wording:
         """How to read text; the columns named stay as written."""
