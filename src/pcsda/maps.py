@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array, check_random_state
@@ -276,7 +277,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Factorise the kernel matrix of the rows.
 
         Parameters
@@ -324,7 +325,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         self.missing_trace_ = max(self.trace_ - kept, 0.0)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Add rows exactly (incremental NPT); the features of earlier rows only gain zeros.
 
         With ``method="eigen"`` they are also turned. The bandwidth stays that of the first call.
@@ -443,7 +444,7 @@ class NystroemMap(_OnPivots, _KernelMap):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Choose the landmarks and factorise their kernel matrix.
 
         Parameters
@@ -548,7 +549,7 @@ class FourierMap(_KernelMap):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Draw the frequencies.
 
         Parameters

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -92,7 +92,9 @@ def shorten(labels: list[Any], limit: int = 10) -> str:
     return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
 
 
-def check_labels(y: Any, pos_label: Any, classes: Any = None) -> tuple[NDArray[Any], int, Any]:
+def check_labels(
+    y: Any, pos_label: Any, classes: ArrayLike | None = None
+) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as those of the class of interest and of the rest.
 
     There are two labels, or more with `pos_label`: then all others are the rest, and `classes` are
@@ -183,8 +185,9 @@ def check_length(
         )
 
 
-def weight_values(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
+def weight_values(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     """Check that there is one weight of at least 0 for each row."""
+    weights: NDArray[np.float64]
     if isinstance(sample_weight, Real):
         weights = np.full(n_rows, float(sample_weight))
     else:
@@ -200,7 +203,9 @@ def weight_values(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     return weights
 
 
-def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+def check_weights(
+    sample_weight: ArrayLike | None, positive: NDArray[np.bool_]
+) -> NDArray[np.float64] | None:
     """Check sample weights; returns None where all weights are one."""
     if sample_weight is None:
         return None
@@ -213,7 +218,7 @@ def check_weights(sample_weight: Any, positive: NDArray[np.bool_]) -> NDArray[np
     return None if np.all(weights == 1) else weights
 
 
-def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp] | None:
+def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | None:
     """Number the groups of rows that are left out together; None where there are none."""
     if groups is None:
         return None
@@ -227,7 +232,9 @@ def is_contaminated(model: Any) -> bool:
     return bool(getattr(model, "contamination", 0.0) != 0)
 
 
-def check_unchecked(unchecked: Any, positive: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+def check_unchecked(
+    unchecked: ArrayLike | None, positive: NDArray[np.bool_]
+) -> NDArray[np.bool_] | None:
     """Check the mask of the negatives whose labels nobody has verified."""
     if unchecked is None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
@@ -63,11 +63,11 @@ UNSEEN = 1e-6
 def check_kernel_rows(
     model: KernelPCSDA | KernelCSDA,
     X: Any,
-    y: Any,
-    sample_weight: Any,
-    subclass_labels: Any = None,
-    groups: Any = None,
-    unchecked: Any = None,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    subclass_labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    unchecked: ArrayLike | None = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
     """Check the training data of a kernel estimator; also return the labels of rows with weight."""
     validation.check_verifier(model)
@@ -244,7 +244,7 @@ def is_dual(model: KernelPCSDA) -> bool:
     return model.solver in ("auto", "cholesky") and model.balance == "pooled"
 
 
-def divide_inputs(model: KernelPCSDA, data: TrainingRows, labels: Any = None) -> Ints:
+def divide_inputs(model: KernelPCSDA, data: TrainingRows, labels: ArrayLike | None = None) -> Ints:
     """Divide the rows in input space, if there is one, without the kernel."""
     known = labels is not None or _in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
@@ -272,7 +272,7 @@ def divide_features(
     model: KernelPCSDA,
     data: TrainingRows,
     matrix: Array,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     inputs: Ints | None = None,
 ) -> Ints:
     """Divide the rows as a kernel estimator says; the groups in input space may be given."""

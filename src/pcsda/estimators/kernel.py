@@ -176,7 +176,7 @@ responsibilities_
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: ArrayLike,
         *,
         subclass_labels: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -307,7 +307,7 @@ partition_, reference_, reference_step_, density_, calibration_
         return cls(n_components=n_components, **(rule | params))
 
     @calls_back
-    def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 
         Parameters

@@ -455,7 +455,7 @@ class PCSDA(Verifier):
         return X, positive, None if np.all(weight == 1) else weight, numbers
 
     def _stream_groups(
-        self, X: Floats, positive: Mask, subclass_labels: Any, weights: Array | None
+        self, X: Floats, positive: Mask, subclass_labels: ArrayLike | None, weights: Array | None
     ) -> Ints:
         """Groups of a batch; given labels are numbered in sorted order, as in `fit`."""
         groups = np.zeros(len(positive), dtype=np.intp)

@@ -93,7 +93,9 @@ def ranking_of(model: Verifier) -> str:
     return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
 
 
-def accuracy(found: Any, y: Any, pos_label: Any, sample_weight: Any = None) -> float:
+def accuracy(
+    found: ArrayLike, y: ArrayLike, pos_label: Any, sample_weight: ArrayLike | None = None
+) -> float:
     """Share of labels that are found; with `pos_label`, of rows found to be that class or not."""
     if pos_label is not None:
         found, y = np.asarray(found) == pos_label, np.asarray(y) == pos_label

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from .. import validation
@@ -62,7 +63,7 @@ def rule_of(model: Verifier) -> Rule:
 
 
 def check_training(
-    model: Verifier, y: Any, sample_weight: Any, groups: Any = None
+    model: Verifier, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None = None
 ) -> tuple[Mask, Array | None, Ints | None, int]:
     """Check labels, weights and groups for a fit, and determine the classes.
 

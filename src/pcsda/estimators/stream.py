@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
@@ -45,7 +45,9 @@ def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
     return decorator
 
 
-def check_rows(model: Verifier, X: Any, y: Any, *, reset: bool = True, finite: bool = True) -> Any:
+def check_rows(
+    model: Verifier, X: Any, y: ArrayLike, *, reset: bool = True, finite: bool = True
+) -> Any:
     """Check rows and labels at fitting."""
     validation.refuse_dask(X, y)
     return validate_data(
@@ -108,7 +110,7 @@ def forget_stream(model: Verifier) -> None:
 
 
 def check_batch(
-    model: Verifier, X: Any, y: Any, classes: Any, sample_weight: Any
+    model: Verifier, X: Any, y: ArrayLike, classes: Any, sample_weight: ArrayLike | None
 ) -> tuple[Floats, Mask, Array | None]:
     """Check a batch of `partial_fit`, and settle the classes on the first call."""
     first = not hasattr(model, "scatter_")

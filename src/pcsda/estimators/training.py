@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
@@ -168,7 +168,7 @@ def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factori
 
 
 def divide(
-    model: PCSDA, data: TrainingRows, subclass_labels: Any = None
+    model: PCSDA, data: TrainingRows, subclass_labels: ArrayLike | None = None
 ) -> tuple[Ints, NDArray[Any]]:
     """Divide the rows as the parameters of a linear estimator say; also name the subclasses."""
     positive, weights = data.positive, data.weights
