@@ -33,7 +33,7 @@ class Subspace:
     coefficients : array of shape (D, d), or (N, d) on kernel values
         One column for each axis, in the order of the eigenvalues.
     origin : array of shape (d,)
-        What the positive mean is projected to.
+        Projection of the positive mean.
     eigenvalues : array of shape (d,)
     rank : int
         Number of axes that the problem has, at least d.

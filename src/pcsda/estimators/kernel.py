@@ -33,15 +33,15 @@ class KernelPCSDA(Verifier):
 
     Exact in dual form: one Cholesky factor of the N x N kernel matrix, no eigendecomposition.
     Training takes about N^3/3 operations, 2N^3/3 with leave-one-out, and N^2 numbers of memory;
-    prediction takes N kernel values a row. For more rows than that allows use
+    prediction takes N kernel values a row. For larger data use
     ``make_pipeline(NystroemMap(), PCSDA())``.
 
     Parameters
     ----------
     kernel : str or callable, default="rbf"
         "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine", "chi2" as in scikit-learn's
-        `pairwise_kernels`, a function of two rows, or "precomputed": X is then the square kernel
-        matrix at `fit` and kernel values with the training rows afterwards.
+        `pairwise_kernels`, a function of two rows, or "precomputed". Then X is the square kernel
+        matrix in `fit`, and holds kernel values with the training rows afterwards.
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth: ``1/(2 s^2)`` with s the mean pairwise distance of the positives, the paper's
         rule, or of all rows; scikit-learn's "scale"; or a number.
@@ -52,7 +52,7 @@ calibration_rows, contamination, priors, pos_label, random_state, verbose
         "kmeans" is k-means in feature space, that is kernel k-means, started from k-means in input
         space; "input" and clusterers divide the negatives in input space.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
-        "cholesky" is the dual form and what "auto" takes; the others are the solvers of
+        "cholesky", the choice of "auto", is the dual form; the others are the solvers of
         :class:`PCSDA` on exact features of the kernel.
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
@@ -71,7 +71,7 @@ calibration_rows, contamination, priors, pos_label, random_state, verbose
         Those rows; None for a precomputed kernel.
     dual_coef_ : array of shape (n_support, n_components)
     origin_ : array of shape (n_components,)
-        What the positive mean is projected to.
+        Projection of the positive mean.
     eigenvalues_, positive_count_, subclass_counts_, classes_, class_prior_, n_components_, \
 partition_, loo_scores_, density_, calibration_, contamination_, contamination_interval_, \
 responsibilities_
@@ -157,7 +157,7 @@ responsibilities_
         n_subclasses, n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which win over the paper's.
+            Further parameters of the constructor, which override those of the paper.
 
         Returns
         -------
@@ -297,7 +297,7 @@ partition_, reference_, reference_step_, density_, calibration_
         n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which win over the paper's.
+            Further parameters of the constructor, which override those of the paper.
 
         Returns
         -------
