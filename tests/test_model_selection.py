@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, partition
 from pcsda.core.spread import auto_regularization
@@ -924,3 +924,22 @@ def test_names_of_columns_reach_the_chosen_model(estimator):
     assert_allclose(search.log_likelihood_ratio(frame), bare.log_likelihood_ratio(X))
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         search.predict(frame[list("badc")])
+
+
+class Watched(PCSDA):
+    """PCSDA that notes how many threads BLAS has while it is fitted."""
+
+    def fit(self, X, y, **rest):
+        pools = threadpool_info()
+        self.threads_ = {one["num_threads"] for one in pools if one["user_api"] == "blas"}
+        return super().fit(X, y, **rest)
+
+
+@pytest.mark.parametrize(("light", "threads"), [(120, {1}), (119, {2})])
+def test_a_light_last_fit_has_one_thread_as_the_search_has(monkeypatch, light, threads):
+    X, y, _ = problem()
+    assert X.shape == (120, 6)
+    monkeypatch.setattr(selection, "LIGHT_LAST", light)
+    with threadpool_limits(2, user_api="blas"):
+        found = PCSDACV(Watched(n_subclasses=2, random_state=0), regularization=0.1).fit(X, y)
+    assert found.best_estimator_.threads_ == threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,7 +163,9 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
-        return clone(model).set_params(n_subclasses=count, verbose=False)
+        one = copy(model)  # it is not fitted, and a clone would read signatures each time
+        one.n_subclasses, one.verbose = count, False
+        return one
 
     if isinstance(model, KernelPCSDA):
         kernel = settled_kernel(model, X, data.positive, seed)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
 from ..core.explanation import Explanation
-from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.threshold import Threshold
 from ..metrics import PriorEstimate
 from ..unwrap import unwrap
@@ -20,7 +20,7 @@ from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
 from .grid import Data, with_setting
 from .ratios import accuracy
-from .selection import Choice, check_search, choose_setting
+from .selection import Choice, check_search, choose_setting, is_light_last
 from .steps import is_precomputed
 from .verifier import Verifier
 
@@ -178,7 +178,8 @@ class PCSDACV(
         last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
         given = {last + name: value for name, value in given.items() if value is not None}
         # Fitted on the rows as given, the model knows the names of their columns.
-        self.best_estimator_ = best.fit(as_given, y, **given)
+        with one_thread(is_light_last(X)):
+            self.best_estimator_ = best.fit(as_given, y, **given)
         return self
 
     def __sklearn_tags__(self) -> Any:

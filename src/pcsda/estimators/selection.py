@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from .. import validation
-from ..core.linalg import Array, Ints, Mask, one_thread
+from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..maps import NystroemMap
 from ..metrics import equal_error_rate
 from ..partition import count_distinct, given_labels
@@ -38,6 +38,8 @@ FEW_POSITIVES = 30
 # folds, and where rows are left out one by one. The chosen setting is fitted on all rows.
 ROWS_IN_FOLDS = 150, 450
 ROWS_LEFT_OUT = 500, 1000
+# Where X has up to this many rows or columns, the last fit is less work than the search.
+LIGHT_LAST = 2500
 # Landmarks among fewer positives than this flatter them; the map is then refitted in folds.
 HONEST_POSITIVES = 200
 # Parts that left-out scores are divided into where a metric has no value for single rows.
@@ -155,6 +157,14 @@ def choose_setting(
         scores = np.full((len(found.cells), n_rows), np.nan)
         scores[:, rows] = found.scores
     return Choice(found.cells[index], index, results, scores, in_folds)
+
+
+def is_light_last(X: Floats) -> bool:
+    """Whether the last fit has one thread, as the search has.
+
+    Beside other programs it would otherwise take longer than all the rest: threads of BLAS spin.
+    """
+    return bool(len(X) * max(X.shape) <= LIGHT_LAST**2)
 
 
 def _in_two_steps(
