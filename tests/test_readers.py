@@ -378,6 +378,9 @@ def test_what_is_no_source_is_refused(tmp_path, data):
         TypeError, match=r"^blocks of type int are not known; pass a file, a folder,"
     ):
         open_blocks(3)
+    # Also with labels beside: a lazy frame is no iterator that had to yield them.
+    with pytest.raises(TypeError, match=r"a data frame \(a lazy one has to be collected first\)"):
+        open_blocks(object(), y="kind")
     with pytest.raises(ValueError, match=r"a block must be X, .* got a tuple of 5"):
         fit_blocks(PCSDA(), [(X, y, y, y, y)])
 

@@ -48,6 +48,12 @@ def open_blocks(
     paths = data if isinstance(data, (list, tuple)) else [data]
     if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
         return Blocks(_of_files([Path(path) for path in paths], given, columns, block_rows))
+    if not (callable(data) or isinstance(data, Iterable)):
+        raise TypeError(
+            f"blocks of type {type(data).__name__} are not known; pass a file, a folder, an array, "
+            "a data frame (a lazy one has to be collected first), an iterator of (X, y), or a "
+            "function that returns one"
+        )
     if given:
         raise ValueError(
             f"{next(iter(given))} goes with files and arrays; an iterator has to yield it, as in "
@@ -55,12 +61,7 @@ def open_blocks(
         )
     if callable(data):
         return Blocks(start=lambda: iter(data()))
-    if isinstance(data, Iterable):
-        return Blocks(start=lambda: iter(data), once=hasattr(data, "__next__"))
-    raise TypeError(
-        f"blocks of type {type(data).__name__} are not known; pass a file, a folder, an array, a "
-        "data frame, an iterator of (X, y), or a function that returns one"
-    )
+    return Blocks(start=lambda: iter(data), once=hasattr(data, "__next__"))
 
 
 class Rows(NamedTuple):
