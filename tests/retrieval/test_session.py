@@ -173,6 +173,30 @@ def test_when_every_row_has_an_answer_nothing_remains():
     assert session.stop(recall=1.0)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, lambda rows: [rows[:7], rows[7:]]])
+def test_a_row_that_is_not_finite_costs_no_verifier(form):
+    """A single one left the session with similarity alone."""
+    rows = X.copy()
+    rows[5, 2], rows[400] = np.nan, np.inf
+    session = SearchSession(form(rows))
+    session.label([3, 13, 23, 5], True)
+    session.label([0, 1, 2], False)
+    scores = session.scores()
+    bad = np.isin(np.arange(len(X)), [5, 400])
+    assert np.isneginf(scores[bad]).all()
+    expected = session.model_.log_likelihood_ratio(X[~bad])
+    np.testing.assert_allclose(scores[~bad], expected, rtol=1e-6)
+    assert session.remaining().n_rows == len(X) - 8  # seven have an answer, one more is bad
+
+
+def test_when_every_row_is_one_of_them_nothing_remains():
+    session = SearchSession(X[:20])
+    session.label(range(20), True)
+    assert session.remaining().count_high == 0
+    assert session.recall() == 1
+    assert session.stop()
+
+
 def test_rows_that_are_not_finite_are_set_aside_but_can_be_labelled():
     broken = X.copy()
     broken[10, 3], broken[20] = np.nan, np.inf

@@ -45,7 +45,7 @@ class Gallery:
         self.is_sparse = sparse.issparse(self._parts[0])
         self.ids = _check_ids(ids, self.shape[0])
         self._place = {name: place for place, name in enumerate(self.ids)}
-        self.usable = np.concatenate(self._over_blocks(_finite_rows))
+        self.usable = np.concatenate(self._over_blocks(lambda rows, _: _finite_rows(rows)))
         if not self.usable.any():
             raise ValueError(
                 f"none of the {len(self)} rows of the gallery is finite; fill in what is missing"
@@ -78,7 +78,12 @@ class Gallery:
 
     def score(self, function: Callable[[Any], Floats]) -> Array:
         """One number for each row, minus infinity for rows that are not finite."""
-        scores = np.concatenate(self._over_blocks(function)).astype(np.float64)
+
+        def of_finite(rows: Any, first: int) -> Floats:
+            usable = self.usable[first : first + rows.shape[0]]
+            return function(rows if usable.all() else _emptied(rows, ~usable))
+
+        scores = np.concatenate(self._over_blocks(of_finite)).astype(np.float64)
         scores[~self.usable] = -np.inf
         return scores
 
@@ -103,18 +108,21 @@ class Gallery:
         return np.dtype(np.float32 if single else np.float64)
 
     def _blocks(self) -> Iterator[Any]:
-        """Functions that read one block of rows each."""
+        """Blocks of rows: the part that has them, where in it, and the number of the first."""
         step = max(1, BLOCK_BYTES // (self.shape[1] * self._dtype.itemsize))
-        for part in self._parts:
+        for part, edge in zip(self._parts, self._edges[:-1].tolist(), strict=True):
             for start in range(0, part.shape[0], step):
-                yield part, slice(start, min(start + step, part.shape[0]))
+                yield part, slice(start, min(start + step, part.shape[0])), edge + start
 
-    def _over_blocks(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Results of a function on all blocks, on as many threads as there are cores."""
+    def _over_blocks(self, function: Callable[[Any, int], Any]) -> list[Any]:
+        """Results of a function of rows and of the number of the first, for all blocks.
 
-        def work(block: tuple[Any, slice]) -> Any:
-            part, rows = block
-            return function(_floats(part[rows], self._dtype))
+        It runs on as many threads as there are cores.
+        """
+
+        def work(block: tuple[Any, slice, int]) -> Any:
+            part, rows, first = block
+            return function(_floats(part[rows], self._dtype), first)
 
         blocks = list(self._blocks())
         if len(blocks) == 1:
@@ -223,6 +231,16 @@ def _floats(rows: Any, dtype: np.dtype[np.floating]) -> Any:
 
 def _dense(rows: Any) -> NDArray[Any]:
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+
+
+def _emptied(rows: Any, bad: Mask) -> Any:
+    """The same rows with zeros in some: estimators refuse all if one is not finite."""
+    rows = rows.copy()
+    if sparse.issparse(rows):
+        rows.data[np.repeat(bad, np.diff(rows.indptr))] = 0
+    else:
+        rows[bad] = 0
+    return rows
 
 
 def _finite_rows(rows: Any) -> Mask:

@@ -364,12 +364,13 @@ class SearchSession:
         return self._by_model() if audited is None else audited
 
     def _by_model(self) -> Remaining:
-        learned, pool = self._verified(), self._book.free()
+        pool = self._book.free()
+        if len(pool) == 0:
+            return Remaining(0.0, 0, 0, 0, "model", "Every row has an answer.")
+        learned = self._verified()
         known = learned.answered & ~np.isnan(learned.left_out)
         yes = learned.left_out[known & learned.positive]
         no = learned.left_out[known & ~learned.positive]
-        if len(pool) == 0:
-            return Remaining(0.0, 0, 0, 0, "model", "Every row has an answer.")
         if len(yes) == 0:
             note = "One example cannot be left out, so nothing says how many are left; label more."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
