@@ -78,6 +78,7 @@ def assert_same(found, expected, X, tolerance=1e-8):
 # --- the law -------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 @TALL_AND_WIDE
 @over([*LEFT_OUT, *FOLDED])
 def test_a_first_batch_gives_the_model_of_fit(estimator, width):

@@ -498,7 +498,7 @@ def test_facts_are_kept_with_the_graph(tmp_path):
     assert (given_input.name, given_input.shape) == ("X", [None, 5])
 
 
-@pytest.mark.each_value
+@pytest.mark.in_turn
 @TYPES
 @pytest.mark.parametrize("name", MODELS)
 def test_own_pipelines_convert_with_skl2onnx(name, dtype):

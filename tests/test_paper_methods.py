@@ -39,6 +39,7 @@ def spread(grid, count=3):
     return [grid[int(i)] for i in np.linspace(0, len(grid) - 1, count)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", CHOSEN)
 def test_choosing_scores_as_reporting_does(space, name):
     method = METHODS[name]

@@ -179,6 +179,7 @@ def test_a_fast_scorer_does_not_change_with_a_later_fit():
     assert_array_equal(score(NEW), before)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("chain", CHAINS)
 def test_files_and_graphs(chain, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -75,6 +75,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     check(estimator)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("estimator", [*CHECKED, *CHECKED_TOO], ids=str)
 def test_y_comes_second_in_every_method_that_takes_it(estimator):
     """Stands in for check_fit_score_takes_y, with a fresh estimator for each method."""

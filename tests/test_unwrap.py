@@ -153,6 +153,7 @@ def in_short(names):
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
 
+@pytest.mark.in_turn
 @every
 def test_the_model_inside(fitted, name):
     wrapped, final, rows = fitted(name)
@@ -202,6 +203,7 @@ TITLES = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [name for name in NESTED if "grid" not in name])
 def test_files(fitted, name, tmp_path):
     wrapped, final, _ = fitted(name)
@@ -309,6 +311,7 @@ def test_dask(fitted, name, method):
     assert_allclose(found.compute(scheduler="sync"), getattr(final, method)(rows), rtol=1e-9)
 
 
+@pytest.mark.in_turn
 @every
 def test_graphs(fitted, name, tmp_path):
     wrapped, final, rows = fitted(name)
