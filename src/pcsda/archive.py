@@ -55,13 +55,25 @@ def check_arrays(file: BinaryIO) -> None:
 
 def claimed_bytes(file: BinaryIO) -> int:
     """Memory that an array takes, as its header says; the file is at its start."""
+    shape, dtype = _header(file)
+    return int(np.prod([*shape, dtype.itemsize], dtype=object))
+
+
+def array_shape(archive: ZipFile, name: str) -> tuple[int, ...]:
+    """Shape of an array of a .npz file, as its header says; nothing else is read."""
+    with archive.open(f"{name}.npy") as part:
+        return _header(part)[0]
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array; the file is at its start."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"it holds an array in version {version} of the format")
     shape, _, dtype = _HEADERS[version](file)
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be read (allow_pickle=False): they could run code")
-    return int(np.prod([*shape, dtype.itemsize], dtype=object))
+    return shape, dtype
 
 
 def _check_header(part: Any, name: str, n_bytes: int) -> None:

@@ -388,6 +388,16 @@ def test_npz_of_odd_shapes_is_refused(tmp_path, arrays, message):
         tables.read(str(tmp_path / "a.npz"))
 
 
+def test_npz_whose_arrays_do_not_go_together_is_refused_before_it_is_unpacked(
+    tmp_path, monkeypatch
+):
+    """7.7 MB whose arrays had other lengths were unpacked to 8 GB first, for three minutes."""
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 10)), y=np.zeros(7))
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("unpacked"))
+    with pytest.raises(ValueError, match=r"as many entries as rows; it has X \(1000, 10\), y \(7,"):
+        tables.read(str(tmp_path / "a.npz"))
+
+
 def test_npz_that_would_not_fit_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 1000)), y=np.zeros(1000))
     assert (tmp_path / "a.npz").stat().st_size < 50_000

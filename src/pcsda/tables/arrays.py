@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..archive import UNREADABLE, check_array
+from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
 from .table import Chunk, Table, file_stamp, first_line
 
@@ -155,16 +155,20 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
     Where several arrays have two dimensions and none is called X, they are embeddings by name.
     `names` are the arrays that are wanted.
     """
-    arrays = load_npz(path, names)
-    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
-    if not arrays or any(array.ndim not in (1, 2) for array in arrays.values()):
-        raise ValueError(f"{path} must have arrays of one or two dimensions; it has {shapes}")
-    matrices = [name for name, array in arrays.items() if array.ndim == 2]
+    with _archive(path) as archive:
+        wanted = [name for name in archive.files if names is None or name in names]
+        shapes = {name: array_shape(archive.zip, name) for name in wanted}
+    # Headers tell all of this before anything large is unpacked.
+    shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
+    if not shapes or any(len(shape) not in (1, 2) for shape in shapes.values()):
+        raise ValueError(f"{path} must have arrays of one or two dimensions; it has {shown}")
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     chosen = "X" if "X" in matrices else matrices[0] if len(matrices) == 1 else None
     if chosen is not None:
-        arrays = {n: array for n, array in arrays.items() if array.ndim == 1 or n == chosen}
-    if len({len(array) for array in arrays.values()}) > 1:
-        raise ValueError(f"{path} must have arrays with as many entries as rows; it has {shapes}")
+        wanted = [name for name in wanted if len(shapes[name]) == 1 or name == chosen]
+    if len({shapes[name][0] for name in wanted}) > 1:
+        raise ValueError(f"{path} must have arrays with as many entries as rows; it has {shown}")
+    arrays = load_npz(path, wanted)
     matrix = arrays.pop(chosen) if chosen else None
     n_rows = len(next(iter(arrays.values()))) if matrix is None else len(matrix)
     return Table(str(path), arrays, n_rows, matrix)
