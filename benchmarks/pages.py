@@ -137,9 +137,8 @@ def speed_table(rows: list[Row]) -> list[Block]:
     if not timed:
         return [NOT_RUN["speed"]]
     lines, there = [], {row["job"] for row in timed}
+    timed = [row for row in timed if UNTIL.get(row["job"]) not in there]
     for job, of_job in groupby(timed, key=lambda row: row["job"]):
-        if UNTIL.get(job) in there:
-            continue
         case = {row["contestant"]: row for row in next(groupby(of_job, lambda row: row["case"]))[1]}
         words, ours, peer = SHOWN[job]
         if ours in case and peer in case:
