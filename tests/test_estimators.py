@@ -967,10 +967,8 @@ def test_kmeans_finds_as_many_subclasses_as_asked_for(wanted):
         assert_allclose(model.subclass_means_[group - 1], mean)
 
 
-@pytest.mark.parametrize(
-    "solver",
-    ["cholesky", *(pytest.param(name, marks=pytest.mark.more) for name in ("eigen", "spectral"))],
-)
+@pytest.mark.more  # `core/test_direct.py` has the law of the draws themselves
+@pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
 def test_resampled_subclasses_of_equal_size_are_near_the_pooled_ones(solver):
     X, y, groups = problem(sizes=[2000, 4000, 4000, 4000])
     pooled = PCSDA.published(solver=solver).fit(X, y, subclass_labels=groups)

@@ -57,19 +57,22 @@ def test_programs_that_write_at_once_wait_for_each_other(tmp_path):
         import sys
         from pcsda.retrieval.store import Store
         store = Store(sys.argv[1])
+        print("ready", flush=True)
         for number in range(8):
-            store.add([f"{sys.argv[2]}-{number}"], [True], sys.argv[2], 0)
+            store.add([f"a-{number}"], [True], "a", 0)
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(path), "a"])
-    store, count = Store(path), 0
-    while child.poll() is None or count < 8:  # this process writes all the while
-        store.add([f"b-{count}"], [True], "b", 0)
-        count += 1
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE, text=True
+    )
+    store = Store(path)
+    assert child.stdout.readline() == "ready\n"
+    for number in range(8):  # while the child writes, too
+        store.add([f"b-{number}"], [True], "b", 0)
+    child.stdout.close()
     assert child.wait() == 0
     entries = Store(path).entries()
-    expected = {f"a-{n}" for n in range(8)} | {f"b-{n}" for n in range(count)}
-    assert {entry.id for entry in entries} == expected
-    assert len({entry.act for entry in entries}) == len(entries) == 8 + count
+    assert {entry.id for entry in entries} == {f"{name}-{n}" for name in "ab" for n in range(8)}
+    assert len({entry.act for entry in entries}) == 16
 
 
 def test_another_version_is_refused_and_left_as_it_is(tmp_path):
