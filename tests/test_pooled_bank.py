@@ -360,7 +360,7 @@ def test_refusals_change_nothing(crowd, call, message):
 @pytest.mark.parametrize(
     ("background", "message"),
     [
-        (np.zeros((0, 20)), "0 sample"),
+        (np.zeros((0, 20)), "background has 0 rows and needs at least 1; leave it out"),
         (np.zeros((3, 4)), "X has 4 features"),
         (people(12, 6)[0][5:7], "row 0 of background is row 5 of X, which has a label"),
     ],
@@ -369,6 +369,27 @@ def test_a_background_that_makes_no_sense_is_refused(background, message):
     X, y = people(12, 6)
     with pytest.raises(ValueError, match=message):
         VerifierBank().fit(X, y, background=background)
+
+
+def test_a_row_of_two_labels_is_warned_of():
+    X, y = people(4, 6)
+    names = np.array(["ant", "bee", "cat", "dog"])[y]
+    with pytest.warns(UserWarning, match="rows 2 and 24 of X .* 'ant' and 'cat'; a row belongs"):
+        VerifierBank().fit(np.vstack([X, X[2:3]]), np.append(names, "cat"))
+
+
+def test_labels_of_mixed_types_are_refused():
+    X, y = people(4, 6)
+    with pytest.raises(ValueError, match=r"several types, int, str, .* such as y.astype\(str\)"):
+        VerifierBank().fit(X, np.array([0, 1, "cat", "dog"], dtype=object)[y])
+
+
+def test_rows_of_the_bank_are_no_strangers(crowd):
+    X, _, bank = crowd
+    before = bank.threshold_
+    with pytest.raises(ValueError, match="row 1 of strangers is in the bank already"):
+        bank.choose_threshold(0.1, strangers=np.vstack([X[:1] + 50.0, X[7:8]]))
+    assert bank.threshold_ is before
 
 
 def test_a_rate_finer_than_the_people_can_show_warns(crowd):

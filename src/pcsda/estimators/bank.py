@@ -20,7 +20,16 @@ from ..core.scatter import group_means
 from ..core.spread import auto_regularization
 from ..core.threshold import Threshold
 from ..partition import nearest
-from .changes import BankRows, check_background, check_kind, check_template, known_row, listed
+from .changes import (
+    BankRows,
+    check_background,
+    check_kind,
+    check_template,
+    known_row,
+    listed,
+    numbered_labels,
+    warn_of_shared_rows,
+)
 from .closed_set import chances, identities, second_of_two
 from .linear import PCSDA
 from .pooled_labels import PooledLabels, Settings, are_clusters, can_pool
@@ -192,8 +201,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             self.__dict__.pop(name, None)
         # Enrolling and kernel models use the rows later, so the bank needs its own copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
+        classes, labels = numbered_labels(np.asarray(y))
         check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
+        self.classes_ = classes
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
@@ -211,6 +221,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         sizes = np.bincount(self.clusters_).astype(np.float64)
         self.centroids_ = group_means(self._rows.X, self.clusters_, sizes, None)
         self._fit_labels()
+        warn_of_shared_rows(X, labels, classes)
         return self
 
     def _collected(
@@ -222,7 +233,8 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         if subclass_labels is not None:
             clusters = given_clusters(subclass_labels, len(X))
         if background is not None:
-            others = validate_data(self, background, reset=False, dtype=X.dtype)
+            kinds: Any = {"reset": False, "dtype": X.dtype, "ensure_min_samples": 0}
+            others = validate_data(self, background, **kinds)
             check_background(X, others)
             rows = np.concatenate([X, others])
             labels = np.append(labels, np.full(len(others), BACKGROUND))
@@ -420,6 +432,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         fitted = self._labels_
         if strangers is not None:
+            self._refuse_known(self._checked(strangers), "strangers")
             best = self._scores(strangers)[0].max(axis=1)
             self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
         elif isinstance(fitted, PooledLabels):
@@ -678,7 +691,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
         self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
         return self
 
-    def _refuse_known(self, X: Floats) -> None:
+    def _refuse_known(self, X: Floats, name: str = "X") -> None:
         """Refuse rows that the bank has already."""
         found = known_row(self._rows, X)
         if found is not None:
@@ -687,8 +700,9 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             if owner >= 0:
                 whose = f"label {self.classes_.tolist()[owner]!r}"
             raise ValueError(
-                f"row {found[0]} of X is in the bank already, as a row of {whose}; a row belongs "
-                "to one label or to the background, so leave it out, or remove that label first"
+                f"row {found[0]} of {name} is in the bank already, as a row of {whose}; a row "
+                "belongs to one label or to the background, so leave it out, or remove that label "
+                "first"
             )
 
     def _add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,8 +87,12 @@ def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
 
 
 def check_background(X: Floats, background: Floats) -> None:
-    """Refuse background rows that are rows of a label."""
+    """Refuse a background without rows, or with rows of a label."""
     n_rows = len(X)
+    if len(background) == 0:
+        raise ValueError(
+            "background has 0 rows and needs at least 1; leave it out where there is none"
+        )
     none = np.zeros(n_rows, dtype=np.intp)
     found = known_row(BankRows(X, none, none, np.zeros(n_rows), None), background)
     if found is not None:
@@ -95,6 +100,40 @@ def check_background(X: Floats, background: Floats) -> None:
             f"row {found[0]} of background is row {found[1]} of X, which has a label; background "
             "rows belong to no label, so leave it out of one of the two"
         )
+
+
+def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """The labels in order, and the number of each row's; refuse labels that have no order."""
+    try:
+        classes, labels = np.unique(y, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(
+            f"y has labels of several types, {', '.join(kinds)}, which have no common order; use "
+            "labels of one type, such as y.astype(str)"
+        ) from error
+    return classes, labels
+
+
+def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
+    """Warn of a row that was given to two labels: neither can be told from the other there."""
+    order = np.argsort(X[:, 0], kind="stable")
+    first = X[order, 0]
+    same = np.append(first[1:] == first[:-1], False)
+    near = np.sort(order[same | np.append(False, same[:-1])])
+    seen: dict[bytes, int] = {}
+    for row in near.tolist():
+        before = seen.setdefault((X[row] + 0.0).tobytes(), row)
+        if labels[before] != labels[row]:
+            names = classes[[labels[before], labels[row]]].tolist()
+            warnings.warn(
+                f"rows {before} and {row} of X are equal and have the labels {names[0]!r} and "
+                f"{names[1]!r}; a row belongs to one label, so leave it out of the other, or out "
+                "of both if nobody knows whose it is",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
