@@ -85,6 +85,35 @@ def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
 
 
 @pytest.mark.parametrize(
+    ("kind", "n_positive", "back"),
+    [
+        (PCSDA, 10, 0.5),
+        pytest.param(KernelPCSDA, 10, 0.5, marks=pytest.mark.more),
+        pytest.param(PCSDA, 3, 0.25, marks=pytest.mark.more),
+        pytest.param(KernelPCSDA, 3, 0.25, marks=pytest.mark.more),
+    ],
+)
+def test_what_hidden_positives_cost_comes_back(kind, n_positive, back):
+    """In average precision, and in the factor by which a count is wrong."""
+    found = []
+    for seed in range(8):
+        X, y, hidden, test, truth = make_contaminated(0.1, n_positive, seed)
+        models = (
+            kind(random_state=0).fit(X, y),
+            kind(random_state=0, contamination="auto").fit(X, y),
+            kind(random_state=0).fit(X[~hidden], y[~hidden]),
+        )
+        found.append(
+            [average_precision_score(truth, each.log_likelihood_ratio(test)) for each in models]
+        )
+        count = models[1].count(test).count
+        found[-1].append(max(count / 100, 100 / max(count, 1)))
+    plain, mended, clean, factor = np.transpose(found)
+    assert np.mean(mended - plain) > back * np.mean(clean - plain)
+    assert np.median(factor) < 1.5
+
+
+@pytest.mark.parametrize(
     ("kind", "share"),
     [*product([PCSDA, KernelPCSDA], (0.0, 0.05, 0.2))],
 )

@@ -2,18 +2,21 @@
 
 Negatives that nobody has looked at hold some positives. A ratio against such a crowd sees no excess
 of positives in that same crowd, so its share cannot be read off the ratio afterwards: both are
-estimated together, on left-out scores. Each round divides the unchecked rows. A part of each, the
-probability that it is a positive, joins the positives; the rest stays in its subclass. The two
-parts leave together, and the total scatter does not change, so one factorisation serves all rounds.
-Where guesses would outweigh the examples, what is too much takes no part at all: among the
-negatives it would be what the axes are turned against. Then each round has its own factorisation.
+estimated together, on scores of rows that the model has not seen.
+
+Rows are set apart step by step, those first that look most like positives. They take no part in the
+model of a step, which scores them as rows it has not seen; so hidden positives that lie together,
+and make a subclass of their own in which they look like negatives, come out in the end. Each step
+has its estimate of the share. The first finds too few, because positives are among its negatives,
+and the last too many, because negatives that are like positives were set apart, of which a model
+has most to learn. The model that is kept sets a share apart that lies between the two. Rows set
+apart do not join the positives: a class that is like them would draw their mean to itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -35,30 +38,14 @@ SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 11))
 # Half the 90 % quantile of chi-square with one degree of freedom: how far the profile of the log
 # likelihood may fall inside a 90 % interval.
 INTERVAL_DROP = 1.3528
-# A row is divided if it is a positive with at least this probability.
-LEAST_PART = 1e-3
-# The least part of a row that stays in its subclass, so that weights stay above zero.
+# Shares of the unchecked rows that are set apart, step by step.
+STEPS = (0.0, 0.04, 0.1, 0.22)
+# Shares below this are alike.
+SMALL_SHARE = 0.005
+# So many times as many rows as are set apart do not shape subclasses.
+LOOSE = 2.0
+# The part of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
-# Rows that are positives with more than this probability do not shape subclasses.
-HIGH = 0.1
-# Guesses weigh at most this share of the examples.
-MOST_GUESSES = 0.99
-# Rounds with the negatives in one group, and with subclasses.
-FIRST_ROUNDS, ROUNDS = 10, 6
-# Probabilities move by this share of their change, because full steps may swing between two
-# states; a change of less than SETTLED ends the rounds.
-DAMPING, SETTLED = 0.5, 0.01
-
-
-class SplitFactor(Factor, Protocol):
-    """A factor whose rows may be divided into parts."""
-
-    @property
-    def weights(self) -> Array | None:
-        """Weights of the rows."""
-
-    def split(self, rows: Ints, weights: Array) -> Factor:
-        """Divide rows into parts, given by row number and weight; weights sum to the rows'."""
 
 
 @dataclass(frozen=True)
@@ -236,25 +223,29 @@ class Contaminated:
     responsibilities : array of shape (N,)
         Probability of each row to be a hidden positive; zero for rows that were checked.
     groups : array of shape (N,)
+    ratio : array of shape (N,)
+        Left-out log-likelihood ratios, or new ones of rows that were not left out.
     """
 
     fitted: Fitted
     shares: Shares
     responsibilities: Array
     groups: Ints
+    ratio: Array
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the rounds need.
+    """What the steps need.
 
     Attributes
     ----------
-    factor : SplitFactor
+    factorise : function of weights
+        The factor of the rows with given weights; None where all weigh the same.
     rule : Rule
     n_components : int or None
-    unchecked : boolean array of shape (N,)
-    positive : boolean array of shape (N,)
+    positive, unchecked : boolean arrays of shape (N,)
+    weights : array of shape (N,) or None
     share : float or None
         The share of hidden positives; None estimates it.
     leave : function of groups
@@ -263,80 +254,91 @@ class Problem:
         Scores of rows that are not among those left out.
     regroup : function of a mask
         Groups of the rows, where the masked ones do not shape the subclasses.
-    refactor : function of weights
-        The factor of the rows with other weights.
-    drops : bool
-        Whether guesses that outweigh the examples take no part, or stay among the negatives.
     """
 
-    factor: SplitFactor
+    factorise: Callable[[Array | None], Factor]
     rule: Rule
     n_components: int | None
     positive: Mask
     unchecked: Mask
+    weights: Array | None
     share: float | None
     leave: Callable[[Ints], Leave]
     score: Callable[[Fitted, Ints], Array]
     regroup: Callable[[Mask], Ints]
-    refactor: Callable[[Array], SplitFactor]
-    drops: bool = False
 
     @property
     def weight(self) -> Array:
         """Weights of the rows."""
-        weights = self.factor.weights
-        return np.ones(len(self.positive)) if weights is None else weights
+        return np.ones(len(self.positive)) if self.weights is None else self.weights
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
-    """Fit in rounds: divide rows, solve, fit ratio and share to left-out scores.
+    """Fit in steps: set rows apart, solve, fit ratio and share to left-out scores.
 
-    The first rounds have the negatives in one group, because hidden positives that are many make a
-    subclass of their own, in which they look like negatives. Subclasses are found without the rows
-    that may be positives. The model of the last round rests on guesses, of which its profile
-    likelihood knows nothing; that of the first round rests on none, so the interval spans both.
-
-    Guesses that outweigh the examples are right where the positives are many, and a class that is
-    like them where they are not. So the rounds go both ways, and left-out scores choose.
+    The model of a later step rests on guesses, of which its profile likelihood knows nothing; that
+    of the first rests on none. So the interval spans those of the first, the last and the model.
     """
-    one = (~problem.positive).astype(np.intp)
-    start = _round(problem, one, np.zeros(len(one)))
-    found, most = _later_rounds(problem, start), _most_guesses(problem)
-    if float(problem.weight @ found.responsibilities) > most:
-        other = _later_rounds(replace(problem, drops=True), start)
-        found = min(found, other, key=lambda one: one.shares.loss)
-    (low, high), (lowest, highest) = found.shares.interval, start.shares.interval
-    interval = min(low, lowest), max(high, highest)
-    return replace(found, shares=replace(found.shares, interval=interval))
+    nobody = np.zeros(len(problem.positive), dtype=bool)
+    way = [_step(problem, nobody, nobody)]
+    for step in STEPS[1:]:
+        way.append(_set_apart(problem, way[-1], step))
+    first, last, share = way[0], way[-1], problem.share
+    if share is None:
+        share = _between(first.shares, last.shares)
+    before = way[int(np.searchsorted(STEPS, share, side="right")) - 1]
+    found = _set_apart(problem, before, share)
+    least, most = sorted((first.shares.share, last.shares.share))
+    held = min(max(found.shares.share, least), most)
+    if problem.share is None and held != found.shares.share:
+        # The first finds too few and the last too many: what lies outside is chance.
+        found = _set_apart(replace(problem, share=held), before, share)
+    lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
+    return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
 
 
-def _later_rounds(problem: Problem, start: Contaminated) -> Contaminated:
-    """All rounds after the first."""
-    found = _rounds(problem, start.groups, DAMPING * start.responsibilities, FIRST_ROUNDS)
-    groups = problem.regroup(found.responsibilities > HIGH)
-    return _rounds(problem, groups, found.responsibilities, ROUNDS)
+def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
+    """Set the rows apart that an earlier step found most like positives."""
+    apart = _most_alike(problem, before.ratio, share)
+    # Hidden positives that are left must not make a subclass, in which they look like negatives.
+    loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
+    return _step(problem, apart, apart | loose)
 
 
-def _most_guesses(problem: Problem) -> float:
-    """Largest weight of the parts that join the positives."""
-    return MOST_GUESSES * float(problem.weight[problem.positive].sum())
+def _between(found: Shares, last: Shares) -> float:
+    """Share to set apart, between that of a step and that of the last.
+
+    An early step has positives among its negatives, which hide others: it finds too few. The last
+    has lost negatives that are like positives, and takes them for some: it finds too many. Where
+    the two contradict each other, hidden positives are a subclass, and the last is right.
+    """
+    if last.interval[0] > found.interval[1]:
+        return last.share
+    return float(np.sqrt((found.share + SMALL_SHARE) * (last.share + SMALL_SHARE)) - SMALL_SHARE)
 
 
-def _rounds(problem: Problem, groups: Ints, part: Array, count: int) -> Contaminated:
-    """Repeat with the same groups until the probabilities settle."""
-    found = _round(problem, groups, part)
-    for _ in range(count - 1):
-        change = found.responsibilities - part
-        if float(np.abs(change).max()) < SETTLED:
-            break
-        part = part + DAMPING * change
-        found = _round(problem, groups, part)
-    return found
+def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
+    """A share of the unchecked rows: those that are most like positives."""
+    rows = np.flatnonzero(problem.unchecked)
+    rows = rows[np.argsort(-ratio[rows], kind="stable")]
+    weight = problem.weight[rows]
+    apart = np.zeros(len(ratio), dtype=bool)
+    apart[rows[np.cumsum(weight) - weight / 2 < share * weight.sum()]] = True
+    return apart
 
 
-def _round(problem: Problem, groups: Ints, part: Array) -> Contaminated:
-    """Solve with a part of each row among the positives, and find the parts anew."""
-    subspace, rows = _solve(problem, groups, part)
+def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
+    """Solve without rows that are set apart, and fit ratio and share to left-out scores.
+
+    Rows that are loose do not shape subclasses.
+    """
+    weights, groups = problem.weights, problem.regroup(loose)
+    if apart.any():
+        weights = np.where(apart, LEAST_REST, 1.0) * problem.weight
+    leave = problem.leave(groups)
+    rows = leave.of(len(groups))
+    factor = problem.factorise(weights)
+    subspace = factor.solve(groups, problem.n_components, leave_out=leave)
     density, views = estimate(subspace, problem.rule)
     if views is None:
         raise TooFewRowsError(
@@ -346,57 +348,31 @@ def _round(problem: Problem, groups: Ints, part: Array) -> Contaminated:
         )
     shares = fit_shares(_scores(problem, subspace, density, views, rows), problem.share)
     fitted = Fitted(subspace, density, shares.calibration)
-    left, size = subspace.left, len(rows)
+    return _with_responsibilities(problem, fitted, shares, views, rows, groups)
+
+
+def _with_responsibilities(
+    problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
+) -> Contaminated:
+    """Find what each row may be, from left-out scores where there are any."""
+    left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
-    ratio[rows] = shares.calibration(views[:, :size])
+    ratio[rows] = shares.calibration(views)
     # A class without its only row has no mean to be scored by.
-    ratio[rows[(left.groups[:size] == 0) & left.alone[:size]]] = np.nan
+    ratio[rows[(left.groups == 0) & left.alone]] = np.nan
     known = ratio.copy()
     rest = np.flatnonzero(problem.unchecked & np.isnan(ratio))
     if len(rest):
         known[rest] = problem.score(fitted, rest)
-    found = np.zeros(len(groups))
-    hidden = hidden_probability(known[problem.unchecked], shares.share)
-    found[problem.unchecked] = np.minimum(hidden, 1 - LEAST_REST)
-    own = replace(left.take(slice(size)), rows=None if size == len(groups) else rows)
-    fitted = replace(fitted, subspace=replace(subspace, left=own), left_out=ratio[rows])
-    return Contaminated(fitted, shares, found, groups)
-
-
-def _solve(problem: Problem, groups: Ints, part: Array) -> tuple[Subspace, Ints]:
-    """Solve a division of parts; the first left-out ones are those of the rows returned."""
-    weight, factor = problem.weight, problem.factor
-    # Guesses must not outweigh examples, or a class that is like the positives is taken for them.
-    guessed, most, rest = float(weight @ part), _most_guesses(problem), 1 - part
-    if guessed > most:
-        part = part * (most / guessed)
-    if guessed > most and problem.drops:
-        weight = weight * (rest + part)
-        factor, part = problem.refactor(weight), part / (rest + part)
-    divided = np.flatnonzero(part >= LEAST_PART)
-    leave = problem.leave(groups)
-    rows = leave.of(len(groups))
-    if len(divided) == 0:
-        return factor.solve(groups, problem.n_components, leave_out=leave), rows
-    every = np.append(np.arange(len(groups)), divided)
-    moved = weight[divided] * part[divided]
-    weight = np.append(weight, moved)
-    weight[divided] -= moved
-    labels = np.append(groups, np.zeros(len(divided), dtype=np.intp))
-    together = every if leave.together is None else leave.together[every]
-    twins = len(groups) + np.flatnonzero(np.isin(divided, rows))
-    stands_for = leave.stands_for
-    if stands_for is not None:
-        stands_for = np.append(stands_for, stands_for[np.searchsorted(rows, every[twins])])
-    parts = Leave(np.append(rows, twins), stands_for, together)
-    found = factor.split(every, weight).solve(labels, problem.n_components, leave_out=parts)
-    left = found.left
-    if left is not None and problem.positive.sum() == 1:
-        # Without the only example nothing but guesses is left, which must not judge it.
-        only = problem.positive[every[np.append(rows, twins)]]
-        left = replace(left, known=left.known & ~only, alone=left.alone | only)
-    return replace(found, left=left), rows
+    hidden = np.zeros(len(groups))
+    hidden[problem.unchecked] = hidden_probability(known[problem.unchecked], shares.share)
+    # Thresholds and counts take left-out rows for negatives as far as they are.
+    weight = problem.weight * np.maximum(1 - hidden, LEAST_REST)
+    left = replace(left, weights=weight[rows])
+    subspace = replace(fitted.subspace, left=left)
+    fitted = replace(fitted, subspace=subspace, left_out=ratio[rows])
+    return Contaminated(fitted, shares, hidden, groups, known)
 
 
 def _scores(
@@ -407,8 +383,8 @@ def _scores(
     assert left is not None
     mass = problem.weight[rows]
     if left.stands_for is not None:
-        mass = mass * left.stands_for[: len(rows)]
-    used = np.flatnonzero(left.known[: len(rows)])
+        mass = mass * left.stands_for
+    used = np.flatnonzero(left.known)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored)

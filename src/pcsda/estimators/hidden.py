@@ -39,7 +39,7 @@ def fit_hidden(
     data: TrainingRows,
     regroup: Callable[[Mask], Ints],
 ) -> Contaminated:
-    """Fit in rounds, with positives among the negatives that nobody looked at.
+    """Fit in steps, with positives among the negatives that nobody looked at.
 
     `factorise` makes the factor of the rows with given weights.
     """
@@ -57,16 +57,16 @@ def fit_hidden(
 
     say(model, f"looking for positives among {unchecked.sum()} unchecked negatives")
     problem = Problem(
-        factor(data.weights),
+        factor,
         rule_of(model),
         model.n_components,
         data.positive,
         unchecked,
+        data.weights,
         None if isinstance(share, str) else float(share),
         leave=lambda division: leave_sample(model, replace(data, groups=division)),
         score=lambda fitted, rest: fitted.score(data.values(rest)),
         regroup=regroup,
-        refactor=factor,
     )
     return fit_contaminated(problem)
 
