@@ -299,13 +299,18 @@ def page(rows: list[Row]) -> str:
 DOCUMENTS_WORDS = """
 Three public systematic reviews, as TF-IDF rows. The user begins with one included and one excluded
 record, and labels batches of 10. "pcsda" learns from the rows as they are, "pcsda, LSA" from 200
-dimensions of their latent semantic analysis.
+dimensions of their latent semantic analysis. These rows are of an earlier run than those of the
+other sets.
 """
 ESTIMATES_WORDS = """
 The factor is that between the estimated and the true number of members without an answer, or its
 inverse where that is larger, with half a row added to both. `stop()` was asked for 95 % after every
-batch; it may never agree within 200 labels. These rows are from before the start of EM was mended
-and the interval widened for few examples, which brings USPS to a factor of about 1.2.
+batch; "could" counts the searches that found 95 % of the class within 200 labels. Classes of USPS
+and 15 scenes have more members than that. The count and its interval were tuned on ISOLET, on USPS,
+also with classes thinned out to 35, 60 and 120 members, and on planted classes. The thinned-out
+classes joined after an earlier count had failed on rare classes of Caltech101, so that set is not
+quite unseen. The intervals were to hold in 90 % of searches, and the factor after 100 labels was to
+be at most 1.25.
 """
 
 
@@ -342,7 +347,10 @@ def _estimates(rows: list[Row]) -> list[str]:
         "| set | labels | searches | median factor | interval holds |",
         "|---|---|---|---|---|",
     ]
-    ends = ["| set | searches | stopped | median recall at stop |", "|---|---|---|---|"]
+    ends = [
+        "| set | searches | could | stopped | below 95 % | median recall at stop |",
+        "|---|---|---|---|---|---|",
+    ]
     for name in SETS:
         ours = [row for row in rows if row["dataset"] == name and row["method"] == "pcsda"]
         for mark in MARKS:
@@ -355,7 +363,10 @@ def _estimates(rows: list[Row]) -> list[str]:
         stopped = [row["recall_at_stop"] for row in ours if "stopped" in row]
         if ours:
             text = f"{np.median(stopped):.3f}" if stopped else "–"
-            ends.append(f"| {name} | {len(ours)} | {len(stopped)} | {text} |")
+            could = sum(row["to_95"] is not None for row in ours)
+            early = sum(recall < 0.95 for recall in stopped)
+            counts = f"{len(ours)} | {could} | {len(stopped)} | {early}"
+            ends.append(f"| {name} | {counts} | {text} |")
     return [*lines, "", *ends, ""]
 
 
