@@ -13,11 +13,7 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:  # before scikit-learn 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """No callbacks in this version."""
-
-    with_callbacks = None
+    CallbackSupportMixin, with_callbacks = type("CallbackSupportMixin", (), {}), None
 
 
 def calls_back(fit: Fit) -> Fit:
