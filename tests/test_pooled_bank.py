@@ -251,6 +251,15 @@ def test_strangers_come_in_about_as_often_as_promised(n_people, n_rows):
         assert rate / 2.5 < let_in < 2.5 * rate
 
 
+def test_strangers_are_no_outliers_where_the_axes_fill_the_space():
+    X, y = people(500, 10)
+    known, train = y < 300, np.arange(len(y)) % 10 < 5
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[known & train], y[known & train])
+    assert len(np.unique(bank.clusters_)) >= X.shape[1]
+    strangers = bank.log_likelihood_ratio(X[~known]).max(axis=1)
+    assert 0.005 < np.mean(strangers >= bank.threshold_.value) < 0.02
+
+
 def test_the_threshold_grows_with_the_number_of_labels():
     X, y = people(40, 5)
     bank = VerifierBank(PCSDA(random_state=0)).fit(X[y < 30], y[y < 30])

@@ -37,6 +37,8 @@ TAIL_PAIRS = 20_000
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
 # Folds of identities, and the number of labels up to which the larger number of folds is taken.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
+# Folds of large banks are not worth their memory: coordinates of a fold's rows under all labels.
+MOST_FOLD_NUMBERS = 50_000_000
 # Identities that are taken for strangers, and how many labels each meets: those with the highest
 # scores, and some that are drawn at random.
 MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
@@ -204,6 +206,10 @@ def _strangers(
     count = training.n_labels
     clusters = len(shared.counts)
     small = len(shared.live) < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
+    # Where the axes fill the space, the last of them hardly have a place, and held rotations turn
+    # what moves there into outliers.
+    pairs = len(shared.live) * count * clusters / FEW_FOLDS
+    small = small or (clusters >= training.features.shape[1] and pairs < MOST_FOLD_NUMBERS)
     if small and training.cluster is not None and clusters > 1:
         n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
         fold = rng.permutation(count) % n_folds
