@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from functools import partial
 
 import dask
@@ -428,3 +429,27 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(processes, tmp_path):
     pids = {int(name.partition(".")[2]) for name in os.listdir(tmp_path)}
     assert pids - {killed[0][0]}  # others have gone on
     assert_same_model(found, PCSDA().fit(X, y, subclass_labels=groups), X)
+
+
+class Restarted:
+    """A client whose scheduler was restarted: Dask cancels all that was asked for."""
+
+    def compute(self, wanted):
+        futures = [Future() for _ in wanted]
+        for future in futures:
+            future.cancel()
+        return futures
+
+    def cancel(self, futures):
+        assert all(future.cancelled() for future in futures)
+
+
+def test_a_lost_scheduler_is_named_with_what_to_do():
+    X, y, groups, _ = make_data()
+    message = (
+        "the cluster lost this fit, because its scheduler was restarted or closed; call fit again "
+        "with a client that is connected, or fit_blocks with checkpoint=, which resumes"
+    )
+    rows = da.from_array(X, chunks=(50, 5))
+    with pytest.raises(RuntimeError, match=message):
+        distributed.fit(PCSDA(), rows, y, subclass_labels=groups, client=Restarted())

@@ -9,6 +9,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -343,6 +344,12 @@ class _OnDask:
             result, *done = self.client.compute([root, *marks])
         try:
             return result.result()
+        except CancelledError as error:
+            raise RuntimeError(
+                "the cluster lost this fit, because its scheduler was restarted or closed; call "
+                "fit again with a client that is connected, or fit_blocks with checkpoint=, which "
+                "resumes"
+            ) from error
         except Exception:
             for _ in range(20):  # the news of the block may come a moment after that of the whole
                 failed = [number for number, mark in enumerate(done) if mark.status == "error"]
