@@ -156,7 +156,9 @@ class KernelCSDAFactor:
                 linalg.cholesky(matrix, ridge)
             rows = Centred(matrix, groups, ridge, root)
             found = solve_centred(rows, self.criterion, n_components, most)
-        return replace(found, origin=means @ found.coefficients).signed()
+        found = replace(found, origin=means @ found.coefficients)
+        # Coefficients of kernel values depend on how often a row is given; the mean does not.
+        return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
 
 @contextmanager

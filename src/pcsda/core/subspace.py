@@ -77,7 +77,10 @@ class Subspace:
 
     def signed(self) -> Subspace:
         """Flip axes so that the largest coefficient of each is positive."""
-        signs = linalg.row_signs(self.coefficients.T)
+        return self.flipped(linalg.row_signs(self.coefficients.T))
+
+    def flipped(self, signs: Array) -> Subspace:
+        """Multiply each axis by its sign, 1 or -1."""
         return replace(
             self,
             coefficients=self.coefficients * signs,
