@@ -110,6 +110,7 @@ class Diary:
         KernelPCSDA(n_subclasses=2, random_state=0),
         PCSDACV(PCSDA(random_state=0), n_subclasses=[2], regularization=[0.1]),
         MixtureVerifier(PCSDA(2, random_state=0), n_modes=2),
+        VerifierBank(PCSDA(2, random_state=0)),
     ],
     ids=lambda model: type(model).__name__,
 )

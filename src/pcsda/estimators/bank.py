@@ -20,6 +20,7 @@ from ..core.scatter import group_means
 from ..core.spread import auto_regularization
 from ..core.threshold import Threshold
 from ..partition import nearest
+from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
     check_background,
@@ -43,7 +44,7 @@ from .threads import reads, updates
 USUAL_RATE = 0.01
 
 
-class VerifierBank(ClassifierMixin, BaseEstimator):
+class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """A verifier for every label, fitted on one factorisation of the data.
 
     Parameters
@@ -165,6 +166,7 @@ class VerifierBank(ClassifierMixin, BaseEstimator):
             ridge = getattr(self, "ridge_", None)
             self._labels_ = SeparateLabels(self._settings, self._rows, ridge, kernel, models)
 
+    @calls_back
     def fit(
         self,
         X: Any,
