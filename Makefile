@@ -57,10 +57,11 @@ test-floors: .venv-floors/.installed
 		-e '.[test]'
 	@touch $@
 
-# All cases, so that what `make test` leaves out is still part of `.ci/run`.
+# All cases, so that what `make test` leaves out is still part of `.ci/run`. Pages and browser have
+# stages of their own there.
 coverage: $(STAMP)
-	$(PYTEST) -m "" --cov=pcsda --cov-branch --cov-report=term-missing:skip-covered \
-		--cov-fail-under=97 $(ARGS)
+	$(PYTEST) -m "" --ignore tests/test_docs.py --ignore-glob '*/test_browser.py' \
+		--cov=pcsda --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97 $(ARGS)
 
 # Half an hour for the 5000 problems, each named by its seed, and what `make test` leaves out:
 # cases marked `more`, and most of the examples that hypothesis makes.

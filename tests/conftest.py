@@ -1,6 +1,7 @@
 """Settings of the whole test suite: how much of it runs, and what its last lines say."""
 
 import os
+import shutil
 from collections import Counter
 from itertools import combinations
 from zlib import crc32
@@ -15,6 +16,9 @@ FUZZ = "PCSDA_FUZZ" in os.environ
 settings.register_profile("pcsda", deadline=None, max_examples=15)
 settings.register_profile("fuzz", deadline=None, max_examples=300)
 settings.load_profile("fuzz" if FUZZ else "pcsda")
+
+# `make browser` sets it: then a missing browser is a failure.
+BROWSER = os.environ.get("PCSDA_BROWSER") == "required"
 
 # Of the cases of a test marked `in_turn`, one in so many runs.
 TURNS = 3
@@ -81,3 +85,20 @@ def pytest_terminal_summary(terminalreporter):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join([*expected, ""]), encoding="utf-8")
         terminalreporter.line(f"{len(expected)} failed as expected: build/{path.name}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, driven by Playwright."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        leave = pytest.fail if BROWSER else pytest.skip
+        leave("no Chromium found; install it to test the pages in a browser")
+    if not BROWSER:
+        pytest.importorskip("playwright")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

@@ -298,8 +298,12 @@ def test_one_product_gives_what_the_models_give_one_by_one(template, width, cali
 
 @pytest.mark.parametrize(
     ("template", "subclasses"),
-    [(LINEAR, "shared"), (KERNEL, "per-class"), (CSDA(random_state=0), "shared")],
-    ids=["linear", "kernel", "separate"],
+    [
+        pytest.param(LINEAR, "shared", id="linear"),
+        pytest.param(KERNEL, "per-class", id="kernel"),
+        # starts processes
+        pytest.param(CSDA(random_state=0), "shared", id="separate", marks=pytest.mark.more),
+    ],
 )
 def test_the_number_of_jobs_does_not_matter(template, subclasses):
     X, y = problem()

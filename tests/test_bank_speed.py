@@ -7,6 +7,7 @@ from benchmarks.speed.setup import Setup
 NAMES = ("bank-scale", "bank-changes")
 
 
+@pytest.mark.more  # runs every contestant of a benchmark
 @pytest.mark.parametrize("name", NAMES)
 def test_every_contestant_does_its_job(name):
     assert name in ON_REQUEST

@@ -9,6 +9,7 @@ from benchmarks.demo import Digits, main, search_with
 pytest.importorskip("matplotlib")
 
 
+@pytest.mark.more  # runs the whole demonstration
 def test_the_last_line_is_the_path_of_the_page(tmp_path, capsys):
     output = tmp_path / "demo.html"
     assert main(["--digit", "6", "--output", str(output)]) == 0

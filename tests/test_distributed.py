@@ -37,6 +37,7 @@ from pcsda import (
 )
 
 N_ROWS = len(make_data()[0])
+MORE = pytest.mark.more
 NAMES = [f"f{number}" for number in range(5)]
 
 
@@ -55,7 +56,7 @@ def chunked(chunks, *arrays):
     return [da.from_array(array, chunks=(chunks, *array.shape[1:])) for array in arrays]
 
 
-@pytest.mark.parametrize("per_worker", [1, 2, 5])
+@pytest.mark.parametrize("per_worker", [2, *(pytest.param(n, marks=MORE) for n in (1, 5))])
 def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
     X, y, groups, weights = make_data(weighted=True, heavy=True)
     size = -(-N_ROWS // (2 * per_worker))
@@ -68,7 +69,7 @@ def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
     assert_same_model(found, expected, X)
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=MORE)])
 def test_k_means_on_two_processes_is_that_in_memory(processes, own):
     X, y, _, _ = make_data(3)
     model = PCSDA(n_subclasses=5, random_state=0)

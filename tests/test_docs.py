@@ -37,12 +37,6 @@ def by_path(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def readme_first(pages):
-    """Pages as parameters: `make test` runs the README, `make docs` the others."""
-    later = {page: () if page.name == "README.md" else pytest.mark.more for page in pages}
-    return [pytest.param(page, id=by_path(page), marks=marks) for page, marks in later.items()]
-
-
 def blocks(text, *languages):
     """Code of the fenced blocks in one of the languages, without the options of a directive."""
     found = []
@@ -188,7 +182,8 @@ def pcsda_lines(path):
     return [line for line in commands(path) if line.startswith("pcsda ")]
 
 
-@pytest.mark.parametrize("path", readme_first(page for page in PAGES if pcsda_lines(page)))
+@pytest.mark.more
+@pytest.mark.parametrize("path", [page for page in PAGES if pcsda_lines(page)], ids=by_path)
 def test_the_command_line_of_the_page_runs(path, tmp_path, monkeypatch, capsys):
     """Run the lines in order, on the tables that the page's Python writes or on those below."""
     monkeypatch.chdir(tmp_path)

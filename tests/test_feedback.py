@@ -270,6 +270,7 @@ def test_the_sample_is_bounded_and_each_row_stands_for_its_share():
     assert kept.max() < 1.2 * kept.min()
 
 
+@pytest.mark.more  # many draws
 def test_every_row_has_the_same_chance_to_stay():
     X, y, groups = problem(sizes=[60, 90, 90])
     parts = np.array_split(np.random.default_rng(0).permutation(len(X)), 3)

@@ -299,10 +299,8 @@ def test_the_count_is_that_of_the_ratios_with_the_width_of_the_calibration(model
     assert search.count(NEW) == search.best_estimator_.count(NEW)
 
 
-@pytest.mark.parametrize(
-    ("n_positives", "share", "separation"),
-    [(10, 0.1, 5.0), pytest.param(20, 0.03, 6.0, marks=pytest.mark.more)],
-)
+@pytest.mark.more  # many fits; `metrics/test_counting.py` has the same for exact ratios
+@pytest.mark.parametrize(("n_positives", "share", "separation"), [(10, 0.1, 5.0), (20, 0.03, 6.0)])
 def test_intervals_of_the_count_cover_planted_numbers(n_positives, share, separation):
     # A 90 % interval; 10 to 20 positives and 200 negatives are what the model knows.
     covered, factors = [], []

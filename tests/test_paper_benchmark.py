@@ -40,6 +40,7 @@ def smoke(tmp_path_factory):
     return folder, arguments
 
 
+@pytest.mark.more  # runs a part of the study
 def test_smoke_every_method_gives_one_row_for_each_class_and_kind(smoke):
     found = rows.read(smoke[0] / "rows.jsonl")
     assert len({rows.key(row) for row in found}) == len(found) == len(POSITIVES) * len(EXPECTED)
@@ -58,6 +59,7 @@ def test_smoke_every_method_gives_one_row_for_each_class_and_kind(smoke):
         assert chosen["n_settings"] == 1020
 
 
+@pytest.mark.more  # runs a part of the study
 def test_smoke_starting_again_adds_nothing(smoke, monkeypatch):
     folder, arguments = smoke
     before = (folder / "rows.jsonl").read_bytes()
@@ -66,6 +68,7 @@ def test_smoke_starting_again_adds_nothing(smoke, monkeypatch):
     assert (folder / "rows.jsonl").read_bytes() == before
 
 
+@pytest.mark.more  # runs a part of the study
 def test_smoke_tables_are_made_of_the_rows(smoke, tmp_path):
     folder, _ = smoke
     blocks = tables.page(rows.read(folder / "rows.jsonl"))
@@ -78,6 +81,7 @@ def test_smoke_tables_are_made_of_the_rows(smoke, tmp_path):
     assert (tmp_path / "tables-quick.md").read_text() == tables.to_markdown(blocks)
 
 
+@pytest.mark.more  # runs a part of the study
 def test_demo_shows_the_published_row_beside_ours_and_draws(smoke, tmp_path, monkeypatch, capsys):
     found = rows.read(smoke[0] / "rows.jsonl")
     monkeypatch.setattr(demo, "measure", lambda *_: (found, []))
@@ -103,6 +107,7 @@ def test_demo_runs_the_quick_protocol(monkeypatch):
     assert failures == []
 
 
+@pytest.mark.more  # runs a part of the study
 def test_demo_says_when_the_picture_cannot_be_saved(smoke, tmp_path, monkeypatch, capsys):
     found = rows.read(smoke[0] / "rows.jsonl")
     monkeypatch.setattr(demo, "measure", lambda *_: (found, []))
@@ -321,6 +326,7 @@ def test_groups_stand_for_their_methods():
     assert len(command.chosen_methods(["ablation"])) == 6
 
 
+@pytest.mark.more  # runs a part of the study
 def test_checking_names_rows_that_are_no_longer_reproduced(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(check, "SAMPLE", {"digits": ("8",)})
     monkeypatch.setattr(check, "FULL", QUICK)

@@ -195,6 +195,7 @@ def test_labels_are_no_subclasses_where_k_means_is_asked_for_or_finds_as_many():
         assert np.any(np.bincount(bank.clusters_) != np.bincount(y)[0])
 
 
+@pytest.mark.more  # a matter of quality; what they are is tested above
 def test_labels_as_subclasses_tell_strangers_from_the_known_better():
     """Planted identities that differ where their rows spread little."""
     rng = np.random.default_rng(0)
@@ -251,6 +252,7 @@ def test_strangers_come_in_about_as_often_as_promised(n_people, n_rows):
         assert rate / 2.5 < let_in < 2.5 * rate
 
 
+@pytest.mark.more  # 500 people; the law is that of the test above
 def test_strangers_are_no_outliers_where_the_axes_fill_the_space():
     X, y = people(500, 10)
     known, train = y < 300, np.arange(len(y)) % 10 < 5

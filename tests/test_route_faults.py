@@ -265,6 +265,7 @@ def test_what_can_be_scored_can_be_explained():
         np.testing.assert_allclose(model.explain(X).score, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.more  # 120 problems; `test_routes.py` has the map on all kinds of data
 def test_the_exact_map_equals_the_kernel_at_small_ridges():
     """Directions below the rounding of kernel values are not in the map; few rows see them."""
     apart = []

@@ -25,7 +25,7 @@ from benchmarks.speed.setup import Setup
 from threadpoolctl import threadpool_limits
 
 CONTEXT = rows.environment(1) | {"quick": False}
-GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0)
+GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0, look=1e-9)
 # Those that start processes or search take seconds; what is new in them is tested on its own.
 IN_PROCESS = [
     name
@@ -65,12 +65,12 @@ def grown_rows(
     ]
 
 
-# Jobs that take longer than all others together.
-SLOW = ("default-search", "growth-search-N", "growth-C")
+# Of these jobs, `make test` runs a few that differ in kind.
+SOME = ("linear-fit", "kernel-fit", "growth-N")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.more] * (n in SLOW)) for n in IN_PROCESS]
+    "name", [pytest.param(n, marks=[pytest.mark.more] * (n not in SOME)) for n in IN_PROCESS]
 )
 def test_every_job_runs(name):
     with threadpool_limits(1):
@@ -163,6 +163,7 @@ def test_intelex_runs_only_when_a_python_is_named():
         next(JOBS["intelex"](Setup()))
 
 
+@pytest.mark.more  # starts a Python of its own
 def test_a_python_without_intelex_is_named():
     with pytest.raises(RuntimeError, match=r"could not fit SVC:\n(.|\n)*sklearnex"):
         intelex.fit_seconds(sys.executable, "SVC", (60, 3, 10), Setup(threads=1))
@@ -280,6 +281,7 @@ def stage(monkeypatch, tmp_path):
         "two": job_named("two", [{"N": 1}, {"N": 2}], grows="N"),
     }
     monkeypatch.setattr(command, "JOBS", jobs)
+    monkeypatch.setattr(command, "LOOK", GLANCE)
     # Drawing takes longer than everything else, and has tests of its own.
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
@@ -329,13 +331,12 @@ def test_a_stopped_run_keeps_what_it_has_and_goes_on(stage, monkeypatch, capsys)
             raise KeyboardInterrupt
         return measure(job, GLANCE)
 
-    monkeypatch.setattr(command, "measure", interrupted)
-    code, found = stage()
+    with monkeypatch.context() as stopped:
+        stopped.setattr(command, "measure", interrupted)
+        code, found = stage()
     assert code == 130
     assert [row["job"] for row in found] == ["one"] * 4
     assert "--resume goes on from there" in capsys.readouterr().err
-    monkeypatch.undo()
-    monkeypatch.setattr(command, "JOBS", stage.jobs)
     code, found = stage("--resume")
     assert code == 0
     assert [row["job"] for row in found] == ["one"] * 4 + ["two"] * 4

@@ -105,6 +105,7 @@ def test_a_full_disk_leaves_no_half_file(words, name, tmp_path, little_room, cap
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more  # starts a process
 def test_a_reader_that_has_seen_enough(tmp_path):
     many = tmp_path / "many.csv"
     text = Path("test.csv").read_text().splitlines()

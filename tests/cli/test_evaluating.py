@@ -211,6 +211,7 @@ def test_demo_needs_no_data(command, tmp_path, few_digits):
     assert "Each model saw 210 images and was tested on 90 new ones: digit " in out
 
 
+@pytest.mark.more  # the other test of the demo runs it too
 def test_demo_for_programs(command, tmp_path, few_digits):
     found = json.loads(command("demo", "--json", "-o", "a.svg", "--report", "r.html").out)
     assert len(found["digits"]) == 10

@@ -90,7 +90,7 @@ def test_a_bank_learns_rows_and_labels(command, people, scale):
                                expected.max(axis=1))  # fmt: skip
     # The rows that came are known as rows of the training, and those of before still are.
     for name in ("more.csv", "people.csv"):
-        note = command("evaluate", "new.pcsda", name, "--label", "name").err
+        note = command("evaluate", "new.pcsda", name, "--label", "name", "--resamples", "2").err
         assert "the model was trained on these rows" in note
 
 

@@ -137,6 +137,7 @@ def test_resampled_negatives_have_subclasses_of_equal_size(width, solver):
     assert np.any(found(0).project(X) != found(1).project(X))
 
 
+@pytest.mark.more  # many draws
 def test_many_draws_return_to_the_subclasses_they_came_from():
     """Weights multiply the draws; equal subclasses weigh covariances alike."""
     X, groups, weights = make_rows([50, 300, 100], 3, weighted=True)

@@ -1,33 +1,11 @@
 """The report in a real browser: it opens without errors, the threshold moves, tables sort."""
 
-import os
-import shutil
-
 import pytest
 from report_factories import NASTY, bank_report, verifier_report
 
 from pcsda.report import write_page
 
-# In CI a browser is a must: there, its absence is a failure.
-REQUIRED = os.environ.get("PCSDA_BROWSER") == "required"
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if PROGRAM is None:
-        reason = "no Chromium found; install it to test the report in a browser"
-        if REQUIRED:
-            pytest.fail(reason)
-        pytest.skip(reason)
-    if REQUIRED:
-        from playwright.sync_api import sync_playwright
-    else:
-        sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+pytestmark = pytest.mark.more  # `make browser` runs it
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +62,6 @@ def test_it_opens_and_draws(visit, name):
     assert page.locator("#labels-section").is_visible() == (name == "bank")
 
 
-@pytest.mark.more
 def test_labels_are_shown_as_they_are_written(visit):
     page = visit("one")
     assert NASTY in page.inner_text(".summary")
@@ -93,7 +70,6 @@ def test_labels_are_shown_as_they_are_written(visit):
     assert NASTY in page.text_content("#subspace .legend")
 
 
-@pytest.mark.more
 def test_the_slider_changes_the_counts(visit):
     page = visit("one")
     view = verifier_report().views[0]
@@ -114,7 +90,6 @@ def test_the_slider_changes_the_counts(visit):
     assert marker == 0  # the marks on the curves moved along
 
 
-@pytest.mark.more
 def test_nothing_can_be_sent_anywhere(visit):
     """Charts of the drawing library come with a button that uploads their data."""
     page = visit("one", has_touch=True, is_mobile=True)
@@ -122,7 +97,6 @@ def test_nothing_can_be_sent_anywhere(visit):
     assert titles == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(
     ("plot", "words"),
     [("roc", "false alarms"), ("det", "threshold"), ("scores", "%"), ("subspace", ", ")],
@@ -154,7 +128,6 @@ def test_pictures_answer_the_mouse(visit, plot, words):
     )
 
 
-@pytest.mark.more
 def test_keys_move_the_threshold(visit):
     page = visit("one")
     before = page.inner_text("#threshold")
@@ -164,7 +137,6 @@ def test_keys_move_the_threshold(visit):
     assert float(page.inner_text("#threshold")) > float(before)
 
 
-@pytest.mark.more
 def test_thresholds_with_a_name(visit):
     page = visit("one")
     view = verifier_report().views[0]
@@ -175,7 +147,6 @@ def test_thresholds_with_a_name(visit):
     assert mark in pressed
 
 
-@pytest.mark.more
 def test_the_worst_errors_come_first(visit):
     page = visit("one")
 
@@ -201,7 +172,6 @@ def test_the_worst_errors_come_first(visit):
     assert len(rows()) > count
 
 
-@pytest.mark.more
 def test_a_bank_shows_one_label_or_all(visit):
     page = visit("bank")
     found = bank_report()
@@ -216,7 +186,6 @@ def test_a_bank_shows_one_label_or_all(visit):
         assert page.locator("#subspace").is_visible() == (place > 0)
 
 
-@pytest.mark.more
 def test_the_table_of_labels_sorts(visit):
     page = visit("bank")
 
@@ -240,7 +209,6 @@ def test_the_table_of_labels_sorts(visit):
     assert column(0) == once[::-1]
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark")])
 def test_it_fits_every_width_and_takes_the_colours(visit, width, scheme):
     page = visit("bank", viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -256,7 +224,6 @@ def _channels(colour):
     return [int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
 
 
-@pytest.mark.more
 def test_print_is_dark_on_white_without_controls(visit):
     page = visit("one", color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
@@ -268,7 +235,6 @@ def test_print_is_dark_on_white_without_controls(visit):
     assert page.pdf().startswith(b"%PDF")
 
 
-@pytest.mark.more
 def test_reasons_and_meanings_are_there_on_a_phone(visit):
     page = visit("one", viewport={"width": 390, "height": 844})
     assert "positives rejected at the threshold" in page.inner_text("#figures")

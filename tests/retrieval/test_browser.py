@@ -1,7 +1,6 @@
 """The search page in a real browser, used as a person would: keys, pictures, sounds, widths."""
 
 import os
-import shutil
 import time
 import wave
 
@@ -14,28 +13,10 @@ from pcsda import SearchSession
 from pcsda.retrieval.demo import grey_png, search_digits
 from pcsda.retrieval.media import Media
 
-REQUIRED = os.environ.get("PCSDA_BROWSER") == "required"
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.more  # `make browser` runs it
 NASTY = "<img src=x onerror=alert(1)>"
 X, y = load_digits(return_X_y=True)
 X, y = X[:400], y[:400]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if PROGRAM is None:
-        reason = "no Chromium found; install it to test the search page in a browser"
-        if REQUIRED:
-            pytest.fail(reason)
-        pytest.skip(reason)
-    if REQUIRED:
-        from playwright.sync_api import sync_playwright
-    else:
-        sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +111,6 @@ def test_a_person_searches_with_the_keyboard(visit, served):
     assert NASTY in page.locator(".card").first.inner_text()  # as text
 
 
-@pytest.mark.more
 def test_arrows_skip_and_undo(visit, served):
     page = visit(served)
     places = shown(page)
@@ -154,7 +134,6 @@ def test_arrows_skip_and_undo(visit, served):
     assert served.session.labels()[places[1]] is False
 
 
-@pytest.mark.more
 def test_all_others_are_no_and_the_next_screen_comes(visit, served):
     page = visit(served)
     places = shown(page)
@@ -166,7 +145,6 @@ def test_all_others_are_no_and_the_next_screen_comes(visit, served):
     assert all(values[place] is False for place in places[1:])
 
 
-@pytest.mark.more
 def test_two_pages_on_one_session(visit, served):
     one, two = visit(served), visit(served)
     first, second = shown(one)[0], shown(two)[1]
@@ -182,7 +160,6 @@ def test_two_pages_on_one_session(visit, served):
     assert served.session.labels()[second] is False
 
 
-@pytest.mark.more
 def test_strategies_and_thresholds_can_be_chosen(visit, served):
     page = visit(served)
     before = shown(page)
@@ -197,7 +174,6 @@ def test_strategies_and_thresholds_can_be_chosen(visit, served):
     assert download.value.suggested_filename == "labels.csv"
 
 
-@pytest.mark.more
 def test_lost_and_wrong_files_are_shown_as_such(visit, tmp_path):
     for row in range(60):
         (tmp_path / f"{row}.png").write_text("no picture")
@@ -215,7 +191,6 @@ def test_lost_and_wrong_files_are_shown_as_such(visit, tmp_path):
         served.stop()
 
 
-@pytest.mark.more
 def test_sounds_have_a_player_and_a_spectrogram(visit, tmp_path):
     at = np.arange(4000) / 8000
     for row in range(30):
@@ -239,7 +214,6 @@ def test_sounds_have_a_player_and_a_spectrogram(visit, tmp_path):
         served.stop()
 
 
-@pytest.mark.more
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_fits_every_width_and_takes_the_colours(visit, served, width, scheme):

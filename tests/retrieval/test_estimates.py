@@ -58,6 +58,7 @@ def test_the_shape_of_the_scores_tells_how_many_there_are(by_rank):
     assert low <= true <= high
 
 
+@pytest.mark.more  # hundreds of draws
 def test_the_interval_of_a_model_holds_as_often_as_it_says():
     inside = []
     for seed in range(40):

@@ -299,6 +299,7 @@ def test_the_threshold_of_the_model_holds_for_random_rows(searched):
     assert "left-out examples and random rows" in threshold.rule
 
 
+@pytest.mark.more  # six searches
 def test_random_rows_that_were_answered_with_no_stay_in_the_sample():
     """Without them only easy negatives are left to choose the threshold on."""
     rates = []

@@ -50,6 +50,7 @@ def test_kill_loses_nothing(tmp_path):
     assert len(ids) <= seen[-1] + 2  # one may have been written and not printed
 
 
+@pytest.mark.more  # starts a process
 def test_programs_that_write_at_once_wait_for_each_other(tmp_path):
     path = tmp_path / "s.db"
     Store(path).close()
