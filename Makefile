@@ -12,9 +12,9 @@ STAMP := .venv/.installed
 
 help:
 	@echo "make demo    find, verify and know strangers, on digits, beside other methods: one HTML page"
-	@echo "make test    run the tests, some five minutes on two cores (ARGS=... goes to pytest)"
+	@echo "make test    run the tests, some three minutes on two cores (ARGS=... goes to pytest)"
 	@echo "make test-floors  the same with the lowest supported versions, in an environment of their own"
-	@echo "make coverage  every case with branch coverage, which has a floor; some fifteen minutes"
+	@echo "make coverage  every case with branch coverage, which has a floor; some twelve minutes"
 	@echo "make every   every case of every test, and 5000 random problems (CASES=...)"
 	@echo "make fuzz    try to break it for 30 minutes (FUZZ_MINUTES=...), and count how that went"
 	@echo "make lint    ruff, rules and format; numpydoc on all public docstrings"
@@ -81,12 +81,12 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(PY) -m mypy
 
-# `make test` opens the pages only, and skips that without a browser; here all is tested.
+# `make test` leaves the browser out. Without Chromium this fails.
 browser: $(STAMP)
 	PCSDA_BROWSER=required $(PY) -m pytest -m "" tests/report/test_browser.py \
 		tests/retrieval/test_browser.py $(ARGS)
 
-# `make test` runs the code of the README alone; commands and examples of the other pages run here.
+# `make test` runs the Python of the README; everything else that pages show runs here.
 docs: $(STAMP)
 	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(PYTEST) -m more tests/test_docs.py

@@ -37,7 +37,6 @@ from pcsda import (
 )
 
 N_ROWS = len(make_data()[0])
-MORE = pytest.mark.more
 NAMES = [f"f{number}" for number in range(5)]
 
 
@@ -56,7 +55,8 @@ def chunked(chunks, *arrays):
     return [da.from_array(array, chunks=(chunks, *array.shape[1:])) for array in arrays]
 
 
-@pytest.mark.parametrize("per_worker", [2, *(pytest.param(n, marks=MORE) for n in (1, 5))])
+@pytest.mark.more  # starts processes
+@pytest.mark.parametrize("per_worker", [1, 2, 5])
 def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
     X, y, groups, weights = make_data(weighted=True, heavy=True)
     size = -(-N_ROWS // (2 * per_worker))
@@ -69,7 +69,8 @@ def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
     assert_same_model(found, expected, X)
 
 
-@pytest.mark.parametrize("own", [False, pytest.param(True, marks=MORE)])
+@pytest.mark.more  # starts processes
+@pytest.mark.parametrize("own", [False, True])
 def test_k_means_on_two_processes_is_that_in_memory(processes, own):
     X, y, _, _ = make_data(3)
     model = PCSDA(n_subclasses=5, random_state=0)
@@ -139,6 +140,7 @@ def test_data_frames_by_the_names_of_their_columns():
         distributed.fit(PCSDA(), frame[NAMES], y)
 
 
+@pytest.mark.more  # starts processes
 def test_workers_read_files_by_themselves(processes, tmp_path):
     X, y, groups, _ = make_data()
     for number, rows in enumerate(np.array_split(np.arange(N_ROWS), 5)):
@@ -183,6 +185,7 @@ def test_prediction_refuses_what_is_not_lazy_or_not_known():
         distributed.predict(model, da.from_array(X), "fly")
 
 
+@pytest.mark.more  # starts processes
 def test_the_active_client_is_used_and_without_one_threads_are(processes, tmp_path):
     X, y, groups, _ = make_data()
 
@@ -208,6 +211,7 @@ def test_the_active_client_is_used_and_without_one_threads_are(processes, tmp_pa
     assert places() <= set(processes.run(os.getpid).values())
 
 
+@pytest.mark.more  # starts processes
 def test_an_error_of_the_user_comes_with_the_name_of_the_block(processes):
     X, y, groups, _ = make_data()
 
@@ -369,6 +373,7 @@ def test_prediction_in_memory_names_where_dask_belongs():
         model.predict(da.from_array(X))
 
 
+@pytest.mark.more  # starts processes
 def test_bank_and_selection_run_on_the_cluster(processes):
     X, _, groups, _ = make_data()
     bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, groups)

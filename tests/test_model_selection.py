@@ -193,8 +193,13 @@ def folds_of(template, X, y, n_folds=5):
         pytest.param(
             make_pipeline(NystroemMap(25, random_state=0), LINEAR), None, 6, marks=pytest.mark.more
         ),
-        (make_pipeline(NystroemMap(25, random_state=0), LINEAR), (0.02, 0.2), 6),
-        (make_pipeline(StandardScaler(), LINEAR), None, 6),
+        pytest.param(
+            make_pipeline(NystroemMap(25, random_state=0), LINEAR),
+            (0.02, 0.2),
+            6,
+            marks=pytest.mark.more,
+        ),
+        pytest.param(make_pipeline(StandardScaler(), LINEAR), None, 6, marks=pytest.mark.more),
     ],
     ids=["D<N", "D>N", "kernel", "Nystroem", "Nystroem gammas", "scaler"],
 )
@@ -395,8 +400,9 @@ def test_slack_makes_a_difference():
     assert found[2].best_score_ == results["mean_test_score"][of_largest].max()
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("scoring", ["neg_log_loss", "average_precision"])
+@pytest.mark.parametrize(
+    "scoring", ["neg_log_loss", pytest.param("average_precision", marks=pytest.mark.more)]
+)
 @pytest.mark.parametrize("seed", [3, *(pytest.param(s, marks=pytest.mark.more) for s in (0, 1, 2))])
 def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
@@ -582,7 +588,7 @@ def test_all_labels_but_the_one_named_are_negatives(cv, wrapped):
     assert found.score(X, many) == expected.score(X, y)
 
 
-@pytest.mark.parametrize("cv", ["leave-one-out", 4])
+@pytest.mark.parametrize("cv", ["leave-one-out", pytest.param(4, marks=pytest.mark.more)])
 def test_results_have_the_form_of_scikit_learns_searches(cv):
     X, y, _ = problem()
     gammas = ("all", "positive", 0.1)
@@ -642,7 +648,7 @@ def test_bandwidths_share_the_clusters_of_input_space(monkeypatch):
     assert counts[:-1] == [2, 3, 2, 3]  # once in each fold, and at last the model
 
 
-@pytest.mark.parametrize("cv", ["leave-one-out", 3])
+@pytest.mark.parametrize("cv", ["leave-one-out", pytest.param(3, marks=pytest.mark.more)])
 def test_settings_of_both_steps_score_as_in_a_grid_of_all(cv):
     X, y, _ = problem(sizes=(40, 60, 60))
     steps = PCSDACV(LINEAR, cv=cv).fit(X, y)
@@ -659,7 +665,7 @@ def test_settings_of_both_steps_score_as_in_a_grid_of_all(cv):
     ("constant", "sizes", "method"),
     [
         ("ROWS_LEFT_OUT", (60, 500, 700), "leave-one-out"),
-        ("ROWS_IN_FOLDS", (25, 200, 300), "k-fold"),
+        pytest.param("ROWS_IN_FOLDS", (25, 200, 300), "k-fold", marks=pytest.mark.more),
     ],
 )
 def test_a_search_left_to_itself_looks_at_a_sample_and_fits_all_rows(

@@ -18,6 +18,7 @@ def rows(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.more  # runs a part of the study
 def test_a_run_writes_every_cell_once_resumes_and_has_a_page(rows):
     before = rows.read_bytes()
     found = open_set.read(rows)

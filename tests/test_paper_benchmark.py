@@ -264,6 +264,7 @@ def test_a_quick_run_spreads_its_settings():
     assert FULL.grid(METHODS["SVC"]) is grid
 
 
+@pytest.mark.more  # runs a part of the study
 def test_methods_share_folds_and_splits_whatever_else_runs():
     digits = datasets.load("digits")
     alone = protocol.run_unit(digits, Unit("digits", "3", 0, ("PCSDA-K",)), QUICK).rows

@@ -449,6 +449,7 @@ def test_groups_leave_together():
     assert left.mean() < one.mean()
 
 
+@pytest.mark.more  # a matter of quality
 def test_a_sample_of_the_rows_gives_nearly_the_same_bank():
     X, y = people(30, 40)
     whole = VerifierBank(PCSDA(shrinkage=10, random_state=0)).fit(X, y)

@@ -211,6 +211,7 @@ def test_a_growing_basis_finds_the_leading_eigenvectors():
     assert_allclose(np.diag(found.T @ matrix @ found), values[:5], rtol=1e-10)
 
 
+@pytest.mark.more  # 3000 nearly equal values
 def test_a_basis_that_does_not_settle_is_given_up():
     values = np.linspace(1, 1.001, 3000)[:, None]  # a diagonal matrix of nearly equal entries
     assert krylov.top_eigenvectors(lambda block: values * block, 3000, 2) is None

@@ -141,6 +141,7 @@ def test_metrics_of_a_bank_take_tables():
     assert_allclose(found.high - found.low, 2 * 1.96 * error, rtol=0.2)
 
 
+@pytest.mark.more  # many draws
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     # Five samples of each person, and persons differ more than their samples do.
     rng = np.random.default_rng(0)

@@ -166,6 +166,7 @@ def test_weights_of_labelled_rows_are_no_evidence_by_their_size():
         estimate_prior(llr, calibrated_on=(y, scores, np.full(220, -1.0)))
 
 
+@pytest.mark.more  # many draws
 def test_coverage_where_the_ratios_are_exact():
     covered = []
     for seed in range(200):
