@@ -100,7 +100,7 @@ def check_room(needed: int, what: str) -> None:
         )
 
 
-def check_schema(schema: Any, archive: ZipFile, n_bytes: int) -> None:
+def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
     """Refuse the schema of a packed model that would take long to walk, or too much to read.
 
     A node that occurs again, by its id, is written out again: then nobody walks further than the
@@ -123,7 +123,7 @@ def check_schema(schema: Any, archive: ZipFile, n_bytes: int) -> None:
     check_room(claimed, "it")
 
 
-def _walk(schema: Any) -> Iterator[tuple[dict[str, Any], int]]:
+def _walk(schema: object) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield each table of the schema with the number of those below it, without recursion."""
     # A table and its parts that were not walked yet, and how many tables came below it.
     path: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter([schema]), [0])]

@@ -15,7 +15,8 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -27,24 +28,25 @@ from .blocks.passes import Look, LookPass, Pass
 from .blocks.predict import METHODS, apply_rows
 from .core.linalg import Result
 from .unwrap import unwrap
+from .validation import MatrixLike
 
 # Results that are merged at once: the depth of the tree is the logarithm to this base.
 FAN_IN = 8
 
 
 def fit(
-    estimator: Any,
-    X: Any,
-    y: Any = None,
+    estimator: BaseEstimator,
+    X: object,
+    y: object = None,
     *,
-    subclass_labels: Any = None,
-    sample_weight: Any = None,
+    subclass_labels: object = None,
+    sample_weight: object = None,
     columns: list[str] | None = None,
-    classes: Any = None,
+    classes: ArrayLike | None = None,
     block_rows: int | None = None,
     sample_rows: int = 20_000,
     calibration_rows: int | None = None,
-    client: Any = None,
+    client: object = None,
 ) -> Any:
     """Fit an estimator on a Dask collection, or on files that the workers read.
 
@@ -103,7 +105,7 @@ def fit(
     return fit_over(estimator, runner, classes, sample_rows, calibration_rows)
 
 
-def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any:
+def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_ratio") -> Any:
     """Apply a fitted estimator to a Dask array or DataFrame; the result is a lazy Dask array.
 
     Parameters
@@ -157,7 +159,7 @@ def predict(estimator: Any, X: Any, method: str = "log_likelihood_ratio") -> Any
     )
 
 
-def _apply(X: Any, estimator: Any, method: str) -> NDArray[Any]:
+def _apply(X: MatrixLike, estimator: BaseEstimator, method: str) -> NDArray[Any]:
     return apply_rows(estimator, method, check_rows(np.asarray(X), 0))
 
 
@@ -165,11 +167,11 @@ def _dask(module: str = "dask") -> Any:
     return validation.import_extra(module, "pcsda.distributed needs", "dask")
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return validation.is_dask(value) and hasattr(value, "numblocks")
 
 
-def _is_frame(value: Any) -> bool:
+def _is_frame(value: object) -> bool:
     return validation.is_dask(value) and hasattr(value, "to_dask_array")
 
 
@@ -256,7 +258,7 @@ def _of_frame(X: Any, companions: dict[str, Any], columns: list[str] | None) -> 
 
 
 def _of_files(
-    X: Any, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
+    X: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> list[_Lazy]:
     found = open_blocks(X, columns=columns, block_rows=block_rows, **companions)
     if found.addresses is None:
@@ -269,7 +271,7 @@ def _of_files(
     return [_Lazy(address.name, *[place(address)] * 2) for address in found.addresses]
 
 
-def _active(client: Any) -> Any:
+def _active(client: object) -> Any:
     """The client given, the one that is active, or None."""
     if client is not None:
         return client
@@ -337,7 +339,7 @@ class _OnDask:
                     compute(mark)
             raise
 
-    def _on_cluster(self, root: Any, marks: list[Any]) -> Any:
+    def _on_cluster(self, root: object, marks: list[Any]) -> Any:
         with warnings.catch_warnings():
             # The task carries its D x D matrices on purpose: they are sent once.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
@@ -367,7 +369,7 @@ class _OnDask:
         return naming(f"block {number} ({self.blocks[number].name})")
 
 
-def _done(_: Any) -> None:
+def _done(_: object) -> None:
     """Show that a block is done, without keeping its result."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import (
     additive_chi2_kernel,
     euclidean_distances,
@@ -132,7 +133,9 @@ def _require_non_negative(X: Floats) -> None:
         )
 
 
-def settled_kernel(model: Any, X: Floats, positive: NDArray[np.bool_] | None, seed: int) -> Kernel:
+def settled_kernel(
+    model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: int
+) -> Kernel:
     """Kernel of an estimator with its bandwidth; `positive` is needed by the paper's rule."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:

@@ -34,6 +34,7 @@ from .kernels import (
 )
 from .partition import count_distinct, fit_kmeans
 from .progress import progress
+from .validation import MatrixLike, Seed
 
 # Writes the features of rows into an array.
 Writer = Callable[[Floats, Floats], None]
@@ -66,11 +67,11 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def _check(self, X: Any, *, reset: bool) -> Any:
+    def _check(self, X: MatrixLike, *, reset: bool) -> Any:
         validation.refuse_dask(X, predicts=not reset)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
-    def _settled(self, X: Floats, y: Any, kernels: tuple[str, ...]) -> Kernel:
+    def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
         """Kernel with its bandwidth; `y` is used only where the rule needs it."""
         validation.check_kernel(self.kernel, self.gamma, kernels)
         positive = None
@@ -252,8 +253,8 @@ class ExactKernelMap(_OnPivots, _KernelMap):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
-        gamma: Any = "all",
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: str | float = "all",
         method: str = "cholesky",
         n_components: int | None = None,
         tol: float | None = None,
@@ -261,8 +262,8 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
-        pos_label: Any = None,
-        random_state: Any = None,
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
@@ -420,16 +421,16 @@ class NystroemMap(_OnPivots, _KernelMap):
     def __init__(
         self,
         n_components: int = 1000,
-        landmarks: Any = "random",
+        landmarks: str | ArrayLike = "random",
         *,
-        kernel: Any = "rbf",
-        gamma: Any = "all",
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: str | float = "all",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         tol: float | None = None,
-        pos_label: Any = None,
-        random_state: Any = None,
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -535,10 +536,10 @@ class FourierMap(_KernelMap):
         n_components: int = 1000,
         *,
         kernel: str = "rbf",
-        gamma: Any = "all",
+        gamma: str | float = "all",
         orthogonal: bool = False,
-        pos_label: Any = None,
-        random_state: Any = None,
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components

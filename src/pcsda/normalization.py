@@ -320,7 +320,7 @@ class TNorm(_CohortNorm):
 
     _of_models = False
 
-    def __init__(self, cohort: Any = "others") -> None:
+    def __init__(self, cohort: str | ArrayLike = "others") -> None:
         self.cohort = cohort
 
 
@@ -355,7 +355,7 @@ class SNorm(_CohortNorm):
     (497, 10)
     """
 
-    def __init__(self, cohort: Any = "others") -> None:
+    def __init__(self, cohort: str | ArrayLike = "others") -> None:
         self.cohort = cohort
 
 
@@ -397,7 +397,7 @@ class AdaptiveSNorm(_CohortNorm):
     (497, 10)
     """
 
-    def __init__(self, n_top: int = 100, cohort: Any = "others") -> None:
+    def __init__(self, n_top: int = 100, cohort: str | ArrayLike = "others") -> None:
         self.n_top = n_top
         self.cohort = cohort
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
@@ -48,7 +48,7 @@ def make_groups(
     positive: NDArray[np.bool_],
     *,
     n_subclasses: int | str = "auto",
-    subclasses: Any = "kmeans",
+    subclasses: str | BaseEstimator = "kmeans",
     subclass_labels: ArrayLike | None = None,
     weights: Array | None = None,
     random_state: Seed = None,
@@ -118,7 +118,7 @@ def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDA
     return labels
 
 
-def _is_missing(label: Any) -> bool:
+def _is_missing(label: object) -> bool:
     try:
         return label is None or bool(label != label)
     except TypeError:  # the NA of pandas is neither equal nor unequal to itself

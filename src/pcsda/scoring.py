@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .core.linalg import Array
@@ -13,6 +14,7 @@ from .core.threshold import Threshold
 from .estimators import Verifier, VerifierBank
 from .estimators.ratios import ranking_of
 from .unwrap import Unwrapped, unwrap
+from .validation import MatrixLike
 
 
 class Scorer:
@@ -41,7 +43,7 @@ class Scorer:
     (500, 1)
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: BaseEstimator) -> None:
         self.model = model
         self._inside = unwrap(model)
         final = self._inside.model
@@ -70,23 +72,23 @@ class Scorer:
         """Threshold that was chosen for a single model, None where there is none."""
         return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
 
-    def verifier(self, label: Any = None) -> Any:
+    def verifier(self, label: object = None) -> Any:
         """Fitted model of one label, without what comes before it in a pipeline or a search."""
         return self._one(label).model
 
-    def prior(self, label: Any = None) -> float:
+    def prior(self, label: object = None) -> float:
         """Fitted prior probability of the class of interest."""
         return self._one(label).prior
 
-    def ranking(self, label: Any = None) -> str:
+    def ranking(self, label: object = None) -> str:
         """How the model of one label ranks unless told otherwise: by "likelihood" or "distance"."""
         model = self.verifier(label)
         return ranking_of(model) if isinstance(model, Verifier) else "likelihood"
 
-    def _one(self, label: Any) -> Unwrapped:
+    def _one(self, label: object) -> Unwrapped:
         return unwrap(self.final.models_[label]) if self.is_bank else self._inside
 
-    def log_likelihood_ratios(self, X: Any, trials: ArrayLike | None = None) -> Array:
+    def log_likelihood_ratios(self, X: MatrixLike, trials: ArrayLike | None = None) -> Array:
         """Log-likelihood ratio of every row, or trial, for every label: shape (n, n_labels).
 
         Trials come in the order of ``np.unique(trials)``.
@@ -94,15 +96,15 @@ class Scorer:
         scores = self.final.log_likelihood_ratio(self._inside.rows(X), trials)
         return np.asarray(scores if self.is_bank else scores[:, None], dtype=np.float64)
 
-    def coordinates(self, X: Any, label: Any = None) -> Array:
+    def coordinates(self, X: MatrixLike, label: object = None) -> Array:
         """Position of every row in the subspace of one label, shape (n, n_components)."""
         return self._asked("transform", X, label)
 
-    def closeness(self, X: Any, label: Any = None) -> Array:
+    def closeness(self, X: MatrixLike, label: object = None) -> Array:
         """Minus the distance to the positive mean in the subspace of one label."""
         return self._asked("score_samples", X, label)
 
-    def _asked(self, method: str, X: Any, label: Any) -> Array:
+    def _asked(self, method: str, X: MatrixLike, label: object) -> Array:
         """What the model of one label says of rows."""
         one = self._one(label)
         # The models of a bank were fitted on plain arrays.

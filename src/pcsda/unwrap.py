@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
-from .validation import positive_index
+from .validation import MatrixLike, positive_index
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Unwrapped:
         """The estimator that sees rows as the user gives them; it knows the columns."""
         return (*self.before, self.model)[0]
 
-    def rows(self, X: Any) -> Any:
+    def rows(self, X: MatrixLike) -> Any:
         """Rows as they reach the model."""
         for step in self.before:
             X = step.transform(X)
@@ -57,7 +58,7 @@ class Unwrapped:
         return float(self.model.class_prior_[self.index])
 
 
-def unwrap(model: Any) -> Unwrapped:
+def unwrap(model: BaseEstimator) -> Unwrapped:
     """Open pipelines and searches, however they are nested.
 
     Examples
@@ -79,18 +80,18 @@ def unwrap(model: Any) -> Unwrapped:
     return Unwrapped(tuple(step for step in before if hasattr(step, "transform")), final)
 
 
-def steps(model: Any) -> tuple[Any, ...]:
+def steps(model: BaseEstimator) -> tuple[Any, ...]:
     """Steps of a pipeline, fitted or not, without empty ones; any other model is its own step."""
     if not isinstance(model, Pipeline):
         return (model,)
     return tuple(step for _, step in model.steps if step not in (None, "passthrough")) or (model,)
 
 
-def parts(model: Any) -> tuple[Any, ...]:
+def parts(model: BaseEstimator) -> tuple[Any, ...]:
     """What a wrapper holds: steps of a pipeline, the choice of a fitted search, or nothing."""
     found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
     return () if found[0] is model else found
 
 
-def _leaves(model: Any) -> list[Any]:
+def _leaves(model: BaseEstimator) -> list[Any]:
     return [leaf for part in parts(model) for leaf in _leaves(part)] or [model]

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+
+class SparseLike(Protocol):
+    """A sparse matrix or array of SciPy, which has no types of its own."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def tocsr(self) -> Any:
+        """Compressed sparse rows."""
+
+
+# Rows as users give them: arrays, lists, data frames and sparse matrices.
+MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn takes as random_state.
 Seed: TypeAlias = int | np.random.RandomState | None
 
@@ -30,14 +46,14 @@ def import_extra(module: str, who_needs: str, extra: str) -> Any:
         ) from error
 
 
-def check_option(name: str, value: Any, options: tuple[str, ...]) -> None:
+def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
     """Refuse a string that is none of the options."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name}={value!r} must be one of {listed}")
 
 
-def check_count(name: str, value: Any, instead: str | None) -> None:
+def check_count(name: str, value: object, instead: str | None) -> None:
     """Refuse anything but a whole number of at least 1, or the value `instead`."""
     if value is instead or (isinstance(value, str) and value == instead):
         return
@@ -45,13 +61,13 @@ def check_count(name: str, value: Any, instead: str | None) -> None:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1, or {instead!r}")
 
 
-def check_flag(name: str, value: Any) -> None:
+def check_flag(name: str, value: object) -> None:
     """Refuse anything but True and False: a string such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
-def check_number(name: str, value: Any, instead: str | None = None) -> None:
+def check_number(name: str, value: object, instead: str | None = None) -> None:
     """Refuse anything but a finite number of at least 0, or the word `instead`."""
     if instead is not None and isinstance(value, str) and value == instead:
         return
@@ -93,7 +109,7 @@ def shorten(labels: list[Any], limit: int = 10) -> str:
 
 
 def check_labels(
-    y: Any, pos_label: Any, classes: ArrayLike | None = None
+    y: Any, pos_label: object, classes: ArrayLike | None = None
 ) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as those of the class of interest and of the rest.
 
@@ -138,7 +154,7 @@ def check_labels(
     return known, index, y == known[index]
 
 
-def with_rest(labels: NDArray[Any], label: Any) -> NDArray[Any]:
+def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
     """Name the rest, "not" and the label or a number below all labels, and the label itself."""
     if isinstance(label, str):
         rest: Any = f"not {label}"
@@ -227,7 +243,7 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | No
     return distinct(ids, "groups " + MIXED.replace("labels", "names"))[1]
 
 
-def is_contaminated(model: Any) -> bool:
+def is_contaminated(model: BaseEstimator) -> bool:
     """Whether an estimator looks for positives hidden among the negatives."""
     return bool(getattr(model, "contamination", 0.0) != 0)
 
@@ -260,7 +276,7 @@ def check_unchecked(
     return mask
 
 
-def refuse_contamination(model: Any, who: str, remedy: str) -> None:
+def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
     """Refuse `contamination` where labels have to be trusted."""
     if is_contaminated(model):
         raise ValueError(
@@ -268,7 +284,7 @@ def refuse_contamination(model: Any, who: str, remedy: str) -> None:
         )
 
 
-def _check_contamination(model: Any) -> None:
+def _check_contamination(model: BaseEstimator) -> None:
     share = model.contamination
     known = isinstance(share, str) and share == "auto"
     number = isinstance(share, Real) and not isinstance(share, bool)
@@ -297,7 +313,9 @@ def _check_contamination(model: Any) -> None:
         )
 
 
-def check_priors(priors: Any, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def check_priors(
+    priors: str | Sequence[float] | None, shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Prior probabilities in the order of the classes; `shares` are those of the sample."""
     if isinstance(priors, str):
         check_option("priors", priors, ("empirical", "equal"))
@@ -324,7 +342,7 @@ def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
         )
 
 
-def is_dask(value: Any) -> bool:
+def is_dask(value: object) -> bool:
     """Tell whether a value is a Dask collection, without importing Dask."""
     return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
 
@@ -341,7 +359,9 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
         )
 
 
-def check_kernel(kernel: Any, gamma: Any, kernels: tuple[str, ...] = KERNELS) -> None:
+def check_kernel(
+    kernel: str | Callable[..., float], gamma: object, kernels: tuple[str, ...] = KERNELS
+) -> None:
     """Refuse a kernel or a bandwidth that is not known."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
@@ -352,7 +372,7 @@ def check_kernel(kernel: Any, gamma: Any, kernels: tuple[str, ...] = KERNELS) ->
         raise ValueError(f"gamma={gamma!r} must be a number above 0, or one of {listed}")
 
 
-def check_verifier(model: Any) -> None:
+def check_verifier(model: BaseEstimator) -> None:
     """Check the parameters of an estimator, before any work begins."""
     kernel = hasattr(model, "kernel")
     if kernel:
@@ -378,7 +398,7 @@ def check_verifier(model: Any) -> None:
         _check_csda(model)
 
 
-def _check_modes(model: Any) -> None:
+def _check_modes(model: BaseEstimator) -> None:
     """Check the parameters of an estimator for tensors."""
     for name in ("n_components", "shape"):
         value = getattr(model, name)
@@ -390,11 +410,11 @@ def _check_modes(model: Any) -> None:
             )
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-def mode_sizes(shape: Any, n_columns: int) -> tuple[int, ...]:
+def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
     """Sizes of the modes of rows with so many entries; None means one mode."""
     if shape is None:
         return (n_columns,)
@@ -424,7 +444,7 @@ def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return dims
 
 
-def _check_csda(model: Any) -> None:
+def _check_csda(model: BaseEstimator) -> None:
     """Check the parameters that CSDA has in input space and in feature space."""
     solvers = ("auto", "eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
     check_option("solver", model.solver, solvers)
@@ -436,7 +456,7 @@ def _check_csda(model: Any) -> None:
         )
 
 
-def _check_pcsda(estimator: Any, subclasses: tuple[str, ...]) -> None:
+def _check_pcsda(estimator: BaseEstimator, subclasses: tuple[str, ...]) -> None:
     """Check the parameters that PCSDA has in input space and in feature space."""
     check_count("n_subclasses", estimator.n_subclasses, "auto")
     solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")

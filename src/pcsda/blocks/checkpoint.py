@@ -43,7 +43,7 @@ RESULTS: dict[str, Any] = {
 }
 
 
-def pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
+def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
     """Describe a result by what JSON knows; arrays are appended to `arrays`."""
     if is_dataclass(value):
         parts = {field.name: pack(getattr(value, field.name), arrays) for field in fields(value)}
@@ -56,7 +56,7 @@ def pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
     return {"value": value.item() if isinstance(value, np.generic) else value}
 
 
-def unpack(described: Any, arrays: list[NDArray[Any]]) -> Any:
+def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
     """Undo :func:`pack`; a description that it cannot have made is a ValueError."""
     if not isinstance(described, dict) or len(described) not in (1, 2):
         raise ValueError(f"{described!r:.100} describes no value")
@@ -95,7 +95,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return kind is Any or isinstance(value, kind)
 
 
-def _check_shapes(value: Any) -> None:
+def _check_shapes(value: object) -> None:
     """Refuse arrays of a result that do not go together."""
     if isinstance(value, Reservoir):
         lengths = {array.shape[:1] for array in (value.keys, *value.columns)}
@@ -234,7 +234,7 @@ class Checkpoint:
                 )
         self.prints[number] = (labels, seen[1] or rows)
 
-    def advance(self, name: str, taken: int, result: Any) -> None:
+    def advance(self, name: str, taken: int, result: object) -> None:
         """Note how far a pass is, and save when it is done or it is time to."""
         self.passes[name] = (taken, result)
         if taken == DONE or time.monotonic() - self.saved_at >= self.every:
@@ -259,7 +259,7 @@ class Checkpoint:
             self.path.unlink(missing_ok=True)
 
 
-def describe(value: Any) -> Any:
+def describe(value: object) -> Any:
     """Describe settings by text; arrays by their hash, random states by their type."""
     if isinstance(value, BaseEstimator):
         params = value.get_params(deep=False)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
@@ -112,7 +112,7 @@ class Blocks:
             raise
 
 
-def _as_block(item: Any) -> Block:
+def _as_block(item: object) -> Block:
     if isinstance(item, Block):
         return item
     parts = item if isinstance(item, tuple) else (item,)
@@ -289,7 +289,7 @@ def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def check_y(y: Any, n_rows: int | None) -> NDArray[Any]:
+def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
     """One label for each row, as an array."""
     if y is None:
         raise ValueError("the block has no labels; give y, or let the iterator yield (X, y)")

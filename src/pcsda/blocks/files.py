@@ -30,7 +30,7 @@ from ..tables import (
 )
 from ..tables.arrays import load_npz, map_npy, npz_names, read_npy, rows_at_once
 from ..tables.table import file_stamp
-from ..validation import is_dask
+from ..validation import MatrixLike, is_dask
 from .data import Address, Block, Blocks, plain_labels
 
 
@@ -96,7 +96,7 @@ def _rows_of(value: Any) -> Rows:
     return Rows(path.name, value.shape, file_stamp(path), read)
 
 
-def _same(rows: Any) -> Any:
+def _same(rows: MatrixLike) -> Any:
     return rows
 
 
@@ -130,7 +130,7 @@ def _of_rows(
         offset += count
 
 
-def _is_folder(value: Any) -> bool:
+def _is_folder(value: object) -> bool:
     return isinstance(value, (str, os.PathLike)) and Path(value).is_dir()
 
 
@@ -215,7 +215,7 @@ def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> 
 
 
 def _of_frame(
-    frame: Any, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
+    frame: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> Iterator[Address]:
     """Cut a data frame in memory; what belongs to the rows are its columns, or arrays."""
     table = of_frame(frame)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
 from .. import validation
@@ -60,7 +60,9 @@ class Runner(Protocol):
         """Take a pass and return the merged result; None where no row counts."""
 
 
-def check_blockwise(estimator: Any, sample_rows: int, calibration_rows: int | None) -> Any:
+def check_blockwise(
+    estimator: BaseEstimator, sample_rows: int, calibration_rows: int | None
+) -> Any:
     """Refuse an estimator or settings that blocks cannot serve; return the final model."""
     model = steps(estimator)[-1]
     if not isinstance(model, (PCSDA, CSDA)):
@@ -105,7 +107,7 @@ def _check_pcsda(model: PCSDA) -> None:
 
 
 def fit_over(
-    estimator: Any,
+    estimator: BaseEstimator,
     runner: Runner,
     classes: ArrayLike | None,
     sample_rows: int,
@@ -367,7 +369,7 @@ def _unless_equal(weights: Array) -> Array | None:
 
 
 @contextmanager
-def _seeded(estimator: Any, seed: int) -> Iterator[None]:
+def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
     """Seed an estimator whose seed is no whole number, for a while: resuming must repeat it."""
     before = getattr(estimator, "random_state", 0)
     if isinstance(before, (int, np.integer)):

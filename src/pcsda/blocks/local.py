@@ -12,6 +12,8 @@ from typing import Any
 
 import joblib
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from .. import validation
 from ..core.linalg import Result
@@ -24,14 +26,14 @@ from .passes import Look, LookPass, Pass
 
 
 def fit_blocks(
-    estimator: Any,
-    blocks: Any,
+    estimator: BaseEstimator,
+    blocks: object,
     *,
-    y: Any = None,
-    subclass_labels: Any = None,
-    sample_weight: Any = None,
+    y: object = None,
+    subclass_labels: object = None,
+    sample_weight: object = None,
     columns: list[str] | None = None,
-    classes: Any = None,
+    classes: ArrayLike | None = None,
     block_rows: int | None = None,
     sample_rows: int = 20_000,
     calibration_rows: int | None = None,

@@ -69,7 +69,7 @@ class Look:
     labels: NDArray[Any]
     given: bool
 
-    def settled(self, pos_label: Any = None) -> bool:
+    def settled(self, pos_label: object = None) -> bool:
         """Whether both classes are known, that of `pos_label` too; truth values have no third."""
         if self.labels.dtype.kind == "b":
             return True

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_2_0
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
@@ -34,8 +35,8 @@ METHODS = (
 
 
 def predict_blocks(
-    estimator: Any,
-    blocks: Any,
+    estimator: BaseEstimator,
+    blocks: object,
     output: str | os.PathLike[str] | None = None,
     *,
     method: str = "log_likelihood_ratio",
@@ -94,7 +95,7 @@ def predict_blocks(
 
 
 def _results(
-    estimator: Any, blocks: Blocks, method: str, names: list[str] | None
+    estimator: BaseEstimator, blocks: Blocks, method: str, names: list[str] | None
 ) -> Iterator[NDArray[Any]]:
     before = unwrap(estimator).before
     for number, name, block in blocks.ahead():
@@ -112,7 +113,7 @@ def _results(
         yield np.concatenate(parts)
 
 
-def apply_rows(estimator: Any, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
+def apply_rows(estimator: BaseEstimator, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
     """Result of one method on rows in memory, also of a method that a pipeline hides."""
     inside = unwrap(estimator)
     with warnings.catch_warnings():
@@ -158,7 +159,7 @@ def _write_csv(path: Path, results: Iterator[NDArray[Any]], names: list[str]) ->
             text.detach()  # whole_file closes the file
 
 
-def _result_names(estimator: Any, method: str) -> list[str]:
+def _result_names(estimator: BaseEstimator, method: str) -> list[str]:
     """Names of the columns of a result."""
     model = unwrap(estimator).model
     if method == "transform":

@@ -15,6 +15,7 @@ from ..report.views import take_rows
 from ..scoring import Scorer
 from ..tables.seen import row_hashes, sketch
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .fitting import left_out_figures, rest_of, sentence
 from .models import open_model
 from .preparing import facts_of, of_model
@@ -65,7 +66,7 @@ def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
     return np.concatenate(parts), np.concatenate(labels)
 
 
-def _add_to_bank(scorer: Scorer, X: Any, y: NDArray[np.str_]) -> None:
+def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
     """Add rows to the labels of a bank, enroll labels that it has not, and refresh it."""
     bank = scorer.final
     written = {tables.as_text(label): label for label in scorer.labels}
@@ -88,7 +89,7 @@ def _like(name: str, known: Any) -> Any:
         ) from None
 
 
-def _add_batch(scorer: Scorer, X: Any, y: NDArray[np.str_]) -> None:
+def _add_batch(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
     """Merge rows into the statistics of a model that partial_fit made."""
     model = scorer.final
     written = {tables.as_text(label): label for label in model.classes_.tolist()}

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 from ..core.explanation import Explanation, column_parts
 from ..core.linalg import Array, Floats, Ints
+from ..validation import MatrixLike
 
 if TYPE_CHECKING:
     from .verifier import Verifier
@@ -49,7 +51,7 @@ def attributed(
     return _with_columns(model, X, z, found)
 
 
-def _with_columns(model: Verifier, X: Any, z: Array, found: Explanation) -> Explanation:
+def _with_columns(model: Verifier, X: MatrixLike, z: Array, found: Explanation) -> Explanation:
     rows = np.asarray(X, dtype=np.float64)
     positive = np.asarray(model.positive_mean_, dtype=np.float64)
     halfway = (positive + np.asarray(model.subclass_means_, np.float64)[found.subclass - 1]) / 2
@@ -70,7 +72,9 @@ def _with_columns(model: Verifier, X: Any, z: Array, found: Explanation) -> Expl
     )
 
 
-def _with_neighbours(model: Any, z: Array, found: Explanation, known: Floats) -> Explanation:
+def _with_neighbours(
+    model: BaseEstimator, z: Array, found: Explanation, known: Floats
+) -> Explanation:
     support = np.asarray(model.support_)
     positive = np.asarray(model.partition_)[support] == 0
     known = known.astype(np.float64)

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from numpy.typing import ArrayLike
+
+from ..validation import MatrixLike
+
 __all__ = ["CallbackSupportMixin", "calls_back"]
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -26,7 +30,7 @@ def calls_back(fit: Fit) -> Fit:
         return fit
 
     @wraps(fit)
-    def reported(self: Any, X: Any, y: Any, **given: Any) -> Any:
+    def reported(self: Any, X: MatrixLike, y: ArrayLike, **given: Any) -> Any:
         known = {name: value for name, value in given.items() if value is not None}
         task = {"estimator": self, "X": X, "y": y, "metadata": known or None}
         context = self._init_callback_context().call_on_fit_task_begin(**task)

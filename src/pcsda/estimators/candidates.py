@@ -7,6 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from .. import validation
@@ -35,7 +36,7 @@ def template_of(search: PCSDACV) -> Any:
     return PCSDA() if search.estimator is None else search.estimator
 
 
-def final_of(template: Any) -> Any:
+def final_of(template: BaseEstimator) -> Any:
     """The estimator at the end of a pipeline."""
     return template[-1] if isinstance(template, Pipeline) else template
 
@@ -69,7 +70,7 @@ def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
     return cells
 
 
-def _counts(search: PCSDACV, final: Any, data: Data) -> list[int]:
+def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
     """Values of K that the negatives can fill."""
     if data.subclass_labels is not None:
         return [len(np.unique(given_labels(data.subclass_labels, data.positive)))]
@@ -92,7 +93,7 @@ def _counts(search: PCSDACV, final: Any, data: Data) -> list[int]:
     return counts
 
 
-def standard_counts(final: Any, auto: int) -> list[int]:
+def standard_counts(final: BaseEstimator, auto: int) -> list[int]:
     """Values of K that a search tries on its own, where "auto" is a known number."""
     own = auto if final.n_subclasses == "auto" else final.n_subclasses
     return sorted({*(count for count in N_SUBCLASSES if count < auto), auto, own})
@@ -103,13 +104,13 @@ def _dims(most: int, own: int | None) -> list[int]:
     return sorted({*(d for d in N_COMPONENTS if d < most), most} | ({own} if own else set()))
 
 
-def standard_ridges(template: Any, n_positive: float) -> tuple[float, ...]:
+def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, ...]:
     """The ridges that a search tries on its own: fixed ones, and that of the estimator."""
     own = _own_ridge(final_of(template), n_positive)
     return tuple(sorted({*REGULARIZATION, own} - {0.0}))
 
 
-def _own_ridge(final: Any, n_positive: float) -> float:
+def _own_ridge(final: BaseEstimator, n_positive: float) -> float:
     if isinstance(final.regularization, str):
         return auto_regularization(n_positive, kernel=is_curved(final))
     return float(final.regularization)
@@ -142,7 +143,7 @@ def _gammas(search: PCSDACV, template: Any, data: Data) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((template.gamma, *standard)))
 
 
-def own_setting(template: Any, grid: list[Cell], data: Data) -> Cell | None:
+def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """The setting that the estimator has before any search, if it is in the grid.
 
     Where K depends on the number of negatives, the largest value of the grid below it stands in.
@@ -165,7 +166,7 @@ def own_setting(template: Any, grid: list[Cell], data: Data) -> Cell | None:
     return None
 
 
-def _values(name: str, given: Any, default: Any, whole: bool = False) -> Any:
+def _values(name: str, given: object, default: object, whole: bool = False) -> Any:
     """Values of one side of the grid, checked."""
     if given is None:
         return default

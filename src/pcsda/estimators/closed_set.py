@@ -28,7 +28,7 @@ def chances(odds: Array) -> Array:
     return shares
 
 
-def identities(labels: NDArray[Any], known: Mask, unknown: Any) -> NDArray[Any]:
+def identities(labels: NDArray[Any], known: Mask, unknown: object) -> NDArray[Any]:
     """Labels of the known rows, `unknown` for the others; objects where the types differ."""
     kind = np.result_type(np.asarray(unknown), labels) if unknown is not None else object
     same = np.asarray(unknown).dtype.kind == labels.dtype.kind

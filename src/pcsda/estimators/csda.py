@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..core.csda import CSDAFactor
 from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats
 from ..core.subspace import Factor
+from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
@@ -113,9 +115,9 @@ default="auto"
         regularization: float = 1e-2,
         shrinkage: float | str = "auto",
         calibrate: bool = True,
-        priors: Any = "empirical",
-        pos_label: Any = None,
-        random_state: Any = None,
+        priors: str | Sequence[float] | None = "empirical",
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -151,7 +153,7 @@ default="auto"
         return cls(n_components, **(rule | params))
 
     @calls_back
-    def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -195,7 +197,7 @@ default="auto"
     @updates
     def partial_fit(
         self,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
@@ -81,7 +81,7 @@ class Data:
         part = (self.y[rows], self.positive[rows], weights, labels, self.index, self.pairwise)
         return Data(X, *part, together)
 
-    def log_odds(self, priors: Any) -> float:
+    def log_odds(self, priors: str | Sequence[float] | None) -> float:
         """Prior log odds of the class of interest."""
         weight = np.ones(len(self.X)) if self.weights is None else self.weights
         share = weight[self.positive].sum() / weight.sum()
@@ -91,7 +91,7 @@ class Data:
         return float(np.log(prior[1] / prior[0]))
 
 
-def with_setting(template: Any, cell: Cell) -> Any:
+def with_setting(template: BaseEstimator, cell: Cell) -> Any:
     """The estimator at one setting."""
     model = clone(template)
     last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
@@ -191,7 +191,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
 
 
 def left_out_scores(
-    template: Any,
+    template: BaseEstimator,
     data: Data,
     grid: list[Cell],
     tasks: Any,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from ..core.csda import KernelCSDAFactor
 from ..core.csda_solvers import TARGETS
 from ..core.linalg import Array, Floats, Ints
 from ..core.subspace import Factor
 from ..kernels import Kernel
+from ..validation import MatrixLike, Seed
 from .callbacks import calls_back
 from .dual import (
     check_kernel_rows,
@@ -89,15 +92,15 @@ responsibilities_
 
     def __init__(
         self,
-        kernel: Any = "rbf",
-        gamma: Any = "positive",
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: str | float = "positive",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         n_subclasses: int | str = "auto",
         n_components: int | None = None,
         *,
-        subclasses: Any = "kmeans",
+        subclasses: str | BaseEstimator = "kmeans",
         balance: str = "pooled",
         solver: str = "auto",
         regularization: float | str = "auto",
@@ -108,9 +111,9 @@ responsibilities_
         calibrate: bool = True,
         calibration_rows: int | None = 5000,
         contamination: float | str = 0.0,
-        priors: Any = "empirical",
-        pos_label: Any = None,
-        random_state: Any = None,
+        priors: str | Sequence[float] | None = "empirical",
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
@@ -175,7 +178,7 @@ responsibilities_
     @calls_back
     def fit(
         self,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         subclass_labels: ArrayLike | None = None,
@@ -243,8 +246,8 @@ partition_, reference_, reference_step_, density_, calibration_
 
     def __init__(
         self,
-        kernel: Any = "rbf",
-        gamma: Any = "positive",
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: str | float = "positive",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
@@ -255,9 +258,9 @@ partition_, reference_, reference_step_, density_, calibration_
         regularization: float = 1e-2,
         shrinkage: float | str = "auto",
         calibrate: bool = True,
-        priors: Any = "empirical",
-        pos_label: Any = None,
-        random_state: Any = None,
+        priors: str | Sequence[float] | None = "empirical",
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
@@ -307,7 +310,7 @@ partition_, reference_, reference_step_, density_, calibration_
         return cls(n_components=n_components, **(rule | params))
 
     @calls_back
-    def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 
         Parameters

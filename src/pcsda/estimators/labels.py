@@ -35,7 +35,7 @@ class LabelModels(Mapping[Any, Any]):
         self._places = {name: place for place, name in enumerate(names)}
         self._build = build
 
-    def __getitem__(self, label: Any) -> Any:
+    def __getitem__(self, label: object) -> Any:
         return self._build(self._places[label])
 
     def __contains__(self, label: object) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask
@@ -18,6 +20,7 @@ from ..partition import (
     merge_equal,
     nearest,
 )
+from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .hidden import hidden_rows
@@ -185,7 +188,7 @@ class PCSDA(Verifier):
         n_subclasses: int | str = "auto",
         n_components: int | None = None,
         *,
-        subclasses: Any = "kmeans",
+        subclasses: str | BaseEstimator = "kmeans",
         balance: str = "pooled",
         solver: str = "auto",
         regularization: float | str = "auto",
@@ -196,9 +199,9 @@ class PCSDA(Verifier):
         calibrate: bool = True,
         calibration_rows: int | None = 5000,
         contamination: float | str = 0.0,
-        priors: Any = "empirical",
-        pos_label: Any = None,
-        random_state: Any = None,
+        priors: str | Sequence[float] | None = "empirical",
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.n_subclasses = n_subclasses
@@ -256,7 +259,7 @@ class PCSDA(Verifier):
     @calls_back
     def fit(
         self,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         subclass_labels: ArrayLike | None = None,
@@ -330,7 +333,7 @@ class PCSDA(Verifier):
     @updates
     def partial_fit(
         self,
-        X: Any,
+        X: MatrixLike,
         y: ArrayLike,
         classes: ArrayLike | None = None,
         subclass_labels: ArrayLike | None = None,

@@ -14,6 +14,7 @@ from .. import validation
 from ..core.calibration import Calibration
 from ..core.linalg import Array, Floats, Ints
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import final_of, template_of
 from .linear import PCSDA
@@ -95,7 +96,9 @@ default=None
     classes_: NDArray[Any]
     class_prior_: Array
 
-    def __init__(self, estimator: Any = None, *, n_modes: int | str = "auto") -> None:
+    def __init__(
+        self, estimator: BaseEstimator | None = None, *, n_modes: int | str = "auto"
+    ) -> None:
         self.estimator = estimator
         self.n_modes = n_modes
 
@@ -208,7 +211,7 @@ default=None
         if losses:
             self.losses_ = losses
 
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
         """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
 
         Parameters
@@ -229,7 +232,7 @@ default=None
         joined = self.calibration_(join(ratios, self.mode_counts_)[None])
         return narrowed(joined, ratios.dtype)
 
-    def _asked(self, method: str, X: Any, *args: Any) -> Floats:
+    def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
         """Answers of the verifiers of all modes, shape (n_modes, n)."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
@@ -245,7 +248,7 @@ default=None
     predict_log_proba = Verifier.predict_log_proba
     score = Verifier.score
 
-    def score_samples(self, X: Any) -> Floats:
+    def score_samples(self, X: MatrixLike) -> Floats:
         """Minus the distance to the mean of the nearest mode, each in the subspace of its verifier.
 
         Parameters
@@ -259,7 +262,7 @@ default=None
         closest: Floats = self._asked("score_samples", X).max(axis=0)
         return closest
 
-    def rank(self, X: Any, by: str | None = None) -> Ints:
+    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
         """Order rows by how well they fit the class of interest, best first.
 
         Parameters
@@ -287,13 +290,13 @@ def _template_of(mixture: MixtureVerifier) -> Any:
     return PCSDA() if mixture.estimator is None else mixture.estimator
 
 
-def _verifier_of(template: Any) -> Any:
+def _verifier_of(template: BaseEstimator) -> Any:
     """The estimator inside a pipeline or a search that is not fitted yet."""
     final = final_of(template)
     return _verifier_of(template_of(final)) if isinstance(final, PCSDACV) else final
 
 
-def _check_template(template: Any) -> Any:
+def _check_template(template: BaseEstimator) -> Any:
     """Refuse an estimator that makes no verifier of rows; return the one inside."""
     final = _verifier_of(template)
     if not isinstance(final, Verifier):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
 from ..core.calibration import Calibration, fit_calibration
@@ -18,6 +18,7 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 
 # Losses that are this many standard errors of their paired difference apart count as equal.
 SLACK = 0.5
@@ -42,7 +43,7 @@ class Modes:
     models: list[Any]
     counts: Array
 
-    def scores(self, X: Any) -> Array:
+    def scores(self, X: MatrixLike) -> Array:
         """Log-likelihood ratio of rows for each mode, shape (n_modes, n)."""
         ratios = [asked(model, "log_likelihood_ratio", X) for model in self.models]
         return np.array(ratios, dtype=np.float64)
@@ -176,7 +177,7 @@ class Rows:
         return best, means
 
 
-def asked(model: Any, method: str, X: Any, *args: Any) -> Floats:
+def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Floats:
     """What the verifier in a fitted model says of rows."""
     inside = unwrap(model)
     found: Floats = getattr(inside.model, method)(inside.rows(X), *args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from ..core.linalg import Array, Floats
 from ..core.multilinear import Factors, MultilinearFactor
 from ..core.subspace import Factor
 from ..partition import count_distinct
+from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
@@ -103,15 +105,15 @@ n_components_, partition_, density_, calibration_
 
     def __init__(
         self,
-        n_components: Any = None,
-        shape: Any = None,
+        n_components: Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
         *,
         regularization: float = 1e-2,
         shrinkage: float | str = "auto",
         calibrate: bool = True,
-        priors: Any = "empirical",
-        pos_label: Any = None,
-        random_state: Any = None,
+        priors: str | Sequence[float] | None = "empirical",
+        pos_label: object = None,
+        random_state: Seed = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -133,7 +135,12 @@ n_components_, partition_, density_, calibration_
         return tags
 
     @classmethod
-    def published(cls, n_components: Any = None, shape: Any = None, **params: Any) -> Self:
+    def published(
+        cls,
+        n_components: Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        **params: Any,
+    ) -> Self:
         """Make an estimator with the rule of the PCSDA paper: no shrinkage, no calibration.
 
         Parameters
@@ -191,7 +198,7 @@ n_components_, partition_, density_, calibration_
         self.ratios_ = np.array(found[0].ratios)
         return self
 
-    def _project(self, X: Any) -> Floats:
+    def _project(self, X: MatrixLike) -> Floats:
         rows, given = flattened(X)
         self._require_model()
         if given is not None:

@@ -19,6 +19,7 @@ from ..core.density import NoDensity
 from ..core.linalg import Array
 from ..core.threshold import Threshold, check_criterion
 from ..metrics import PriorEstimate, estimate_prior
+from ..validation import MatrixLike
 from .ratios import bounded
 from .threads import updates
 
@@ -125,7 +126,7 @@ def choose_threshold(
     return self.threshold_
 
 
-def accepts(self: Verifier, X: Any) -> NDArray[np.bool_]:
+def accepts(self: Verifier, X: MatrixLike) -> NDArray[np.bool_]:
     """Accept each row whose log-likelihood ratio is at least `threshold_`.
 
     Parameters
@@ -155,7 +156,7 @@ def accepts(self: Verifier, X: Any) -> NDArray[np.bool_]:
     return np.asarray(self.log_likelihood_ratio(X) >= self.threshold_.value)
 
 
-def count(self: Verifier, X: Any) -> PriorEstimate:
+def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     """Estimate how many rows of an unlabelled pool belong to the class of interest.
 
     Parameters
@@ -188,7 +189,9 @@ def count(self: Verifier, X: Any) -> PriorEstimate:
 
 
 @updates
-def recalibrate(self: V, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> V:
+def recalibrate(
+    self: V, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> V:
     """Refit the calibration on held-out rows.
 
     This changes slope and offset, and so the log-likelihood ratios, but not the order of rows.
@@ -238,7 +241,7 @@ def _rows_for(
     model: Verifier,
     max_false_alarms: float | None,
     max_misses: float | None,
-    X: Any,
+    X: MatrixLike,
     y: ArrayLike | None,
 ) -> Scored:
     """Scored rows to choose a threshold on: left-out training rows, or the given rows."""
@@ -281,7 +284,7 @@ def _why_none(model: Verifier, kind: str) -> str:
     return f"Rows of a group are left out together, and without the {kind} there is no model"
 
 
-def _given(model: Verifier, X: Any, y: ArrayLike | None) -> Scored:
+def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
     scores = np.asarray(model.log_likelihood_ratio(X), dtype=np.float64)
     positive = validation.check_labels(y, model.pos_label, model.classes_)[2]
     if len(positive) != len(scores):

@@ -10,12 +10,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import pipeline
+from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from ..core.explanation import Explanation
 from ..core.linalg import Floats, Ints, Mask
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .stream import available_where
 
 # Rows that a bank or a verifier takes by name, and that pass through the steps as X does.
@@ -52,13 +54,13 @@ class VerifierPipeline(pipeline.Pipeline):
     (500,)
     """
 
-    def _ask(self, name: str, X: Any, *args: Any, **params: Any) -> Any:
+    def _ask(self, name: str, X: MatrixLike, *args: Any, **params: Any) -> Any:
         """Call a method of the model at the end, with rows as they reach it."""
         inside = unwrap(self)
         return getattr(inside.model, name)(inside.rows(X), *args, **params)
 
     @available_where(_last_has("log_likelihood_ratio"))
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
         """Log-likelihood ratio of the last step; see :meth:`PCSDA.log_likelihood_ratio`.
 
         Parameters
@@ -76,7 +78,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return ratios
 
     @available_where(_last_has("rank"))
-    def rank(self, X: Any, *args: Any, **params: Any) -> Ints:
+    def rank(self, X: MatrixLike, *args: Any, **params: Any) -> Ints:
         """Order rows by how well they fit the class of interest, best first.
 
         Parameters
@@ -94,7 +96,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return order
 
     @available_where(_last_has("explain"))
-    def explain(self, X: Any, *args: Any, **params: Any) -> Explanation:
+    def explain(self, X: MatrixLike, *args: Any, **params: Any) -> Explanation:
         """Explain the log-likelihood ratio of each row, in the subspace of the last step.
 
         Parameters
@@ -121,7 +123,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return names if len(names) == explanation.columns.shape[1] else None
 
     @available_where(_last_has("score_samples"))
-    def score_samples(self, X: Any) -> Floats:
+    def score_samples(self, X: MatrixLike) -> Floats:
         """Minus the distance to the positive mean in the subspace of the last step.
 
         Parameters
@@ -136,7 +138,9 @@ class VerifierPipeline(pipeline.Pipeline):
         return scores
 
     @available_where(_last_has("recalibrate"))
-    def recalibrate(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:
+    def recalibrate(
+        self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the calibration of the last step anew; see :meth:`PCSDA.recalibrate`.
 
         Parameters
@@ -173,7 +177,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return inside.model.choose_threshold(**params)
 
     @available_where(_last_has("accepts"))
-    def accepts(self, X: Any) -> Mask:
+    def accepts(self, X: MatrixLike) -> Mask:
         """Whether rows reach the threshold of the last step.
 
         Parameters
@@ -188,7 +192,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return accepted
 
     @available_where(_last_has("count"))
-    def count(self, X: Any, **params: Any) -> Any:
+    def count(self, X: MatrixLike, **params: Any) -> Any:
         """Estimate how many rows belong to the class of interest.
 
         Parameters
@@ -228,7 +232,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return score_rows
 
 
-def make_pipeline(*steps: Any, memory: Any = None, verbose: bool = False) -> VerifierPipeline:
+def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:
     """Make a pipeline with the methods of the verifier at its end, and name its steps.
 
     Parameters
@@ -258,7 +262,7 @@ def make_pipeline(*steps: Any, memory: Any = None, verbose: bool = False) -> Ver
     return VerifierPipeline(named.steps, memory=memory, verbose=verbose)
 
 
-def _plain(step: Any) -> Callable[[Floats], Floats]:
+def _plain(step: BaseEstimator) -> Callable[[Floats], Floats]:
     """Return what a fitted step does to rows, with as few checks as possible."""
     step = deepcopy(step)
     if type(step) is StandardScaler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -94,7 +94,7 @@ def ranking_of(model: Verifier) -> str:
 
 
 def accuracy(
-    found: ArrayLike, y: ArrayLike, pos_label: Any, sample_weight: ArrayLike | None = None
+    found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None = None
 ) -> float:
     """Share of labels that are found; with `pos_label`, of rows found to be that class or not."""
     if pos_label is not None:

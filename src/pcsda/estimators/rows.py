@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..core.linalg import Array, Ints, Mask
 from ..kernels import Kernel, training_matrix
+from ..validation import MatrixLike
 
 Kept = Ints | slice
 Entry = TypeVar("Entry", bound=np.generic)
@@ -91,6 +92,8 @@ class TrainingRows:
         return rows if self.kernel is None else self.kernel(rows, self.X[among])
 
 
-def rows_of(X: Any, positive: Mask, weights: Array | None, seed: int, **along: Any) -> TrainingRows:
+def rows_of(
+    X: MatrixLike, positive: Mask, weights: Array | None, seed: int, **along: Any
+) -> TrainingRows:
     """Rows whose negatives are not divided yet: they are one group."""
     return TrainingRows(X, (~positive).astype(np.intp), weights, seed, **along)

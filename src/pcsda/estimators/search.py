@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.threshold import Threshold
 from ..metrics import PriorEstimate
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
 from .grid import Data, with_setting
@@ -104,14 +106,14 @@ class PCSDACV(
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: BaseEstimator | None = None,
         *,
-        n_subclasses: Any = None,
-        n_components: Any = None,
-        regularization: Any = None,
+        n_subclasses: int | str | Sequence[int | str] | None = None,
+        n_components: int | Sequence[int] | None = None,
+        regularization: float | str | Sequence[float | str] | None = None,
         gamma: Any = None,
-        cv: Any = "auto",
-        scoring: Any = "neg_log_loss",
+        cv: object = "auto",
+        scoring: str | Callable[..., float] = "neg_log_loss",
         stay: float = 2.0,
         slack: float = 0.5,
         n_jobs: int | None = None,
@@ -193,13 +195,13 @@ class PCSDACV(
         """Prior probabilities of the chosen model, in the order of `classes_`."""
         return self._inside(None)[0].class_prior_
 
-    def _inside(self, X: Any) -> tuple[Verifier, Any]:
+    def _inside(self, X: MatrixLike | None) -> tuple[Verifier, Any]:
         """The chosen model, without a pipeline around it, and rows as they reach it."""
         check_is_fitted(self, "best_estimator_")
         inside = unwrap(self.best_estimator_)
         return inside.model, None if X is None else inside.rows(X)
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: MatrixLike) -> Floats:
         """Project with the chosen model.
 
         Parameters
@@ -213,7 +215,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.transform(X)
 
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: MatrixLike) -> Floats:
         """Log posterior ratio of the chosen model.
 
         Parameters
@@ -227,7 +229,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.decision_function(X)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Labels by the chosen model.
 
         Parameters
@@ -241,7 +243,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.predict(X)
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy of the chosen model; see :meth:`PCSDA.score`.
 
         Parameters
@@ -256,7 +258,7 @@ class PCSDACV(
         """
         return accuracy(self.predict(X), y, self._inside(None)[0].pos_label, sample_weight)
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: MatrixLike) -> Floats:
         """Posterior probabilities of the chosen model.
 
         Parameters
@@ -270,7 +272,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.predict_proba(X)
 
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: MatrixLike) -> Floats:
         """Logarithms of the posterior probabilities of the chosen model.
 
         Parameters
@@ -284,7 +286,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.predict_log_proba(X)
 
-    def score_samples(self, X: Any) -> Floats:
+    def score_samples(self, X: MatrixLike) -> Floats:
         """Minus the distance to the positive mean in the chosen subspace.
 
         Parameters
@@ -298,7 +300,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.score_samples(X)
 
-    def explain(self, X: Any) -> Explanation:
+    def explain(self, X: MatrixLike) -> Explanation:
         """Say why rows have their log-likelihood ratio; see :meth:`PCSDA.explain`.
 
         Parameters
@@ -319,7 +321,7 @@ class PCSDACV(
         prior: float | None = None,
         cost_miss: float = 1.0,
         cost_false_alarm: float = 1.0,
-        X: Any = None,
+        X: MatrixLike | None = None,
         y: ArrayLike | None = None,
     ) -> Threshold:
         """Choose the threshold of the chosen model; see :meth:`PCSDA.choose_threshold`.
@@ -364,7 +366,7 @@ class PCSDACV(
         """Threshold of the chosen model, once :meth:`choose_threshold` was called."""
         return self._inside(None)[0].threshold_
 
-    def accepts(self, X: Any) -> Mask:
+    def accepts(self, X: MatrixLike) -> Mask:
         """Whether the log-likelihood ratio of each row reaches `threshold_`.
 
         Parameters
@@ -388,7 +390,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.accepts(X)
 
-    def count(self, X: Any) -> PriorEstimate:
+    def count(self, X: MatrixLike) -> PriorEstimate:
         """Estimate how many rows belong to the class of interest; see :meth:`PCSDA.count`.
 
         Parameters
@@ -412,7 +414,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.count(X)
 
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
         """Log-likelihood ratio of the chosen model; see :meth:`PCSDA.log_likelihood_ratio`.
 
         Parameters
@@ -428,7 +430,7 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.log_likelihood_ratio(X, trials)
 
-    def rank(self, X: Any, by: str | None = None) -> Ints:
+    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
         """Order rows by how well they fit the class of interest; see :meth:`PCSDA.rank`.
 
         Parameters

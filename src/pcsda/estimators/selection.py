@@ -284,7 +284,7 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
     return splits, parts
 
 
-def _check_split(part: int, train: Mask, test: Mask, scoring: Any) -> None:
+def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:
     """Refuse a fold without both classes where they are needed."""
     if train.all() or not train.any():
         raise ValueError(
@@ -368,7 +368,9 @@ def _column(values: list[Any]) -> Any:
     return np.ma.array(values, dtype=object if mixed else None)
 
 
-def _unit_scores(scoring: Any, scores: Array, data: Data, parts: Ints) -> Array:
+def _unit_scores(
+    scoring: str | Callable[..., float], scores: Array, data: Data, parts: Ints
+) -> Array:
     """Scores of rows (log-loss) or of parts of the rows, whose differences are compared."""
     if scoring == "neg_log_loss":
         return _row_scores(data.positive, scores)
@@ -379,7 +381,7 @@ def _unit_scores(scoring: Any, scores: Array, data: Data, parts: Ints) -> Array:
     return np.array(columns).T
 
 
-def _metric(scoring: Any, positive: Mask, scores: Array) -> float:
+def _metric(scoring: str | Callable[..., float], positive: Mask, scores: Array) -> float:
     """Score of decision values; larger is better."""
     if not np.isfinite(scores).all():
         return float("nan")

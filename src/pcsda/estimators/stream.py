@@ -23,6 +23,7 @@ from ..core.loo import EVERY, Leaver
 from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
 from ..folds import fold_scores
+from ..validation import MatrixLike
 from .rows import TrainingRows
 from .sample import RowSample
 from .steps import check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
@@ -46,7 +47,7 @@ def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
 
 
 def check_rows(
-    model: Verifier, X: Any, y: ArrayLike, *, reset: bool = True, finite: bool = True
+    model: Verifier, X: MatrixLike, y: ArrayLike, *, reset: bool = True, finite: bool = True
 ) -> Any:
     """Check rows and labels at fitting."""
     validation.refuse_dask(X, y)

@@ -21,6 +21,7 @@ from ..core.spread import OverflowingSquares, no_spread
 from ..core.subspace import Factor, is_far, project_rows
 from ..folds import count_folds, fold_scores
 from ..partition import count_distinct, make_groups, nearest
+from ..validation import MatrixLike
 from .hidden import fit_hidden, keep_shares, regrouping
 from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
@@ -155,7 +156,7 @@ def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
     """Return the function by which PCSDA factorises rows, which may be left out `together`."""
 
-    def factorise(rows: Any, weights: Array | None) -> Factor:
+    def factorise(rows: MatrixLike, weights: Array | None) -> Factor:
         solver = model.solver
         if solver == "auto":
             solver = "lsqr" if sparse.issparse(rows) else "cholesky"

@@ -27,6 +27,7 @@ from ..core.explanation import Explanation, explain
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
+from ..validation import MatrixLike
 from . import operating
 from .attribution import attributed
 from .callbacks import CallbackSupportMixin
@@ -165,7 +166,7 @@ class Verifier(
         return z
 
     @reads
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: MatrixLike) -> Floats:
         """Project onto the discriminant subspace, relative to the positive mean.
 
         Parameters
@@ -179,7 +180,7 @@ class Verifier(
         return self._project(X)
 
     @reads
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
         """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
 
         Parameters
@@ -198,7 +199,7 @@ class Verifier(
         return narrowed(scores_of(self, z, sets), z.dtype)
 
     @reads
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: MatrixLike) -> Floats:
         """Log posterior ratio at the fitted prior: at least zero means ``classes_[1]``.
 
         Parameters
@@ -214,7 +215,7 @@ class Verifier(
         return odds
 
     @reads
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Predict the label of each row by the posterior ratio.
 
         Parameters
@@ -230,7 +231,7 @@ class Verifier(
         return labels
 
     @reads
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy of :meth:`predict`; with `pos_label`, all other labels of y are the rest.
 
         Parameters
@@ -246,7 +247,7 @@ class Verifier(
         return accuracy(self.predict(X), y, self.pos_label, sample_weight)
 
     @reads
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: MatrixLike) -> Floats:
         """Posterior probabilities, one column for each of ``classes_``.
 
         Parameters
@@ -263,7 +264,7 @@ class Verifier(
         return np.maximum(both, np.finfo(both.dtype).tiny)
 
     @reads
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: MatrixLike) -> Floats:
         """Logarithm of the posterior probabilities, accurate even where these underflow.
 
         Parameters
@@ -282,7 +283,7 @@ class Verifier(
         return logs
 
     @reads
-    def score_samples(self, X: Any) -> Floats:
+    def score_samples(self, X: MatrixLike) -> Floats:
         """Minus the distance to the positive mean in the subspace: the paper's ranking score.
 
         For CSDA with ``reference="optimal"`` it is the distance to the learned reference.
@@ -306,7 +307,7 @@ class Verifier(
         return -np.minimum(distance, np.finfo(z.dtype).max)
 
     @reads
-    def rank(self, X: Any, by: str | None = None) -> Ints:
+    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
         """Order rows by how well they fit the class of interest, best first.
 
         Parameters
@@ -372,7 +373,7 @@ class Verifier(
         return score
 
     @reads
-    def explain(self, X: Any) -> Explanation:
+    def explain(self, X: MatrixLike) -> Explanation:
         """Explain the log-likelihood ratio of each row.
 
         Parameters

@@ -15,6 +15,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 
 from ..core.linalg import Array
 from ..progress import progress
+from ..validation import Seed
 from . import detection, ratios
 from .trials import Order, check_trials
 
@@ -71,8 +72,8 @@ def bootstrap_interval(
     groups: ArrayLike | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
-    pos_label: Any = None,
-    random_state: Any = None,
+    pos_label: object = None,
+    random_state: Seed = None,
     verbose: bool = False,
 ) -> Interval:
     """Percentile bootstrap interval of a metric that resamples whole identities.

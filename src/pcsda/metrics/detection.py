@@ -17,7 +17,7 @@ def equal_error_rate(
     y_score: ArrayLike,
     *,
     convex_hull: bool = False,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """Error rate at the point where misses and false alarms are equally frequent.
@@ -95,7 +95,7 @@ def roc_convex_hull(
     y_true: ArrayLike,
     y_score: ArrayLike,
     *,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
     """Vertices of the ROC convex hull, by pool adjacent violators.
@@ -137,7 +137,7 @@ def detection_cost(
     cost_false_alarm: float = 1.0,
     threshold: float | None = None,
     normalize: bool = True,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
     r"""Expected cost of the decisions at one threshold (actual DCF).
@@ -237,7 +237,7 @@ def min_detection_cost(
     cost_miss: float = 1.0,
     cost_false_alarm: float = 1.0,
     normalize: bool = True,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """Expected cost at the best of all thresholds (minimum DCF), and that threshold.
@@ -287,7 +287,7 @@ def fnmr_at_fmr(
     y_score: ArrayLike,
     fmr: float = 0.01,
     *,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """False non-match rate where the false match rate is at most a limit, and the threshold.

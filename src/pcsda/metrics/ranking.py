@@ -15,7 +15,7 @@ from .trials import check_scores, is_positive
 
 
 def precision_at_k(
-    y_true: ArrayLike, y_score: ArrayLike, k: int = 10, *, pos_label: Any = None
+    y_true: ArrayLike, y_score: ArrayLike, k: int = 10, *, pos_label: object = None
 ) -> float:
     """Share of positives among the k best scores.
 

@@ -16,7 +16,7 @@ def cllr(
     y_true: ArrayLike,
     llr: ArrayLike,
     *,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
     r"""Log-likelihood-ratio cost in bits.
@@ -88,7 +88,7 @@ def min_cllr(
     y_true: ArrayLike,
     y_score: ArrayLike,
     *,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Cllr after the best monotonic map of the scores, in bits.
@@ -145,7 +145,7 @@ def bayes_error_curve(
     llr: ArrayLike,
     *,
     prior_log_odds: ArrayLike | None = None,
-    pos_label: Any = None,
+    pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
     """Normalised Bayes error rate over the prior: actual and minimum detection cost.

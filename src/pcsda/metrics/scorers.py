@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .detection import detection_cost
 from .ratios import cllr
 
@@ -28,7 +30,7 @@ class DetectionScorer:
     pos_label: Any = None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, *arguments: Any, sample_weight: Any = None) -> float:
+    def __call__(self, *arguments: Any, sample_weight: ArrayLike | None = None) -> float:
         """Score ``(estimator, X, y)``; or ``(y, scores)``, which is what PCSDACV asks for."""
         if len(arguments) == 2:
             if self.on_ratios:
@@ -48,7 +50,7 @@ class DetectionScorer:
             )
         return self._value(np.asarray(y) == label, scores, sample_weight)
 
-    def _value(self, y: Any, scores: Any, sample_weight: Any) -> float:
+    def _value(self, y: ArrayLike, scores: Any, sample_weight: ArrayLike | None) -> float:
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         found = self.metric(y, scores, **self.options, **weights)
         return self.sign * float(found[0] if isinstance(found, tuple) else found)
@@ -58,7 +60,7 @@ def make_detection_scorer(
     metric: Callable[..., Any],
     *,
     greater_is_better: bool = False,
-    pos_label: Any = None,
+    pos_label: object = None,
     **options: Any,
 ) -> DetectionScorer:
     """Make a scorer of a metric, for ``scoring=`` of searches.
@@ -101,7 +103,9 @@ def make_detection_scorer(
     return DetectionScorer(metric, 1 if greater_is_better else -1, on_ratios, pos_label, options)
 
 
-def scores_of(estimator: Any, X: Any, label: Any) -> tuple[NDArray[np.float64], bool]:
+def scores_of(
+    estimator: BaseEstimator, X: MatrixLike, label: object
+) -> tuple[NDArray[np.float64], bool]:
     """Scores of rows in favour of `label`, and whether they are log-likelihood ratios."""
     inside = unwrap(estimator)
     are_ratios = hasattr(inside.model, "log_likelihood_ratio")

@@ -128,7 +128,7 @@ def check_trials(
     y_true: ArrayLike,
     y_score: ArrayLike,
     score_name: str,
-    pos_label: Any,
+    pos_label: object,
     sample_weight: ArrayLike | None,
 ) -> tuple[BoolArray, Array, Array | None]:
     """Return which samples are positive, their scores and weights, without zero weights."""
@@ -163,7 +163,7 @@ def check_scores(y_score: ArrayLike, name: str) -> Array:
     return scores
 
 
-def is_positive(labels: NDArray[Any], pos_label: Any) -> BoolArray:
+def is_positive(labels: NDArray[Any], pos_label: object) -> BoolArray:
     """Which labels name the class of interest."""
     if labels.dtype.kind in "fc" and np.isnan(labels).any():
         raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,7 +25,7 @@ __all__ = ["export_onnx", "register_onnx"]
 
 
 def export_onnx(
-    model: Any,
+    model: BaseEstimator,
     path: str | os.PathLike[str],
     *,
     dtype: str = "float32",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
+from sklearn.base import BaseEstimator
 from sklearn.metrics import DetCurveDisplay, det_curve
 
 from ..core.linalg import Array, Mask
 from ..metrics import bayes_threshold, detection_cost, equal_error_rate, min_detection_cost
 from ..metrics.trials import check_trials
+from ..validation import MatrixLike
 from .style import (
     BESIDE,
     LINE_COLOR,
@@ -95,8 +97,8 @@ class DetDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         prior: float = 0.5,
@@ -145,7 +147,7 @@ class DetDisplay(Display):
         cost_miss: float = 1.0,
         cost_false_alarm: float = 1.0,
         actual: bool = True,
-        pos_label: Any = None,
+        pos_label: object = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
+
+from sklearn.base import BaseEstimator
 
 from ..core.explanation import Explanation
+from ..validation import MatrixLike
 from .style import LINE_COLOR, SECOND_COLOR, Display
 
 if TYPE_CHECKING:
@@ -52,7 +55,13 @@ class ExplanationDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, *, row: int = 0, n_columns: int = 12, ax: Axes | None = None
+        cls,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        *,
+        row: int = 0,
+        n_columns: int = 12,
+        ax: Axes | None = None,
     ) -> Self:
         """Explain a row by a fitted estimator, and draw it.
 

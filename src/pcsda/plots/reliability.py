@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 from scipy.stats import beta
+from sklearn.base import BaseEstimator
 
 from ..core.linalg import Array, Mask
 from ..metrics import bayes_error_curve, cllr, min_cllr
 from ..metrics.trials import check_trials, sort_trials
+from ..validation import MatrixLike
 from .style import LINE_COLOR, MUTED_COLOR, SECOND_COLOR, Display, score_rows
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-def _ratios(estimator: Any, X: Any, y: ArrayLike) -> tuple[Mask, Array]:
+def _ratios(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array]:
     """Mark the rows of the class of interest, and return the log-likelihood ratios of all."""
     positive, scores, are_ratios = score_rows(estimator, X, y)
     if not are_ratios:
@@ -78,8 +80,8 @@ class ReliabilityDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         prior: float | None = None,
@@ -112,7 +114,7 @@ class ReliabilityDisplay(Display):
         *,
         prior: float | None = None,
         n_bins: int = 10,
-        pos_label: Any = None,
+        pos_label: object = None,
         ax: Axes | None = None,
     ) -> Self:
         """Draw the reliability of given log-likelihood ratios.
@@ -250,8 +252,8 @@ class BayesErrorDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         prior_log_odds: ArrayLike | None = None,
@@ -283,7 +285,7 @@ class BayesErrorDisplay(Display):
         llr: ArrayLike,
         *,
         prior_log_odds: ArrayLike | None = None,
-        pos_label: Any = None,
+        pos_label: object = None,
         ax: Axes | None = None,
     ) -> Self:
         """Draw the Bayes error of given log-likelihood ratios.

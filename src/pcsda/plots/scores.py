@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from ..core.linalg import Array
 from ..metrics import bayes_threshold, equal_error_rate
 from ..metrics.trials import check_trials
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .style import DECISION_STYLE, POSITIVE_COLOR, REST_COLOR, Display, draw_histogram, score_rows
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ class ScoreDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: MatrixLike,
         y: ArrayLike,
         *,
         threshold: float | None = None,
@@ -120,7 +122,7 @@ class ScoreDisplay(Display):
         threshold: float | None = None,
         threshold_name: str = "threshold",
         score_name: str = "score",
-        pos_label: Any = None,
+        pos_label: object = None,
         bins: int | None = None,
         ax: Axes | None = None,
     ) -> Self:

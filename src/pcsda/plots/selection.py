@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array
@@ -63,7 +64,7 @@ class SelectionDisplay(Display):
     score_name: str = "score"
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, estimator: BaseEstimator, *, ax: Axes | None = None) -> Self:
         """Draw the scores of a fitted :class:`pcsda.PCSDACV`.
 
         Parameters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array
@@ -51,7 +52,7 @@ class SpectrumDisplay(Display):
     eigenvalues: Array
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, estimator: BaseEstimator, *, ax: Axes | None = None) -> Self:
         """Draw the spectrum of a fitted estimator, or of a pipeline or search that holds one.
 
         Parameters

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array, Mask
 from ..metrics.scorers import scores_of
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +76,7 @@ def _new_axes() -> Axes:
     return plt.subplots(figsize=(8.0, 5.0), layout="constrained")[1]
 
 
-def score_rows(estimator: Any, X: Any, y: ArrayLike) -> tuple[Mask, Array, bool]:
+def score_rows(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array, bool]:
     """Mark the rows of the class of interest and score all; say if scores are likelihood ratios."""
     check_is_fitted(estimator)
     label = unwrap(estimator).label

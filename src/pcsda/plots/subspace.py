@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
@@ -107,7 +108,7 @@ class SubspaceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: BaseEstimator,
         X: ArrayLike,
         y: ArrayLike,
         *,
@@ -176,7 +177,7 @@ class SubspaceDisplay(Display):
         *,
         subclasses: ArrayLike | None = None,
         labels: ArrayLike | None = None,
-        pos_label: Any = 1,
+        pos_label: object = 1,
         axes: tuple[int, ...] = (0, 1),
         means: ArrayLike | None = None,
         covariances: ArrayLike | None = None,

@@ -19,6 +19,7 @@ from ..core.linalg import Array, Mask
 from ..estimators import MixtureVerifier
 from ..scoring import Scorer
 from ..unwrap import unwrap
+from ..validation import MatrixLike, Seed
 from .figures import Figure, Settings, figures, identification, settle_threshold, value_of
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
@@ -115,7 +116,12 @@ class Evaluation:
 
 
 def evaluate(
-    model: Any, X: Any, y: ArrayLike, *, trials: ArrayLike | None = None, **options: Any
+    model: BaseEstimator,
+    X: MatrixLike,
+    y: ArrayLike,
+    *,
+    trials: ArrayLike | None = None,
+    **options: Any,
 ) -> Evaluation:
     """Measure a fitted model on labelled rows that were not used for fitting.
 
@@ -153,12 +159,12 @@ def evaluate(
 
 
 def evaluate_scores(
-    model: Any,
+    model: BaseEstimator,
     ratios: Array,
     y: ArrayLike,
     take: Callable[[NDArray[np.intp]], Any],
     *,
-    pos_label: Any = None,
+    pos_label: object = None,
     trials: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     ids: ArrayLike | None = None,
@@ -168,7 +174,7 @@ def evaluate_scores(
     threshold: float | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
-    random_state: Any = 0,
+    random_state: Seed = 0,
     verbose: bool = False,
 ) -> Evaluation:
     """Measure a model by scores that are at hand, for rows that do not fit in memory.

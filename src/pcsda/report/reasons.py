@@ -12,6 +12,7 @@ from ..core.linalg import Array, Mask
 from ..estimators import MixtureVerifier
 from ..scoring import Scorer
 from ..unwrap import unwrap
+from ..validation import MatrixLike
 from .views import View, subspace_sample, take_rows
 
 # So many of the worst positives, and of the worst negatives, are explained.
@@ -52,7 +53,7 @@ def reasons(
     return found
 
 
-def _explained(scorer: Scorer, X: Any) -> Any:
+def _explained(scorer: Scorer, X: MatrixLike) -> Any:
     """Explain rows by their columns; of a pipeline of scikit-learn, the model at its end does."""
     if hasattr(scorer.model, "explain"):
         return scorer.model.explain(X)

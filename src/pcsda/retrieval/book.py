@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.linalg import Ints
 from .gallery import Gallery
@@ -50,7 +51,7 @@ class LabelBook:
             self.store.keep("fingerprint", mark)
             self.store.keep("shape", shape)
 
-    def add(self, ids: Any, values: Any, who: str | None, model: int) -> None:
+    def add(self, ids: Any, values: ArrayLike, who: str | None, model: int) -> None:
         """Store answers, those of unknown ids excepted, which are an error afterwards."""
         names = listed(ids)
         answers = answers_of(values, len(names))
@@ -135,7 +136,7 @@ def answers_of(values: Any, count: int) -> list[bool | None]:
     return answers
 
 
-def _answer(value: Any) -> bool | None:
+def _answer(value: object) -> bool | None:
     if isinstance(value, str) and value in VALUES:
         return VALUES[value]
     if value is None or (not isinstance(value, str) and value in (0, 1)):

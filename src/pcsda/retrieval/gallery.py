@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..partition import find_centroids, nearest, settle_count
+from ..validation import MatrixLike
 
 # Bytes of a block of rows that is scored at once.
 BLOCK_BYTES = 32 * 2**20
@@ -38,7 +39,7 @@ class Gallery:
         A name for each row; None numbers them.
     """
 
-    def __init__(self, rows: Any, ids: Sequence[Hashable] | None = None) -> None:
+    def __init__(self, rows: MatrixLike, ids: Sequence[Hashable] | None = None) -> None:
         self._parts = _parts(rows)
         self.shape = _shape(self._parts)
         self._edges = np.cumsum([0, *(part.shape[0] for part in self._parts)])

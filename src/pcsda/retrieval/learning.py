@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from ..core.calibration import fit_calibration
 from ..core.linalg import Array, Floats, Ints, Mask
@@ -93,7 +93,9 @@ class Learned:
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
 
-def learn(gallery: Gallery, clusters: Clusters, answers: Answers, estimator: Any) -> Learned:
+def learn(
+    gallery: Gallery, clusters: Clusters, answers: Answers, estimator: BaseEstimator
+) -> Learned:
     """Fit a verifier on the answers and random rows, and score the gallery.
 
     The "no" answers are the rows that looked most like the class, not a sample of the others. So

@@ -111,6 +111,6 @@ def media_of(
     return Media("text", values, None, columns)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -8,6 +8,8 @@ from threading import RLock
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from .. import validation
 from ..core.linalg import Array, Ints
@@ -92,7 +94,7 @@ class SearchSession:
         gallery: Any,
         ids: Sequence[Hashable] | None = None,
         *,
-        estimator: Any = None,
+        estimator: BaseEstimator | None = None,
         store: str | os.PathLike[str] | None = None,
         carry_over: bool = False,
         random_state: int = 0,
@@ -114,7 +116,7 @@ class SearchSession:
 
     # Labels
 
-    def label(self, ids: Any, values: Any, *, who: str | None = None) -> None:
+    def label(self, ids: Any, values: ArrayLike, *, who: str | None = None) -> None:
         """Give answers; they are in the store when this returns.
 
         Parameters
@@ -443,10 +445,10 @@ class SearchSession:
     def open(
         cls,
         path: str | os.PathLike[str],
-        gallery: Any,
+        gallery: object,
         ids: Sequence[Hashable] | None = None,
         *,
-        estimator: Any = None,
+        estimator: BaseEstimator | None = None,
         carry_over: bool = False,
     ) -> Self:
         """Go on with the session of a store.

@@ -270,7 +270,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _write(name: Any) -> str:
+def _write(name: object) -> str:
     """An id as text that tells 3 from "3"."""
     return json.dumps(name, ensure_ascii=False, default=str)
 

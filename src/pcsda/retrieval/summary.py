@@ -114,7 +114,7 @@ def _columns(session: SearchSession) -> dict[str, list[Any]]:
     }
 
 
-def _harmless(cell: Any) -> Any:
+def _harmless(cell: object) -> Any:
     """Text that a spreadsheet would run is quoted."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 

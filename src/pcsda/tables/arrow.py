@@ -242,7 +242,7 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
     return rows
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Say whether an object is a data frame: of pandas, or of whatever speaks Arrow."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..validation import MatrixLike
 
 # So many of the smallest fingerprints are kept: all of them, or a sample that two tables share.
 KEPT = 1000
 STRIP_BYTES = 8 << 20
 
 
-def row_hashes(X: Any) -> NDArray[np.uint64]:
+def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
     """Hash every row, by its values in single precision, so that formats do not matter."""
     rows = np.asarray(X)
     width = rows.shape[1]
