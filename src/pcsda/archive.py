@@ -1,8 +1,8 @@
-"""What a file claims, checked before memory is taken for it.
+"""Checks of archives before any memory is allocated for them.
 
-Archives of arrays and model files may come from anywhere. A few bytes can claim terabytes: by
-compression, by entries that overlap, by the header of an array, by nodes that refer to one another.
-All that is read here is the directory of the archive, headers, and a schema as long as the file.
+Archives and model files may come from untrusted sources. A few bytes can claim terabytes: by
+compression, overlapping entries, the header of an array, or nodes that refer to one another. These
+checks read only the directory of the archive, headers, and a schema no longer than the file.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from numpy.lib import format as npy
 
 from .memory import available_memory
 
-# What NumPy and the standard library raise on archives and arrays that are cut, altered or forged.
+# What NumPy and the standard library raise for truncated, damaged or forged archives and arrays.
 UNREADABLE = (
     *(ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, MemoryError),
     *(RecursionError, NotImplementedError, SyntaxError, TokenError, BadZipFile, zlib.error),
 )
-# A model is a tree of at most so many levels; ours have some twenty.
+# Maximum depth of the tree of a model; ours have about twenty levels.
 MOST_LEVELS = 100
-# Arrays that several parts of a model share are read for each: so many times the file, or a GiB.
+# Arrays that several parts of a model share are read several times. So the total may be this many
+# times the size of the file, or a GiB.
 MOST_TIMES, ALWAYS = 100, 1 << 30
 _END: Any = object()
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def check_entries(archive: ZipFile, n_bytes: int) -> None:
-    """Refuse an archive that would grow when read; those that we write are not compressed."""
+    """Refuse a compressed archive: those that we write are not compressed."""
     size = sum(entry.file_size for entry in archive.infolist())
     if size > n_bytes:
         raise ValueError(f"its entries would take {size} bytes, more than the {n_bytes} it has")
 
 
 def check_arrays(file: BinaryIO) -> None:
-    """Refuse a .npz file that we cannot have written: one that grows, or headers that lie."""
+    """Refuse a .npz file that we cannot have written: compressed, or with false headers."""
     n_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:
@@ -54,19 +55,19 @@ def check_arrays(file: BinaryIO) -> None:
 
 
 def claimed_bytes(file: BinaryIO) -> int:
-    """Memory that an array takes, as its header says; the file is at its start."""
+    """Return the memory that an array claims in its header; the file is at its start."""
     shape, dtype = _header(file)
     return int(np.prod([*shape, dtype.itemsize], dtype=object))
 
 
 def array_shape(archive: ZipFile, name: str) -> tuple[int, ...]:
-    """Shape of an array of a .npz file, as its header says; nothing else is read."""
+    """Return the shape of an array of a .npz file from its header."""
     with archive.open(f"{name}.npy") as part:
         return _header(part)[0]
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array; the file is at its start."""
+    """Return shape and type of an array; the file is at its start."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"it holds an array in version {version} of the format")
@@ -77,14 +78,14 @@ def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _check_header(part: Any, name: str, n_bytes: int) -> None:
-    """Refuse an array that is not as long as its header says."""
+    """Refuse an array whose length contradicts its header."""
     claimed = claimed_bytes(part)
     if claimed + part.tell() != n_bytes:
         raise ValueError(f"its array {name!r} claims {claimed} bytes and has {n_bytes}")
 
 
 def check_array(archive: ZipFile, name: str) -> None:
-    """Refuse an array of a .npz file, compressed or not, that has no room or whose header lies."""
+    """Refuse an array of a .npz file that does not fit in memory or has a false header."""
     entry = archive.getinfo(f"{name}.npy")
     check_room(entry.file_size, f"array {name!r}")
     with archive.open(entry) as part:
@@ -92,7 +93,7 @@ def check_array(archive: ZipFile, name: str) -> None:
 
 
 def check_room(needed: int, what: str) -> None:
-    """Refuse to read what has no room in memory."""
+    """Refuse to read more than fits in memory."""
     if needed > (available := available_memory()):
         raise ValueError(
             f"{what} claims {needed} bytes, and {available} bytes of memory are available; free "
@@ -101,10 +102,10 @@ def check_room(needed: int, what: str) -> None:
 
 
 def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
-    """Refuse the schema of a packed model that would take long to walk, or too much to read.
+    """Refuse the schema of a model that would take too long to traverse, or too much memory.
 
-    A node that occurs again, by its id, is written out again: then nobody walks further than the
-    schema is long. A forged one refers to nodes that refer to nodes, and is walked for ever.
+    skops writes out a repeated node each time, so a traversal is no longer than the schema. In a
+    forged schema nodes may refer to each other, and a traversal would never end.
     """
     sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
     for name in sizes:
@@ -124,8 +125,8 @@ def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
 
 
 def _walk(schema: object) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield each table of the schema with the number of those below it, without recursion."""
-    # A table and its parts that were not walked yet, and how many tables came below it.
+    """Yield each dict of the schema with the number of dicts below it, without recursion."""
+    # A dict, its parts that are still to be visited, and the number of dicts below it so far.
     path: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter([schema]), [0])]
     while path:
         table, parts, count = path[-1]

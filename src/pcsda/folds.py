@@ -1,4 +1,4 @@
-"""Scores of training rows by models of other folds, where no row can be left out in closed form."""
+"""Cross-validated scores of training rows, for models without a closed form for left-out rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDS = 5
 
 
 def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
-    """Number of folds that all have rows of both classes; 0 where there are not two.
+    """Return the largest number of folds that all have both classes; 0 if there are not two.
 
     Rows of one number in `together` count once.
     """

@@ -32,7 +32,7 @@ DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
-# For so few rows, single distances cost less than the preparation of a matrix product.
+# For this few rows, computing each distance is faster than a matrix product.
 FEW_ROWS = 4
 
 Metric: TypeAlias = str | Callable[..., float]
@@ -40,10 +40,10 @@ Metric: TypeAlias = str | Callable[..., float]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel function with its parameters settled.
+    """A kernel function with fixed parameters.
 
-    A linear kernel may be taken about an `origin`: the statistics know none, and an offset of the
-    rows would cost the digits of their inner products.
+    A linear kernel may be taken about an `origin`. The statistics do not depend on it, but a large
+    offset of the rows would cost digits of their inner products.
     """
 
     metric: Metric = "rbf"
@@ -55,7 +55,7 @@ class Kernel:
 
     @property
     def is_definite(self) -> bool:
-        """Whether its matrices are known to be positive semi-definite."""
+        """Whether all its matrices are positive semi-definite."""
         return self.metric in DEFINITE_KERNELS
 
     def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
@@ -64,7 +64,7 @@ class Kernel:
         if self.metric == "precomputed":
             return rows
         others: Array = np.asarray(Y, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
+        with np.errstate(over="ignore", invalid="ignore"):  # checked where the values are used
             if self.metric == "rbf" and self.gamma is not None and len(rows) <= FEW_ROWS:
                 return np.exp(-self.gamma * np.asarray(cdist(rows, others, "sqeuclidean")))
             return self.against(others)(rows)
@@ -119,7 +119,7 @@ def _rbf_with(Y: Array, gamma: float) -> Callable[[Floats], Array]:
 
 
 def _of_unit_size(X: Floats) -> Floats:
-    """Rows of largest entry one: their lengths then neither overflow nor count as zero."""
+    """Scale rows so that the largest entry is one: lengths neither overflow nor underflow."""
     size = np.abs(X).max(axis=1, keepdims=True)
     return X / np.where(size > 0, size, 1.0)
 
@@ -136,7 +136,7 @@ def _require_non_negative(X: Floats) -> None:
 def settled_kernel(
     model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: int
 ) -> Kernel:
-    """Kernel of an estimator with its bandwidth; `positive` is needed by the paper's rule."""
+    """Return the kernel of an estimator with its bandwidth; the paper's rule needs `positive`."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
         gamma = bandwidth(model.gamma, X, positive, model.kernel, seed)
@@ -205,7 +205,7 @@ def _finite(spread: float) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) -> float:
-    """What gamma is one over: twice the squared mean distance, or the kernel's own distance."""
+    """Return 1/gamma: twice the squared mean distance, or the mean of the kernel's own distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
         X = X[rng.choice(len(X), BANDWIDTH_ROWS, replace=False)]
@@ -222,7 +222,7 @@ def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) 
     distances = euclidean_distances(rows)[pairs]
     if not np.isfinite(distances).all():
         return np.inf
-    # Distances of equal rows are the square root of rounding, which is no bandwidth.
+    # The distance of equal rows is the square root of rounding, which is not a bandwidth.
     if distances.max() <= 1e-7 * np.sqrt(np.einsum("ij,ij->i", rows, rows).max()):
         return 0.0
     return float(2 * distances.mean() ** 2)
@@ -248,7 +248,7 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = kernel_matrix(kernel, X, verbose=verbose)
-    if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
+    if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
         raise not_finite("the kernel matrix")
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")

@@ -40,15 +40,15 @@ from .validation import MatrixLike, Seed
 Writer = Callable[[Floats, Floats], None]
 # Pivots up to this share of the largest kernel value are rounding.
 KERNEL_TOLERANCE = 1e-14
-# Rows among which landmarks are sought, for each landmark: by pivoting and by k-means.
+# Number of rows per landmark to choose from: by pivoting and by k-means.
 PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
-# Columns of a product with a triangle that are made at a time.
+# Columns of a product with a triangular matrix that are computed at a time.
 PANEL = 256
 
 
 class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """What the maps share: settling the kernel and transforming in row blocks."""
+    """Base of the maps: it determines the kernel and transforms rows in blocks."""
 
     kernel: Any
     gamma: Any
@@ -72,7 +72,7 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
-        """Kernel with its bandwidth; `y` is used only where the rule needs it."""
+        """Return the kernel with its bandwidth; `y` is used only if the rule needs it."""
         validation.check_kernel(self.kernel, self.gamma, kernels)
         positive = None
         if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
@@ -92,7 +92,7 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @abstractmethod
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        """Return ``write(rows, features)`` and how many numbers a row takes on the way."""
+        """Return ``write(rows, features)`` and how many numbers it needs per row."""
 
     def transform(self, X: Any) -> Floats:
         """Map rows to features whose inner products are, or approximate, the kernel.
@@ -125,8 +125,8 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 class _OnPivots:
     """Features ``L^-1 k(p, x)`` on pivots p.
 
-    Those of the linear kernel are the rows in an orthonormal basis of the pivots. They are taken
-    from the rows, because inner products would keep only half of their digits.
+    For the linear kernel they are the rows in an orthonormal basis of the pivots, computed from the
+    rows themselves: inner products would keep only half of the digits.
     """
 
     kernel_: Kernel
@@ -137,7 +137,7 @@ class _OnPivots:
     whitening_: Array
 
     def _matrix(self, rows: Floats, verbose: bool) -> Array | None:
-        """Kernel values of rows with each other, where features come from these."""
+        """Return the kernel matrix of rows, if features are computed from it."""
         if self.kernel_.metric == "linear":
             if not np.isfinite(_sum_squares(rows)):
                 raise not_finite()
@@ -148,7 +148,7 @@ class _OnPivots:
     def _start(
         self, matrix: Array | None, rows: Floats, tol: float | None, limit: int | None
     ) -> Array:
-        """Take the pivots of `rows`; returns the features of all of them."""
+        """Choose the pivots among `rows` and return the features of all rows."""
         if matrix is None:
             self.trace_ = _sum_squares(rows)
             self.floor_ = row_floor(rows, tol or 0.0)
@@ -171,7 +171,7 @@ class _OnPivots:
         self.n_components_ = self.whitening_.shape[1]
 
     def _whitening(self) -> Array:
-        """Matrix that takes the values of rows to their features, before any turn."""
+        """Matrix that maps the values of rows to features, before any rotation."""
         if self._of_rows:
             return self.basis_
         return linalg.triangular_inverse(self.factor_).T
@@ -181,7 +181,7 @@ class _OnPivots:
         return hasattr(self, "basis_")  # files of version 0.1.0 have none
 
     def _values(self, X: Floats) -> Array:
-        """What the features of rows are made of: kernel values with the pivots, or the rows."""
+        """Return what features are computed from: kernel values with the pivots, or the rows."""
         if self._of_rows:
             return np.asarray(X, dtype=np.float64)
         if self.kernel_.metric == "precomputed":
@@ -213,15 +213,16 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         Features on a pivoted Cholesky factor, or on the eigenvectors of the kernel matrix as
         published; the same map up to a rotation, and the first is many times cheaper.
     n_components : int or None, default=None
-        Largest number of features; None keeps all that `tol` lets through.
+        Largest number of features; None keeps all that exceed `tol`.
     tol : float or None, default=None
-        Pivots, or eigenvalues, of at most this share of the largest diagonal entry, or eigenvalue,
-        are left out. None is 1e-14, the rounding of kernel values; features of the linear kernel
-        come from the rows themselves, and None keeps what is above the rounding of these.
+        Pivots up to this share of the largest diagonal entry, or eigenvalues up to this share of
+        the largest, are dropped. None means 1e-14, the rounding of kernel values, or for the linear
+        kernel the rounding of the rows themselves.
     degree, coef0, kernel_params
         Parameters of the kernel, as in scikit-learn.
     pos_label, random_state, verbose
-        Class of interest for ``gamma="positive"``, seed of its row sample, progress on a terminal.
+        Class of interest for ``gamma="positive"``, seed of its sample of rows, and whether to show
+        progress on a terminal.
 
     Attributes
     ----------
@@ -229,16 +230,16 @@ class ExactKernelMap(_OnPivots, _KernelMap):
     pivots_ : array of shape (n_pivots, n_features)
         The rows that new samples are compared with.
     missing_trace_ : float
-        Trace of the kernel matrix that the features leave out.
+        Part of the trace of the kernel matrix that the features do not represent.
     eigenvalues_ : array of shape (n_components,)
         Eigenvalues of the kernel matrix, with ``method="eigen"``.
 
     Notes
     -----
-    Kernel values are known to about 16 digits, and features, which are like their square roots, to
-    8. Directions below that are not in the map. At a relative ridge below 1e-7, PCSDA on the
-    features and :class:`KernelPCSDA` may therefore differ for rows unlike the training rows; there
-    the latter is right. The linear kernel has no such limit.
+    Kernel values have about 16 digits, and features, which are like their square roots, have 8.
+    Weaker directions are not in the map. So at a relative ridge below 1e-7, PCSDA on the features
+    and :class:`KernelPCSDA` may differ for rows unlike the training rows; the latter is then more
+    accurate. The linear kernel has no such limit.
 
     Examples
     --------
@@ -315,7 +316,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         kept = float(np.trace(self.gram_))
         if self.method == "eigen":
             values, vectors = linalg.eigh_descending(self.gram_)
-            # Features of rows were counted in full precision; their squares keep half of it.
+            # Features of the linear kernel have full precision; their squares have half of it.
             count = int(np.sum(values > _tolerance(self.tol) * values[0]))
             if self._of_rows and self.tol is None:
                 count = len(values)
@@ -327,9 +328,9 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Add rows exactly (incremental NPT); the features of earlier rows only gain zeros.
+        """Add rows exactly (incremental NPT); earlier features are only padded with zeros.
 
-        With ``method="eigen"`` they are also turned. The bandwidth stays that of the first call.
+        With ``method="eigen"`` they are also rotated. The bandwidth of the first call stays.
 
         Parameters
         ----------
@@ -357,14 +358,14 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self._finished()
 
     def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
-        """Features of rows beyond the `old` ones; their pivots and the features of these."""
+        """Return the features of new rows beyond the `old` ones, new pivots and their features."""
         matrix = self._matrix(X, self.verbose)
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:
             self.trace_ += _sum_squares(X)
             self.floor_ = max(self.floor_, row_floor(X, self.tol or 0.0))
             rest = X - old @ self.basis_.T
-            rest -= (rest @ self.basis_) @ self.basis_.T  # once more, for what rounding left
+            rest -= (rest @ self.basis_) @ self.basis_.T  # repeated, to remove what rounding left
             basis, pivots, added = row_basis(rest, self.floor_)
             basis, pivots, added = basis[:, :room], pivots[:room], added[:room, :room]
             self.basis_ = np.hstack([self.basis_, basis])
@@ -387,7 +388,7 @@ class NystroemMap(_OnPivots, _KernelMap):
     Parameters
     ----------
     n_components : int, default=1000
-        Largest number of landmarks; all rows where there are fewer.
+        Largest number of landmarks; all rows if there are fewer.
     landmarks : {"random", "kmeans", "pivoted"} or array, default="random"
         Random rows, k-means centroids, rows found by pivoted Cholesky among a random sample, or
         the landmarks themselves, of shape (n_landmarks, n_features).
@@ -610,7 +611,7 @@ def _sum_squares(X: Floats) -> float:
 
 
 def _panels(matrix: Array) -> list[tuple[slice, Array]]:
-    """Columns of a matrix, some at a time, without the rows of zeros below: half of a triangle."""
+    """Yield blocks of columns of an upper triangular matrix, without the zeros below."""
     found = []
     for start in range(0, matrix.shape[1], PANEL):
         columns = slice(start, start + PANEL)

@@ -1,4 +1,4 @@
-"""How much memory this process may take: of the machine, of its container, of its own limits."""
+"""Memory available to this process: on the machine, in its container, and by its own limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Allowance(NamedTuple):
-    """A bound on memory: all that may be taken, and what is left of it now, in bytes."""
+    """A limit on memory: the total, and what is left of it now, in bytes."""
 
     limit: int
     left: int
 
 
 class Files(NamedTuple):
-    """Names of the files in which a version of control groups tells its limits."""
+    """Names of the files that hold the limits of a version of control groups."""
 
     limit: str
     used: str
@@ -32,16 +32,16 @@ V2 = Files("memory.max", "memory.current", "inactive_file")
 
 
 def available_memory() -> int:
-    """Bytes of memory that can be taken now, as far as the system tells.
+    """Return the bytes of memory that can be allocated now, as far as the system reports it.
 
-    The least of what the machine has left, what the control groups of the process leave it
-    (versions 1 and 2, as containers use them) and what its resource limits do.
+    This is the minimum of what is left on the machine, in the control groups of the process
+    (versions 1 and 2, as containers use them), and within its resource limits.
     """
     return min((bound.left for bound in _bounds()), default=sys.maxsize)
 
 
 def memory_limit() -> int:
-    """Bytes of memory that the process could ever have; unlike what is available, this stays."""
+    """Return the bytes of memory that the process could ever have; this does not vary in time."""
     return min((bound.limit for bound in _bounds()), default=sys.maxsize)
 
 
@@ -50,7 +50,7 @@ def _bounds() -> Iterator[Allowance]:
         try:
             yield from bounds()
         except (OSError, KeyError, ValueError, IndexError, AttributeError, ImportError):
-            continue  # a system that does not tell
+            continue  # not reported by this system
 
 
 def _of_machine() -> Iterator[Allowance]:
@@ -63,14 +63,14 @@ def _of_machine() -> Iterator[Allowance]:
 
 
 def _table(path: Path, separator: str | None) -> dict[str, int]:
-    """Names and numbers of the lines of a file."""
+    """Parse lines of a name and a number."""
     lines = path.read_text(encoding="ascii").splitlines()
     rows = [line.split(separator, 1) for line in lines]
     return {name: int(rest.split()[0]) for name, rest in rows}
 
 
 def _of_control_groups() -> Iterator[Allowance]:
-    """Each group that the process is in, and all groups that these are in."""
+    """Yield the limits of the control groups of the process and of their parents."""
     for line in (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
         number, controllers, place = line.split(":", 2)
         if number == "0" and not controllers:
@@ -80,7 +80,7 @@ def _of_control_groups() -> Iterator[Allowance]:
 
 
 def _of_tree(root: Path, place: str, files: Files) -> Iterator[Allowance]:
-    # A container may see its own group as the root, by another name than outside.
+    # Inside a container, its own group may appear as the root.
     folder = root / place.lstrip("/")
     for group in (folder, *folder.parents):
         if group == root.parent:
@@ -91,7 +91,7 @@ def _of_tree(root: Path, place: str, files: Files) -> Iterator[Allowance]:
             continue
         left = limit
         try:
-            # Files that were read and are no longer in use are given back when memory is wanted.
+            # Cached files that are no longer in use can be reclaimed.
             cache = _table(group / "memory.stat", None).get(files.cache, 0)
             used = int((group / files.used).read_text(encoding="ascii"))
             left = max(limit - max(used - cache, 0), 0)
@@ -101,7 +101,7 @@ def _of_tree(root: Path, place: str, files: Files) -> Iterator[Allowance]:
 
 
 def _of_process() -> Iterator[Allowance]:
-    """Limits of the address space and of the data of a process (``ulimit -v`` and ``-d``)."""
+    """Yield the limits on address space and data of the process (``ulimit -v`` and ``-d``)."""
     import resource
 
     pages = (PROC / "self" / "statm").read_text(encoding="ascii").split()

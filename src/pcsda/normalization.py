@@ -1,9 +1,9 @@
 """Cohort normalisation of a bank's scores, so that one threshold serves all labels and samples.
 
-Every model scores strangers at a level and with a spread of its own, and every sample is scored so
-by the models of others. Z-norm estimates both for a model on a cohort of rows, T-norm for a sample
-on a cohort of models. S-norm is the mean of the two, and adaptive S-norm uses only the part of each
-cohort with the highest scores.
+The scores of impostors have a mean and a spread that differ from model to model, and from sample to
+sample. Z-norm estimates them for each model on a cohort of rows, T-norm for each sample on a cohort
+of models. S-norm is the mean of the two, and adaptive S-norm uses only the part of each cohort with
+the highest scores.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
 # Scores of one sample agree to this share of their size, however the rows were batched.
 SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
-# Below this share of the largest score a spread is rounding.
+# A spread below this share of the largest score is rounding.
 FLAT = 1e-12
 
 
 class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """What the four share: a cohort of rows at fit, and a refusal to score its rows."""
+    """Base of the four norms: they fit on a cohort of rows, and refuse to score these rows."""
 
     n_features_in_: int
-    # Which statistics a child takes: of cohort rows for each model, of cohort models for each row.
+    # Which statistics a norm uses: of cohort rows for each model, of cohort models for each row.
     _of_models = True
     _of_rows = True
 
@@ -43,22 +43,21 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels: ArrayLike | None = None,
         ids: ArrayLike | None = None,
     ) -> Self:
-        """Take the statistics of a cohort.
+        """Estimate the statistics of a cohort.
 
         Parameters
         ----------
         X : array-like of shape (n_cohort, n_labels)
             Scores of the cohort's rows, ``bank.log_likelihood_ratio(X_cohort)``. These rows must
-            have no part in what is scored later, and should have had none in fitting the bank.
+            not be scored later, and should not have been used to fit the bank.
         y : array-like of shape (n_cohort,), default=None
-            Labels of the cohort's rows, known to the bank or not. A model's own rows are not
-            strangers to it and are left out of its statistics. None means that all rows are
-            strangers to all models.
+            Labels of the cohort's rows, known to the bank or not. Rows of a model's own label are
+            left out of its statistics. None means that no row belongs to a label of the bank.
         labels : array-like of shape (n_labels,), default=None
             Labels of the columns, ``bank.classes_``. None means 0, 1, ...
         ids : array-like of shape (n_cohort,), default=None
-            Names of the rows, or of the persons they show, by which :meth:`transform` knows them
-            again. None means by their scores.
+            Identifiers of the rows, or of the people they show, by which :meth:`transform`
+            recognises the cohort. None means by their scores.
 
         Returns
         -------
@@ -81,7 +80,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _most(self) -> int | None:
-        """How many of a cohort count, from the highest score on; None for all."""
+        """Number of highest scores of a cohort that count; None for all."""
         most: int | None = getattr(self, "n_top", None)
         return most
 
@@ -138,7 +137,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
         for value, left_out in zip(usual, without, strict=True):
-            # Models outside the top see these; a model in it sees the next one in its place.
+            # For models outside the top; a model in it is replaced by the next one.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
@@ -165,8 +164,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_labels)
             Scores, ``bank.log_likelihood_ratio(X_test)``, for the labels of the fit.
         ids : array-like of shape (n_samples,), default=None
-            Names of the rows or persons; needed if `fit` had them. A name that the cohort has is
-            refused. Without names, rows with the scores of a cohort row are.
+            Identifiers of the rows or people; required if `fit` had them. Those of the cohort are
+            refused. Without identifiers, rows with the same scores as a cohort row are refused.
         y : array-like of shape (n_samples,), default=None
             True labels, if known: rows of a label whose model is in a chosen cohort are refused.
 
@@ -174,7 +173,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         array of shape (n_samples, n_labels)
             In standard deviations above the cohort. These are no longer log-likelihood ratios:
-            choose a threshold or calibrate anew, on rows that are on neither side.
+            choose a threshold or calibrate again, on rows that are in neither set.
         """
         check_is_fitted(self)
         given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -195,7 +194,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return result
 
     def _keep_rows(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
-        """Keep what tells a row of the cohort later: its name, or all its scores."""
+        """Store what identifies the rows of the cohort: their names, or all their scores."""
         self.ids_: NDArray[Any] | None = None
         self._rows, self._precision = scores[:0], precision
         if ids is not None:
@@ -209,7 +208,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
 
     def _refuse_cohort(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
-        """Refuse rows of the cohort: statistics must not come from the side they are used on."""
+        """Refuse rows of the cohort: statistics must not come from the rows they normalise."""
         if (ids is None) != (self.ids_ is None):
             had, has = ("ids", "none") if ids is None else ("no ids", "some")
             raise ValueError(

@@ -1,4 +1,4 @@
-"""From negatives to subclasses: the groups that every statistic is taken over."""
+"""Partition negatives into subclasses, the groups behind every statistic."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from .validation import Seed, check_length, distinct
 # One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
-# K-means runs on a sample of this many rows for each cluster, and no fewer than SAMPLE: more rows
-# cost time and change the outcome of a fit by less than another seed does. Of many rows it starts
-# on one in START, and takes only STEPS steps on all of the sample.
+# K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
+# change a fit less than another seed does. If the sample is large, k-means starts on one row in
+# START, followed by STEPS steps on the whole sample.
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
 START, STEPS = 3, 3
-# Starts of kernel k-means that has no input space to begin in.
+# Number of starts of kernel k-means without an input space.
 KERNEL_RESTARTS = 3
-# Up to this many multiplications a step, threads wait for each other longer than they work.
+# Up to this many multiplications per step, a single thread is faster.
 LIGHT = 5e7
 # Rows closer to zero than this many times the spread of the centres are multiplied as they are.
 NEAR = 100.0
-# Rows are gathered if at most this share of them is asked for.
+# Rows are copied if at most this share of them is needed.
 MOST_AMONG = 0.5
-# A step of kernel k-means goes on from the sums of the last one where at most this share of the
-# rows changed cluster; the copy of their kernel values stays small.
+# If at most this share of the rows changed cluster, a step of kernel k-means updates the sums of
+# the last step; the copy of their kernel values stays small.
 MOST_MOVED = 1 / 8
 
 Rows: TypeAlias = NDArray[np.floating] | sparse.csr_array
@@ -94,7 +94,7 @@ def make_groups(
 
 
 def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Names of the subclasses in order, and the place of each entry's name among them."""
+    """Return the sorted names of the subclasses, and the index of each entry among them."""
     return distinct(
         labels,
         "subclass_labels mixes {joined}, which have no common order; make all of them text or all "
@@ -121,7 +121,7 @@ def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDA
 def _is_missing(label: object) -> bool:
     try:
         return label is None or bool(label != label)
-    except TypeError:  # the NA of pandas is neither equal nor unequal to itself
+    except TypeError:  # pandas.NA is neither equal nor unequal to itself
         return True
 
 
@@ -133,9 +133,10 @@ def settle_count(
     sampled: bool = False,
     among: NDArray[np.intp] | None = None,
 ) -> int:
-    """Turn `n_subclasses` into a number that the negatives, all rows or those `among`, can fill.
+    """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
 
-    `total` is the number of all negatives; where it is larger, those given are `sampled`.
+    The negatives are all rows or those `among` them. `total` is the number of all negatives, if
+    the rows are only a sample of them.
     """
     if n_subclasses == "auto":
         total = (negatives.shape[0] if among is None else len(among)) if total is None else total
@@ -184,7 +185,7 @@ def run_kmeans(
     among: NDArray[np.intp] | None = None,
     starts: int = 1,
 ) -> NDArray[np.intp]:
-    """Cluster rows, all or those `among`, by scikit-learn's k-means; weights are theirs.
+    """Cluster rows, all or those `among` them, by k-means; `weights` are theirs.
 
     Where there are many rows, a seeded sample of them gives the centroids, and each row goes to the
     nearest: more steps on all rows would change the inertia by less than another seed does. The
@@ -215,7 +216,7 @@ def _fit_on_sample(
     among: NDArray[np.intp] | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
-    """K-means on all rows where they are few, else on a sample; and what they were divided by."""
+    """Run k-means on all rows if they are few, otherwise on a sample; also return their scale."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
     rng = check_random_state(random_state)
@@ -231,7 +232,7 @@ def _fit_on_sample(
     if starts == 1 and not sparse.issparse(few):
         drawn = rng.get_state()
         found = _by_products(few, count, weights, rng, first)
-        if found is None:  # scikit-learn knows what to do with a cluster that runs empty
+        if found is None:  # scikit-learn handles clusters that become empty
             rng.set_state(drawn)
     if found is None:
         found = _by_scikit_learn(
@@ -247,7 +248,7 @@ def _by_products(
     rng: np.random.RandomState,
     first: NDArray[np.intp] | None,
 ) -> Clusters | None:
-    """K-means of dense rows, begun on the `first` of them if they are many."""
+    """Run k-means on dense rows; if they are many, start on the `first` of them."""
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
         centred: Array = rows - origin
@@ -282,7 +283,7 @@ def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def fit_kmeans(means: KMeans, rows: Rows, weights: Array | None = None) -> KMeans:
-    """Fit k-means, with a single thread where a step is little work."""
+    """Fit k-means, with a single thread if a step is little work."""
     n_rows, width = rows.shape
     light = n_rows * width * means.n_clusters <= LIGHT
     with _pools().limit(limits=1 if light else None):
@@ -373,7 +374,7 @@ def kernel_start(
 
 
 def _safe(rows: Rows) -> tuple[Rows, float]:
-    """Rows over a divisor, mostly 1: their squares must neither overflow nor vanish."""
+    """Divide rows by a scale, mostly 1, so that their squares neither overflow nor underflow."""
     size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
     if 1 / safe <= size <= safe:
@@ -382,7 +383,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
 
 
 def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
-    """Places of different rows in the order they come, and the weight of all that equal each."""
+    """Return the places of distinct rows, in order, and the total weight of their copies."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     total: Array = np.bincount(codes.ravel(), weights).astype(np.float64)
@@ -390,14 +391,14 @@ def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.
 
 
 def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = None) -> int:
-    """Count different rows, of all or `among` some, stopping as soon as there are `enough`."""
+    """Count distinct rows, of all or of those `among` them, up to `enough`."""
     seen: set[bytes] = set()
     step = min(max(2 * enough, 16), 256)
     for start in range(0, rows.shape[0] if among is None else len(among), step):
         part = slice(start, start + step)
         block: Any = rows[part if among is None else among[part]]
         dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
-        # Adding zero turns -0.0 into 0.0, which has other bytes but is the same number.
+        # Adding zero turns -0.0 into 0.0, which is equal but has other bytes.
         seen.update(row.tobytes() for row in np.ascontiguousarray(dense + 0.0))
         if len(seen) >= enough:
             return enough
@@ -407,9 +408,9 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
 def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Nearest centre of every row, or of those `among` them, by one product.
 
-    Squared distances are differences of squares, which far from zero need an origin nearby: dense
-    rows are moved there if they are far. Where most rows are among those asked for, it is
-    faster to look at all than to gather them.
+    Squared distances are differences of squares, which lose digits far from zero: dense rows that
+    are far are centred first. If most rows are asked for, computing all of them is faster than
+    copying some.
     """
     if among is not None and len(among) > MOST_AMONG * X.shape[0]:
         return nearest(X, centres)[among]
@@ -434,5 +435,5 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
 
 
 def _is_far_off(origin: Array, shifted: Array) -> bool:
-    """Whether products with rows near an origin lose digits that tell points about it apart."""
+    """Whether products with the rows would lose the digits that distinguish them."""
     return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())

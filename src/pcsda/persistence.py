@@ -1,12 +1,12 @@
-"""Model files: a fitted model on disk that can be read back without trusting who wrote it.
+"""Model files: fitted models on disk that can be loaded even from untrusted sources.
 
-A file has three parts: a line with the format and the SHA-256 sum of all that follows, a line of
-facts as JSON, and the model as skops packs it. Nothing in it is code. Types are restored only if
-they are on a list: those of this library below, and what skops trusts by itself (numbers, texts,
+A file has three parts: a line with the format and the SHA-256 checksum of the rest, a line of
+metadata as JSON, and the model in the format of skops. It contains no code. Only types on a list
+are restored: those of this library below, and those that skops trusts by itself (numbers, strings,
 containers, NumPy arrays and random states, scikit-learn's own estimators).
 
-The sum shows accidents, not forgery: whoever alters a file on purpose can write a new sum. The list
-of types protects against that.
+The checksum detects damage, not forgery: whoever alters a file on purpose can write a new checksum.
+The list of types protects against malicious files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .unwrap import parts, steps, unwrap
 from .writing import whole_file
 
-# Raise it when files change so that earlier versions of the library would misread them.
+# Increase it when a change would make earlier versions misread new files.
 FORMAT = 2
 OWN_TYPES: tuple[type, ...] = (
     *(CSDA, PCSDA, KernelCSDA, KernelPCSDA, PCSDACV, VerifierBank),
@@ -73,7 +73,7 @@ class OldCalibration:
     """The calibration of a file of format 1: slope and offset of one score."""
 
 
-# The modules of format 1, and what reads their types now.
+# The modules of format 1, and the types that replace theirs.
 OLD_TYPES: dict[str, tuple[type, ...]] = {
     "bank": (VerifierBank,),
     "estimators": (CSDA, PCSDA),
@@ -84,10 +84,10 @@ OLD_TYPES: dict[str, tuple[type, ...]] = {
 OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
 OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
 OLD_NAMES["pcsda.core.density.Density"] = OldDensity
-# The type of numbers, which imputers of scikit-learn keep, is data and runs nothing.
+# Imputers of scikit-learn store a dtype, which is plain data.
 TRUSTED = [*(f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES), "numpy.dtype"]
 TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
-# JSON turns keys of dictionaries into texts; these types can be restored from them.
+# JSON turns the keys of dictionaries into strings; these types can be restored.
 KEYS = {"str", "int", "float", "str_", "int32", "int64", "float32", "float64"}
 _MAGIC = re.compile(rb"pcsda-model ([1-9][0-9]{0,8}) ")
 _HEAD = re.compile(rb"pcsda-model [0-9]+ ([0-9a-f]{64})\n([^\n]*)\n")
@@ -105,27 +105,27 @@ def save(
     Parameters
     ----------
     model : estimator
-        Any fitted estimator of this library, or a scikit-learn estimator made of such: a Pipeline,
-        a search. It may hold numbers, texts, arrays, random states, and scikit-learn's estimators.
+        Any fitted estimator of this library, or a scikit-learn pipeline or search around one. It
+        may contain numbers, strings, arrays, random states and scikit-learn's estimators.
     path : path
-        Where to write. The file appears whole or, if writing fails, not at all.
+        Where to write. If writing fails, no partial file remains.
     metrics : mapping of str to numbers, optional
-        Figures to keep with the model, such as the error rates of a test.
+        Numbers to store with the model, such as error rates on a test set.
     table : mapping of str to numbers and texts, optional
-        How tables for this model are read and prepared, as the command line keeps it.
+        How to read and prepare tables for this model; used by the command line.
 
     Raises
     ------
     TypeError
-        If the model holds something that a model file may not, such as a function as kernel or
+        If the model contains something that cannot be stored, such as a function as kernel or
         scoring, or a clusterer of another library. The message names it, and no file is written.
 
     Notes
     -----
-    The files of some models hold training rows as they were: those of kernels, of banks, and of
-    models that `partial_fit` made, which go on where they stopped. Mind who may see such a file.
-    :func:`pcsda.persistence.describe` tells how many there are (`rows_held`). The model of `fit` on
-    the same rows holds none.
+    The files of some models contain training rows: those of kernel models, of banks, and of models
+    fitted by `partial_fit`, which can continue later. Consider who may see such a file.
+    :func:`pcsda.persistence.describe` returns the number of rows as `rows_held`. Other models
+    fitted by `fit` contain none.
 
     Examples
     --------
@@ -152,10 +152,10 @@ def save(
 def load(path: str | os.PathLike[str]) -> Any:
     """Read a model that :func:`save` wrote.
 
-    No code of the file is run, whoever made it. A file with types other than those of this library
-    and those that skops trusts by itself is refused before anything is built from it, and one that
-    would take more memory or time than its size explains before it is read further. What is
-    trusted are the numbers: somebody who can write the file can put another model into it.
+    Loading never executes code from the file. A file with types other than those of this library
+    and those that skops trusts is refused before any object is built, and so is one that would
+    take far more memory or time than its size suggests. The numbers are trusted: whoever can write
+    the file can replace the model.
 
     Parameters
     ----------
@@ -169,8 +169,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ValueError
-        If the file is not a model file, is cut off or altered, was written in a newer format, or
-        holds what it may not. The message says which.
+        If the file is not a model file, is truncated or damaged, has a newer format, or contains
+        other types. The message says which.
 
     Examples
     --------
@@ -204,8 +204,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return facts about a model file, without building the model.
 
-    The facts are a line of JSON, checked by the sum of the file and trusted otherwise: they are
-    what the writer said.
+    The facts are a line of JSON. The checksum covers them, but nothing else verifies what the
+    writer put there.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def _facts(model: BaseEstimator) -> dict[str, Any]:
 
 
 def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
-    """Count the rows and the positives of the fit, or their weights if the model kept no rows."""
+    """Return the number of rows and of positives in the fit, or the sums of their weights."""
     if isinstance(final, VerifierBank):
         return len(final.clusters_), None
     if isinstance(final, MixtureVerifier):
@@ -280,7 +280,7 @@ def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
 
 
 def _rows_held(final: BaseEstimator) -> int | None:
-    """Count the training rows themselves that a single model holds."""
+    """Count the training rows that a single model contains."""
     if not isinstance(final, Verifier):
         return None
     rows = final.sample_.X if hasattr(final, "sample_") else getattr(final, "X_fit_", None)
@@ -301,7 +301,7 @@ def _title(model: BaseEstimator) -> str:
 
 
 def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Turn metrics into what JSON can hold."""
+    """Convert metrics to JSON types."""
 
     def plain(value: object) -> Any:
         if isinstance(value, np.generic | np.ndarray):
@@ -316,7 +316,7 @@ def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _packed(model: BaseEstimator) -> bytes:
-    """Pack a model by skops, and check that it can be restored."""
+    """Serialise a model with skops, and check that it can be restored."""
     skops_io = _skops_io()
     title = _title(model)
     try:
@@ -330,7 +330,7 @@ def _packed(model: BaseEstimator) -> bytes:
 
 
 def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> None:
-    """Refuse what cannot be restored, and say where in the model it is."""
+    """Refuse parts that cannot be restored, naming their place in the model."""
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
     searched = any(hasattr(step, "best_estimator_") for step in steps(model))
@@ -369,7 +369,7 @@ def _nodes(node: object, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _check_claims(payload: bytes) -> None:
-    """Refuse a packed model that would take more memory or time than its size allows for."""
+    """Refuse a packed model that would take far more memory or time than its size suggests."""
     with ZipFile(io.BytesIO(payload)) as archive:
         check_entries(archive, len(payload))
         check_schema(json.loads(archive.read("schema.json")), archive, len(payload))
@@ -392,7 +392,7 @@ def _with_new_names(payload: bytes) -> bytes:
 
 
 def _renew(value: object) -> None:
-    """Bring a model of an earlier version up to date: its density, and parameters that it lacks."""
+    """Upgrade a model of an earlier version: its density, and parameters that it lacks."""
     if isinstance(value, BaseEstimator):
         if type(value).__module__ == "pcsda":
             for name, parameter in signature(type(value).__init__).parameters.items():
@@ -411,7 +411,7 @@ def _renew(value: object) -> None:
 
 
 def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
-    """Turn density and calibration of format 1, which kept weights in the former, into new ones."""
+    """Convert density and calibration of format 1, in which the density had the weights."""
     kind = Mixture if np.any(density.centres) else Marginal
     kept = {
         field.name: getattr(density, field.name) for field in fields(kind) if field.name != "tail"
@@ -465,7 +465,7 @@ def _checksum(data: bytes | memoryview) -> bytes:
 
 @contextmanager
 def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong with a file into one message."""
+    """Turn any error from an unreadable file into one message."""
     try:
         yield
     except Exception as error:

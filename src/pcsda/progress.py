@@ -1,4 +1,4 @@
-"""A progress bar for long work: on a terminal only, and never in the way of output."""
+"""A progress bar for long work: on a terminal only, on standard error."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
-# Work that is done within so many seconds needs no bar.
+# No bar is shown for work that takes less than this many seconds.
 DELAY = 1.0
-# Work within other work has no bar of its own: a terminal has room for one.
+# Nested work shows no bar of its own.
 _busy: list[str] = []
-# Whether bars are drawn also where nobody asked, as the command line does.
+# Whether bars are shown even without `verbose`, as on the command line.
 _everywhere: list[bool] = []
 
 
 @contextmanager
 def bars_everywhere() -> Iterator[None]:
-    """Draw the bars of all work that takes long, whatever `verbose` says."""
+    """Show bars for all long work, whatever `verbose` says."""
     _everywhere.append(True)
     try:
         yield
@@ -36,7 +36,7 @@ def progress(
     total: int | None = None,
     size: Callable[[Item], int] | None = None,
 ) -> Iterator[Item]:
-    """Yield the items, and draw on standard error how many are done and how much time is left.
+    """Yield the items, and show on standard error how many are done and the time left.
 
     The bar is that of rich. Nothing is drawn if `enabled` is false, rich is not installed, standard
     error is not a terminal or the work takes less than a second. Give `total` if the items have no
@@ -71,7 +71,7 @@ def progress(
         _busy.pop()
         if DELAY:
             clock.cancel()
-            clock.join()  # it may have begun to draw
+            clock.join()  # the bar may already be visible
         bar.stop()
 
 

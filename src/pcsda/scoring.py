@@ -18,7 +18,7 @@ from .validation import MatrixLike
 
 
 class Scorer:
-    """One interface to every fitted model: what it verifies, and how it scores rows.
+    """One interface to every fitted model: which labels it verifies, and its scores.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Scorer:
 
     @property
     def feature_names(self) -> NDArray[Any] | None:
-        """Names of the columns the model was fitted on, None where they had none."""
+        """Names of the columns the model was fitted on; None if they had none."""
         return getattr(self._inside.first, "feature_names_in_", None)
 
     @property
@@ -69,11 +69,11 @@ class Scorer:
 
     @property
     def threshold(self) -> Threshold | None:
-        """Threshold that was chosen for a single model, None where there is none."""
+        """Threshold that was chosen for a single model; None if there is none."""
         return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
 
     def verifier(self, label: object = None) -> Any:
-        """Fitted model of one label, without what comes before it in a pipeline or a search."""
+        """Return the fitted model of one label, without a pipeline or search around it."""
         return self._one(label).model
 
     def prior(self, label: object = None) -> float:
@@ -81,7 +81,7 @@ class Scorer:
         return self._one(label).prior
 
     def ranking(self, label: object = None) -> str:
-        """How the model of one label ranks unless told otherwise: by "likelihood" or "distance"."""
+        """Return how the model of one label ranks by default: by "likelihood" or "distance"."""
         model = self.verifier(label)
         return ranking_of(model) if isinstance(model, Verifier) else "likelihood"
 
@@ -105,7 +105,7 @@ class Scorer:
         return self._asked("score_samples", X, label)
 
     def _asked(self, method: str, X: MatrixLike, label: object) -> Array:
-        """What the model of one label says of rows."""
+        """Call a method of the model of one label on rows."""
         one = self._one(label)
         # The models of a bank were fitted on plain arrays.
         rows = np.asarray(self._inside.rows(X)) if self.is_bank else X

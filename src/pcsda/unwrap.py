@@ -1,6 +1,6 @@
 """The model inside pipelines and searches, and its label.
 
-Only this room opens a wrapper. It knows scikit-learn's Pipeline, and searches by `best_estimator_`.
+Only this module opens wrappers: scikit-learn's Pipeline, and searches by their `best_estimator_`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Unwrapped:
 
     @property
     def first(self) -> Any:
-        """The estimator that sees rows as the user gives them; it knows the columns."""
+        """The estimator that receives the rows as given; it knows the names of the columns."""
         return (*self.before, self.model)[0]
 
     def rows(self, X: MatrixLike) -> Any:
-        """Rows as they reach the model."""
+        """Transform rows as the model receives them."""
         for step in self.before:
             X = step.transform(X)
         return X
 
     @property
     def index(self) -> int:
-        """Place of the class of interest in `classes_`: what `pos_label` names, or the last."""
+        """Index of the class of interest in `classes_`: `pos_label`, or the last."""
         named = getattr(self.model, "pos_label", None)
         classes = self.model.classes_
         return len(classes) - 1 if named is None else positive_index(classes, named)
@@ -76,19 +76,19 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
     (500,)
     """
     *before, final = _leaves(model)
-    # The samplers of imbalanced-learn act during the fit only and transform nothing.
+    # The samplers of imbalanced-learn act during the fit only.
     return Unwrapped(tuple(step for step in before if hasattr(step, "transform")), final)
 
 
 def steps(model: BaseEstimator) -> tuple[Any, ...]:
-    """Steps of a pipeline, fitted or not, without empty ones; any other model is its own step."""
+    """List the steps of a pipeline, without empty ones; any other model is its only step."""
     if not isinstance(model, Pipeline):
         return (model,)
     return tuple(step for _, step in model.steps if step not in (None, "passthrough")) or (model,)
 
 
 def parts(model: BaseEstimator) -> tuple[Any, ...]:
-    """What a wrapper holds: steps of a pipeline, the choice of a fitted search, or nothing."""
+    """List what a wrapper contains: the steps of a pipeline, or the choice of a fitted search."""
     found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
     return () if found[0] is model else found
 

@@ -79,9 +79,9 @@ def check_number(name: str, value: object, instead: str | None = None) -> None:
 def distinct(
     labels: NDArray[Any], mixed: str = "the data " + MIXED
 ) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Different labels in order, and the number of each entry's label among them.
+    """Return the sorted distinct labels, and the index of each entry among them.
 
-    As ``np.unique``, but small whole numbers, the usual labels, are counted instead of sorted.
+    Like ``np.unique``, but small integers, the usual labels, are counted instead of sorted.
     `mixed` is the message for labels without an order.
     """
     if labels.size and labels.dtype.kind in "biu" and 0 <= labels.min() <= labels.max() < 2**15:
@@ -98,12 +98,12 @@ def distinct(
 
 
 def different_labels(y: NDArray[Any]) -> NDArray[Any]:
-    """Different labels of y in order."""
+    """Return the sorted distinct labels of y."""
     return distinct(y, f"y {MIXED} and leave out rows without a label")[0]
 
 
 def shorten(labels: list[Any], limit: int = 10) -> str:
-    """Labels as text; of many, the first."""
+    """Write labels as text; only the first ones if there are many."""
     shown = ", ".join(repr(label) for label in labels[:limit])
     return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
 
@@ -111,10 +111,10 @@ def shorten(labels: list[Any], limit: int = 10) -> str:
 def check_labels(
     y: Any, pos_label: object, classes: ArrayLike | None = None
 ) -> tuple[NDArray[Any], int, Any]:
-    """Encode labels as those of the class of interest and of the rest.
+    """Encode labels as the class of interest against the rest.
 
-    There are two labels, or more with `pos_label`: then all others are the rest, and `classes` are
-    the name of the rest and `pos_label`. What this function once gave as `classes` it takes again.
+    There are two labels, or more with `pos_label`: then all others are the rest, and `classes`
+    holds the name of the rest and `pos_label`. `classes` may also be the result of an earlier call.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def check_labels(
     """
     y = column_or_1d(y, warn=True)
     found = different_labels(y)
-    # The different labels show what kind y is. If there are many, scikit-learn needs all of y.
+    # The distinct labels show the type of y. If there are many, scikit-learn needs all of y.
     check_classification_targets(found if len(found) <= 20 else y)
     if names_rest(classes, pos_label):
         return np.asarray(classes), 1, y == np.asarray(classes)[1]
@@ -155,7 +155,7 @@ def check_labels(
 
 
 def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
-    """Name the rest, "not" and the label or a number below all labels, and the label itself."""
+    """Return a name for the rest and the label: "not weld" and "weld", or -1 and a number."""
     if isinstance(label, str):
         rest: Any = f"not {label}"
         while rest in labels:
@@ -165,7 +165,7 @@ def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
 
 
 def names_rest(classes: Any, pos_label: Any) -> bool:
-    """Whether the first of two classes is a name of the rest, as :func:`with_rest` makes it."""
+    """Whether the first of two classes is a name of the rest, made by :func:`with_rest`."""
     if pos_label is None or classes is None or len(classes) != 2:
         return False
     rest, label = np.asarray(classes).tolist()
@@ -193,7 +193,7 @@ def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
 def check_length(
     name: str, values: NDArray[Any], n_rows: int, entry: str = "entry", note: str = ""
 ) -> None:
-    """Refuse values that are not one for each row."""
+    """Require one value for each row."""
     if values.shape != (n_rows,):
         raise ValueError(
             f"{name} has shape {values.shape} but must have one {entry} for each of the {n_rows} "
@@ -202,7 +202,7 @@ def check_length(
 
 
 def weight_values(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Check that there is one weight of at least 0 for each row."""
+    """Require one non-negative weight for each row."""
     weights: NDArray[np.float64]
     if isinstance(sample_weight, Real):
         weights = np.full(n_rows, float(sample_weight))
@@ -222,7 +222,7 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
 def check_weights(
     sample_weight: ArrayLike | None, positive: NDArray[np.bool_]
 ) -> NDArray[np.float64] | None:
-    """Check sample weights; returns None where all weights are one."""
+    """Check sample weights; return None if all weights are one."""
     if sample_weight is None:
         return None
     weights = weight_values(sample_weight, len(positive))
@@ -235,7 +235,7 @@ def check_weights(
 
 
 def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | None:
-    """Number the groups of rows that are left out together; None where there are none."""
+    """Number the groups of rows that are left out together; None if there are none."""
     if groups is None:
         return None
     ids = np.asarray(groups)
@@ -333,7 +333,7 @@ def check_priors(
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
-    """Refuse sparse input under a setting that would have to make it dense."""
+    """Refuse sparse input for a setting that would need a dense copy."""
     if sparse.issparse(X):
         size = X.shape[0] * X.shape[1] * 8 / 2**30
         raise TypeError(
@@ -343,12 +343,12 @@ def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
 
 
 def is_dask(value: object) -> bool:
-    """Tell whether a value is a Dask collection, without importing Dask."""
+    """Whether a value is a Dask collection, without importing Dask."""
     return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
 def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
-    """Refuse a Dask collection, all of which would silently be loaded into memory."""
+    """Refuse a Dask collection, which would otherwise be loaded into memory as a whole."""
     how = "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for data larger than memory"
     if predicts:
         how = "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
@@ -362,7 +362,7 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
 def check_kernel(
     kernel: str | Callable[..., float], gamma: object, kernels: tuple[str, ...] = KERNELS
 ) -> None:
-    """Refuse a kernel or a bandwidth that is not known."""
+    """Refuse unknown kernels and bandwidths."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
     if isinstance(gamma, str):
@@ -415,7 +415,7 @@ def _is_count(value: object) -> bool:
 
 
 def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
-    """Sizes of the modes of rows with so many entries; None means one mode."""
+    """Return the sizes of the modes of a row; `shape` None means one mode."""
     if shape is None:
         return (n_columns,)
     sizes = tuple(int(size) for size in np.atleast_1d(shape))
@@ -428,7 +428,7 @@ def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
 
 
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """How many directions each mode has, as asked for."""
+    """Return the number of directions in each mode."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Files that are either whole or not there: written under another name, then renamed.
+"""Atomic writes: a file is written under a temporary name and then renamed.
 
-Whoever writes holds a lock on the unfinished file. The lock of a process that was killed is gone,
-so the next one to write can tell what nobody will finish, and removes it.
+A lock is held on the unfinished file while it is written. The lock disappears when a process is
+killed, so the next writer can recognise abandoned files and remove them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from uuid import uuid4
 
 try:
     import fcntl
-except ImportError:  # this system has no such locks, and unfinished files stay
+except ImportError:  # no such locks on this system: abandoned files stay
     fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for writing bytes that takes its name only once all of it is on disk.
+    """Open a file for writing bytes; it gets its name only once all of it is on disk.
 
-    An earlier file at `path` stays as it was until then, and for good if writing fails: a full
-    disk, a missing permission or an interruption leaves no half file. A link is followed.
+    Until then an earlier file at `path` stays unchanged. If writing fails (a full disk, a missing
+    permission, an interruption), no partial file remains. Links are followed.
 
     Examples
     --------
@@ -48,9 +48,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if fcntl is not None:  # under the lock, so that nobody takes it for a leftover
+            if fcntl is not None:  # under the lock, so that no other process removes it
                 os.replace(part, target)
-        if fcntl is None:  # a system on which open files cannot be renamed
+        if fcntl is None:  # some systems cannot rename open files
             os.replace(part, target)
     except BaseException:
         with suppress(OSError):
@@ -59,14 +59,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove what is left of files at `path` whose writers were killed; others stay."""
+    """Remove unfinished files at `path` whose writers were killed."""
     target = Path(os.path.realpath(path))
     unfinished = re.compile(rf"\.{re.escape(target.name[:100])}\.[0-9a-f]{{32}}\.part")
     if fcntl is None or not target.parent.is_dir():
         return
     for part in target.parent.iterdir():
         if unfinished.fullmatch(part.name):
-            with suppress(OSError), open(part, "rb") as file:  # locked: somebody writes
+            with suppress(OSError), open(part, "rb") as file:  # locked: still being written
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 part.unlink()
 
@@ -83,4 +83,4 @@ def _begin(target: Path) -> tuple[Path, BinaryIO]:
             fcntl.flock(file, fcntl.LOCK_EX)
         if part.exists():
             return part, file
-        file.close()  # somebody took it for a leftover before it was locked
+        file.close()  # another process removed it before it was locked

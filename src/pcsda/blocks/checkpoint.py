@@ -1,8 +1,8 @@
-"""Results of passes on disk, so that a fit that was stopped goes on where it was.
+"""Checkpoints: the results of passes on disk, so that an interrupted fit can resume.
 
-A checkpoint is a .npz file of plain arrays with a description of how they belong together: nothing
-in it is code, and it is replaced as a whole. It keeps a hash of every block that was merged, so
-that a fit never goes on with other data.
+A checkpoint is a .npz file of plain arrays with a description of their structure. It contains no
+code and is replaced as a whole. It stores a hash of every merged block, so that a fit never resumes
+on other data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESULTS: dict[str, Any] = {
 
 
 def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
-    """Describe a result by what JSON knows; arrays are appended to `arrays`."""
+    """Describe a result in JSON types; its arrays are appended to `arrays`."""
     if is_dataclass(value):
         parts = {field.name: pack(getattr(value, field.name), arrays) for field in fields(value)}
         return {"kind": type(value).__name__, "fields": parts}
@@ -57,7 +57,7 @@ def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
 
 
 def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
-    """Undo :func:`pack`; a description that it cannot have made is a ValueError."""
+    """Undo :func:`pack`; raise ValueError if it cannot have written the description."""
     if not isinstance(described, dict) or len(described) not in (1, 2):
         raise ValueError(f"{described!r:.100} describes no value")
     if "kind" in described:
@@ -81,7 +81,7 @@ def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that a field of a result is declared to have."""
+    """Whether a value has the declared type of a field."""
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is UnionType:
         return any(_fits(value, part) for part in parts)
@@ -96,7 +96,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _check_shapes(value: object) -> None:
-    """Refuse arrays of a result that do not go together."""
+    """Refuse a result whose arrays have inconsistent shapes."""
     if isinstance(value, Reservoir):
         lengths = {array.shape[:1] for array in (value.keys, *value.columns)}
         if len(lengths) != 1:
@@ -131,16 +131,16 @@ def fingerprint(block: Block) -> tuple[str, str | None]:
 
 
 class Checkpoint:
-    """The seed of a fit, and what its passes have brought so far.
+    """The seed of a fit and the results of its passes so far.
 
     Parameters
     ----------
     path : Path or None
-        The file; None keeps nothing.
+        The file; None saves nothing.
     identity : dict
-        What the fit is of: ``settings`` and ``data``, as text.
+        What is fitted: ``settings`` and ``data``, as text.
     every : float
-        Seconds between two savings.
+        Seconds between two saves.
     """
 
     def __init__(self, path: Path | None, identity: dict[str, str], every: float) -> None:
@@ -150,7 +150,7 @@ class Checkpoint:
             )
         self.path, self.identity, self.every = path, identity, every
         self.seed: int | None = None
-        # Blocks that each pass has taken, and their result; DONE stands for all blocks.
+        # Blocks that each pass has processed, and its result; DONE means all blocks.
         self.passes: dict[str, tuple[int, Any]] = {}
         # Hashes of the blocks that were read, by number.
         self.prints: list[tuple[str, str | None]] = []
@@ -185,7 +185,7 @@ class Checkpoint:
                 raise ValueError(f"{path} is the checkpoint of a fit with other {part}; {REMEDY}")
 
     def _restore(self, state: dict[str, Any], arrays: list[NDArray[Any]]) -> None:
-        """Take the state of a file; what :meth:`save` cannot have written is an error."""
+        """Restore the state from a file; raise an error if :meth:`save` cannot have written it."""
         seed, prints = state["seed"], [(str(y), X) for y, X in state["prints"]]
         if not isinstance(seed, int | None) or not isinstance(state["identity"], dict):
             raise ValueError(f"seed={seed!r:.100} is no whole number, or the identity no table")
@@ -200,7 +200,7 @@ class Checkpoint:
             self.passes[name] = (taken, found)
 
     def verify(self, blocks: Blocks) -> None:
-        """Read all blocks that were merged, and refuse to go on with others."""
+        """Read all merged blocks again, and refuse to resume if they changed."""
         if not self.prints:
             return
         number = -1
@@ -215,7 +215,7 @@ class Checkpoint:
             )
 
     def see(self, number: int, name: str, block: Block) -> None:
-        """Note what a block holds, or compare it with what an earlier pass has read."""
+        """Record the hashes of a block, or compare them with those of an earlier pass."""
         if self.path is None:
             return
         labels, rows = fingerprint(block)
@@ -235,13 +235,13 @@ class Checkpoint:
         self.prints[number] = (labels, seen[1] or rows)
 
     def advance(self, name: str, taken: int, result: object) -> None:
-        """Note how far a pass is, and save when it is done or it is time to."""
+        """Record the progress of a pass; save when it is done or a save is due."""
         self.passes[name] = (taken, result)
         if taken == DONE or time.monotonic() - self.saved_at >= self.every:
             self.save()
 
     def save(self) -> None:
-        """Replace the file by the present state."""
+        """Replace the file with the current state."""
         if self.path is None:
             return
         arrays: list[NDArray[Any]] = []
@@ -260,7 +260,7 @@ class Checkpoint:
 
 
 def describe(value: object) -> Any:
-    """Describe settings by text; arrays by their hash, random states by their type."""
+    """Describe settings as text: arrays by their hash, random states by their type."""
     if isinstance(value, BaseEstimator):
         params = value.get_params(deep=False)
         return [type(value).__name__, {name: describe(params[name]) for name in sorted(params)}]

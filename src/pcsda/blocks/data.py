@@ -49,7 +49,7 @@ class Address:
     name : str
         What messages call the block.
     stamp : list
-        What tells the block from one of other data without reading it.
+        Identifies the content of the block without reading it.
     read : callable
         Reads the block; ``read(True)`` leaves out X.
     """
@@ -89,7 +89,7 @@ class Blocks:
     def ahead(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
         """Read as `read` does, each block while the one before it is in use."""
         items = self.read(skip, labels_only=labels_only)
-        if self.addresses is None:  # a generator may hold what only the user's thread can use
+        if self.addresses is None:  # a generator may be bound to the user's thread
             yield from items
             return
         with ThreadPoolExecutor(1) as pool:
@@ -140,7 +140,7 @@ def naming(title: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Head:
-    """What all blocks must have in common, and the name of a block that has it."""
+    """What all blocks must have in common, and a block that messages can name."""
 
     name: str
     width: int
@@ -148,7 +148,7 @@ class Head:
     single: bool
 
     def join(self, other: Head) -> Head:
-        """Check that two blocks go together; a float64 block makes the whole float64."""
+        """Check that two blocks are consistent; one float64 block makes the result float64."""
         if self.width != other.width:
             raise ValueError(
                 f"{other.name} has {other.width} columns but {self.name} has {self.width}; all "
@@ -174,7 +174,7 @@ class Piece:
     ----------
     head : Head
     number, part : int
-        Number of the block, and of the piece in it: they seed all random draws.
+        Number of the block, and of the piece within it; they seed all random draws.
     before : pair of int
         Positives and negatives in earlier pieces of the block.
     X : array of shape (n, D)
@@ -258,7 +258,7 @@ class Intake:
     def classified(
         self, block: Block, n_rows: int | None
     ) -> tuple[NDArray[np.bool_], Array | None]:
-        """Which rows are of the class of interest, and their weights if there are any."""
+        """Return which rows belong to the class of interest, and the weights, if any."""
         labels = check_y(block.y, n_rows)
         positive = np.asarray(labels == self.classes[self.index], dtype=bool)
         known = positive | (labels == self.classes[1 - self.index])
@@ -281,7 +281,7 @@ class Intake:
 
 
 def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Labels of one type as an array of that type, which can be sorted, sent and stored."""
+    """Convert labels of one type to an array of that type: sortable and easy to store."""
     if values.dtype.kind == "O":
         kinds = {type(value) for value in values.tolist()}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:
@@ -322,7 +322,7 @@ def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice]:
-    """Ranges of rows that stay within PIECE_BYTES before and after the transformers."""
+    """Split rows into ranges that fit in PIECE_BYTES before and after the transformers."""
     widths = [shape[1], *(getattr(step, "n_components_", 0) for step in chain)]
     step = max(1, PIECE_BYTES // (8 * max(widths)))
     for start in range(0, shape[0], step):
@@ -335,7 +335,7 @@ def check_rows(X: Any, start: int) -> NDArray[np.floating]:
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):  # one number to look at, where all is well
+        if np.isfinite(rows.sum()):  # a single number to check in the usual case
             return rows
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
@@ -362,7 +362,7 @@ class Division:
     clusterer: Any = None
 
     def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
-        """Names of the subclasses in a piece, and the group of every row.
+        """Return the names of the subclasses in a piece, and the group of every row.
 
         Positives are group 0, a negative is group 1 + the place of its subclass among the names.
         """

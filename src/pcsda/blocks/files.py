@@ -1,6 +1,6 @@
-"""Where blocks are: arrays, files and folders become addresses, iterators are read as they come.
+"""Find blocks: arrays, files and folders become addresses; iterators are read as they come.
 
-Nothing here looks at values; that is left to those who read.
+Nothing here looks at values. They are checked when a block is read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def open_blocks(
 
 
 class Rows(NamedTuple):
-    """Rows that are cut by their numbers: those of an array, or of a .npy file.
+    """Rows of an array or of a .npy file, which can be sliced by number.
 
     ``cut(start, stop)`` returns a function that reads these rows. Only that function goes to other
     processes, so it must hold no other rows.
@@ -81,7 +81,8 @@ def _rows_of(value: Any) -> Rows:
     """Rows of an array, or of the .npy file at a path."""
     if isinstance(value, (str, os.PathLike)):
         path, value = Path(value), map_npy(Path(value))
-    # A slice of a mapped array keeps the file name and offset of the whole: only that one is safe.
+    # A slice of a mapped array reports the file name and offset of the whole array. So only a whole
+    # array may be opened again by its name.
     elif isinstance(value, np.memmap) and not isinstance(value.base, np.ndarray) and value.filename:
         path = Path(value.filename)
     else:
@@ -103,7 +104,7 @@ def _same(rows: MatrixLike) -> Any:
 def _of_rows(
     wholes: list[Rows], companions: dict[str, Any], block_rows: int | None
 ) -> Iterator[Address]:
-    """Cut arrays or .npy files, and with them the companions.
+    """Cut arrays or .npy files into blocks, together with their labels and weights.
 
     A companion is as long as all of them, or a folder with files of the same names.
     """
@@ -177,7 +178,7 @@ def _of_files(
 def feature_columns(
     where: str, found: Sequence[str], companions: dict[str, str], columns: list[str] | None
 ) -> tuple[str, ...]:
-    """Names of the feature columns: those asked for, or all that no companion has."""
+    """Return the feature columns: those asked for, or all that are not labels or weights."""
     for name in (*companions.values(), *bases(columns or (), found)):
         if name not in found:
             raise ValueError(no_column(where, name, found))
@@ -202,7 +203,7 @@ def _read_chunk(
 
 
 def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> Block:
-    """Bring the features together; columns of anything but numbers are refused."""
+    """Stack the feature columns; refuse columns that are not numeric."""
     for name in bases(features, table.names):
         values = table.column(name)
         if values.dtype.kind not in "buif":
@@ -217,7 +218,7 @@ def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> 
 def _of_frame(
     frame: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> Iterator[Address]:
-    """Cut a data frame in memory; what belongs to the rows are its columns, or arrays."""
+    """Cut a data frame into blocks; labels and weights are columns of it, or arrays."""
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)

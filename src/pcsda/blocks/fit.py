@@ -1,6 +1,6 @@
-"""A fit as a sequence of passes over blocks, taken by one process or by a cluster.
+"""A fit as a sequence of passes over blocks, in one process or on a cluster.
 
-From the merged statistics on, the code is that of a fit in memory.
+Once the statistics are merged, the code is the same as for a fit in memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .sampling import Counts, Draw, Draws, Folds, Samples
 
 
 class Runner(Protocol):
-    """Who takes a pass over all blocks."""
+    """Runs passes over all blocks."""
 
     @property
     def once(self) -> bool:
@@ -48,22 +48,22 @@ class Runner(Protocol):
 
     @property
     def moves(self) -> bool:
-        """Whether results move between processes, so that counting rows first pays off."""
+        """Whether results are sent between processes, so that counting rows first saves traffic."""
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw the seed of the fit, or take that of the fit that is resumed."""
+        """Draw the seed of the fit, or restore that of an interrupted fit."""
 
     def look(self, task: passes.LookPass, first: bool) -> Look:
         """Look at the labels of blocks until both classes were seen, or at the first block only."""
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Take a pass and return the merged result; None where no row counts."""
+        """Run a pass and return the merged result; None if no row has weight."""
 
 
 def check_blockwise(
     estimator: BaseEstimator, sample_rows: int, calibration_rows: int | None
 ) -> Any:
-    """Refuse an estimator or settings that blocks cannot serve; return the final model."""
+    """Refuse estimators and settings that need all rows at once; return the final model."""
     model = steps(estimator)[-1]
     if not isinstance(model, (PCSDA, CSDA)):
         kernel = type(model).__name__.startswith("Kernel")
@@ -113,7 +113,7 @@ def fit_over(
     sample_rows: int,
     calibration_rows: int | None,
 ) -> Any:
-    """Fit an estimator that was checked; the model does not change before the last pass is done."""
+    """Fit a checked estimator; it stays unchanged until the last pass is done."""
     *chain, model = steps(estimator)
     look = runner.look(passes.LookPass(model.pos_label), classes is not None)
     if classes is None and look.labels.dtype.kind == "b":
@@ -160,7 +160,7 @@ class _Fit:
         return self.model.calibrate and not self.leaves_out
 
     def check_once(self, transforms: bool) -> None:
-        """Refuse fits that read the blocks again."""
+        """Refuse a fit that needs several passes if the blocks can be read only once."""
         reasons = {
             "a pipeline is fitted on a sample of rows first": transforms,
             "k-means is run on a sample of rows first (subclass_labels would spare it)": (
@@ -176,7 +176,7 @@ class _Fit:
             )
 
     def run(self, chain: tuple[Any, ...]) -> None:
-        """Take the passes and store the fitted model."""
+        """Run the passes and store the fitted model."""
         model, sample = self.model, None
         rng = check_random_state(model.random_state)
         self.seed = self.runner.seed(lambda: int(rng.randint(2**31 - 1)))
@@ -219,7 +219,7 @@ class _Fit:
         return counts
 
     def _draw(self, size: int, side: int | None = None) -> Draw:
-        """Draw rows of one class or of both; a known total saves moving most of them."""
+        """Say how to draw rows; if their total is known, fewer need to be sent."""
         if not self.runner.moves:
             return Draw(size)
         totals = self._counts.counts.sum(axis=0)
@@ -294,7 +294,7 @@ class _Fit:
         """Fit a model whose covariances and calibration come from left-out rows."""
         (X, groups, weights), _, stands_for = _joined(found.samples)
         rows, weight = X.astype(np.float64, copy=False), _unless_equal(weights)
-        # Subclasses without rows were left out of the statistics.
+        # The statistics have no entry for subclasses without rows.
         groups = np.append(0, 1 + np.searchsorted(names, found.names))[groups]
         represents = stands_for if len(rows) < found.n_rows.sum() else None
         data = TrainingRows(rows, groups, weight, self.seed)
@@ -370,7 +370,7 @@ def _unless_equal(weights: Array) -> Array | None:
 
 @contextmanager
 def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
-    """Seed an estimator whose seed is no whole number, for a while: resuming must repeat it."""
+    """Give the estimator an integer seed for the fit, which a resumed fit can repeat."""
     before = getattr(estimator, "random_state", 0)
     if isinstance(before, (int, np.integer)):
         yield

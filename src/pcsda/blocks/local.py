@@ -40,7 +40,7 @@ def fit_blocks(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
 ) -> Any:
-    """Fit an estimator on blocks of rows that never meet in memory.
+    """Fit an estimator on data that do not fit in memory, block by block.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def fit_blocks(
 
 
 def _identity(blocks: Blocks) -> str:
-    """Tell these data from others by their stamps; what blocks hold is checked as they are read."""
+    """Identify the data by the stamps of their blocks; contents are checked as they are read."""
     if blocks.once:
         raise ValueError(
             "a checkpoint needs blocks that can be read again; pass a function that returns a new "
@@ -148,7 +148,7 @@ def _identity(blocks: Blocks) -> str:
 
 
 class _InProcess:
-    """Takes passes in this process, one block after the other, and keeps a checkpoint."""
+    """Runs passes in this process, one block after the other, with a checkpoint."""
 
     moves = False
 
@@ -161,7 +161,7 @@ class _InProcess:
         return self.blocks.once
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw the seed, or take that of the checkpoint."""
+        """Draw the seed, or restore that of the checkpoint."""
         if self.checkpoint.seed is None:
             self.checkpoint.seed = draw()
         return self.checkpoint.seed
@@ -191,7 +191,7 @@ class _InProcess:
         return look
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Take a pass, from where the checkpoint ended."""
+        """Run a pass, starting where the checkpoint ends."""
         result: Result | None
         taken, result = self.checkpoint.passes.get(task.name, (0, None))
         if taken == DONE:

@@ -1,4 +1,4 @@
-"""Passes over blocks: what is taken from each block, and how two results become one.
+"""Passes over blocks: what each block contributes, and how two results are merged.
 
 Every result is a small frozen dataclass whose merge is associative, so that blocks may be merged
 one after the other, from a checkpoint on, or in a tree on a cluster.
@@ -46,10 +46,10 @@ class Pass(ABC, Generic[Result]):
 
     @abstractmethod
     def merge(self, left: Result, right: Result) -> Result:
-        """Result of both together."""
+        """Merge two results."""
 
     def join(self, left: Result | None, right: Result | None) -> Result | None:
-        """Merge, where a side may be None because none of its rows count."""
+        """Merge two results, either of which is None if none of its rows has weight."""
         if left is None or right is None:
             return right if left is None else left
         return self.merge(left, right)
@@ -70,7 +70,7 @@ class Look:
     given: bool
 
     def settled(self, pos_label: object = None) -> bool:
-        """Whether both classes are known, that of `pos_label` too; truth values have no third."""
+        """Whether all labels are known that the fit needs, including `pos_label`."""
         if self.labels.dtype.kind == "b":
             return True
         return len(self.labels) > 1 and (pos_label is None or pos_label in self.labels.tolist())
@@ -78,7 +78,7 @@ class Look:
 
 @dataclass(frozen=True)
 class LookPass(Pass[Look]):
-    """Which labels there are, of which `pos_label` must be one."""
+    """Collects the labels; `pos_label` must be among them."""
 
     pos_label: Any = None
     name: str = "labels"
@@ -96,7 +96,7 @@ class LookPass(Pass[Look]):
 
 
 def union(left: NDArray[Any], right: NDArray[Any], what: str) -> NDArray[Any]:
-    """Sorted labels of both sides; numbers and text do not mix, or 1 would become "1"."""
+    """Merge sorted labels; refuse to mix numbers with text, which would turn 1 into "1"."""
     if not (len(left) and len(right)):
         return left if len(left) else right
     text = [side for side in (left, right) if side.dtype.kind in "US"]
@@ -126,7 +126,7 @@ class CountPass(Pass[Counts]):
         yield Counts(counts, np.array([len(positive) > 0 and bool(positive[0])]))
 
     def merge(self, left: Counts, right: Counts) -> Counts:
-        """Put the counts of later blocks behind those of earlier ones."""
+        """Append the counts of later blocks to those of earlier ones."""
         counts = np.concatenate([left.counts, right.counts])
         return Counts(counts, np.concatenate([left.leads, right.leads]))
 
@@ -189,7 +189,7 @@ class Statistics:
     samples: Samples
 
     def whole(self, without: int | None = None) -> tuple[NDArray[Any], GroupScatter]:
-        """Names and statistics of the subclasses that have rows, of all folds or all but one."""
+        """Return names and statistics of the nonempty subclasses, over all folds or all but one."""
         folds = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
         scatter = reduce(GroupScatter.merge, folds)
         kept = np.flatnonzero(scatter.counts[1:] > 0)
@@ -198,7 +198,7 @@ class Statistics:
         return self.names[kept], replace(scatter, counts=counts, means=means)
 
     def renamed(self, names: NDArray[Any]) -> Statistics:
-        """Statistics with more subclasses, of which the new ones are empty."""
+        """Return the statistics for more subclasses; the new ones are empty."""
         place = np.append(0, 1 + np.searchsorted(names, self.names))
         scatters = tuple(old.renumbered(place, len(names) + 1) for old in self.scatters)
         X, groups, weights = self.samples[1].columns
@@ -257,7 +257,7 @@ class StatisticsPass(Pass[Statistics]):
 
 @dataclass(frozen=True)
 class FoldScorePass(Pass[Samples]):
-    """Scores of rows by the model that was fitted without their fold."""
+    """Scores rows by the models that were fitted without their fold."""
 
     intake: Intake
     models: tuple[Fitted | None, ...]

@@ -49,10 +49,10 @@ def predict_blocks(
     ----------
     estimator : fitted estimator, pipeline or search
     blocks : as in :func:`fit_blocks`
-        Labels, if the blocks have any, are not looked at. Files may come from anybody: no code in
-        them is run.
+        Labels, if the blocks have any, are ignored. Files may come from untrusted sources: none of
+        their content is executed.
     output : path, optional
-        A ``.npy`` file, or a ``.csv`` file with a header. It appears when it is complete.
+        A ``.npy`` file, or a ``.csv`` file with a header. It appears once it is complete.
     method : str, default="log_likelihood_ratio"
         Also "decision_function", "predict_proba", "predict_log_proba", "predict", "transform" or
         "score_samples".
@@ -114,7 +114,7 @@ def _results(
 
 
 def apply_rows(estimator: BaseEstimator, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
-    """Result of one method on rows in memory, also of a method that a pipeline hides."""
+    """Call a method on rows in memory, even if a pipeline around the model lacks it."""
     inside = unwrap(estimator)
     with warnings.catch_warnings():
         # The names of the columns are checked already; plain rows have none.
@@ -140,7 +140,7 @@ def _write_npy(path: Path, results: Iterator[NDArray[Any]]) -> None:
 
 
 def _write_header(file: BinaryIO, first: NDArray[Any], n_rows: int) -> int:
-    """Write the header of a .npy file; NumPy leaves room in it for the number of rows to grow."""
+    """Write the header of a .npy file; NumPy pads it so that the number of rows can grow."""
     shape = (n_rows, *first.shape[1:])
     about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
     write_array_header_2_0(file, about)

@@ -24,10 +24,10 @@ MOST_FOLDED = 2_000_000
 
 @dataclass(frozen=True)
 class Draw:
-    """How many rows a sample has, and the key below which a row may be among them.
+    """Size of a sample, and a bound on the random keys of its rows.
 
-    The sample is the rows with the smallest keys, so it does not depend on `chance`, which only
-    avoids keeping and sending rows that cannot be among them.
+    The sample consists of the rows with the smallest keys. The bound `chance` does not change it;
+    it only avoids storing and sending rows that cannot be part of it.
     """
 
     size: int
@@ -35,19 +35,19 @@ class Draw:
 
     @classmethod
     def of_total(cls, size: int, total: int) -> Draw:
-        """Draw from a known number of rows; all but once in 10^9 times enough keys are below."""
+        """Set the bound for a known number of rows; it fails once in 10^9 draws."""
         return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
 
 
 @dataclass(frozen=True)
 class Reservoir:
-    """The rows with the smallest of random keys: a uniform sample that merges.
+    """The rows with the smallest random keys: a uniform sample that can be merged.
 
     Attributes
     ----------
     keys : array of shape (n,)
     columns : tuple of arrays with n rows
-        What is kept of each row; the last is its weight.
+        Stored values of each row; the last is its weight.
     offered : float
         Total weight of the rows that it was drawn from.
     n_offered : int
@@ -73,7 +73,7 @@ class Reservoir:
     def merge(self, other: Reservoir, size: int) -> Reservoir:
         """Sample of both."""
         chance = np.ones(len(other.keys), dtype=bool)
-        if 0 < size <= len(self.keys):  # full: most of what comes later has no chance
+        if 0 < size <= len(self.keys):  # a full sample: few later rows have smaller keys
             chance = other.keys < self.keys.max()
         keys = np.concatenate([self.keys, other.keys[chance]])
         kept = _smallest(keys, size)
@@ -86,7 +86,7 @@ class Reservoir:
 
 
 def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
-    """Places of the smallest keys, in the order they came in: a whole sample is the data."""
+    """Return the places of the smallest keys, in the order of the rows."""
     if len(keys) <= size:
         return slice(None)
     return np.sort(np.argpartition(keys, size)[:size])
@@ -136,7 +136,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Folds:
-    """In which fold of the calibration a row is.
+    """Assigns rows to the folds of the calibration.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class Folds:
 
     @classmethod
     def of_counts(cls, found: Counts, seed: int) -> Folds | None:
-        """Folds as a fit in memory has them; drawn block by block where they would be too many.
+        """Draw the folds as a fit in memory does; with very many rows, block by block.
 
         None where a class has too few rows for two folds.
         """
@@ -184,7 +184,7 @@ class Folds:
         both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)
         for side, members in enumerate(both):
             if self.starts is None or self.of_class is None:
-                # Each block begins with another fold, so a class of one row a block has all folds.
+                # Each block begins with another fold, so that all folds get rows.
                 folds[members] = (piece.number + rng.permutation(len(members))) % self.count
                 continue
             start = self.starts[piece.number, side] + piece.before[side]

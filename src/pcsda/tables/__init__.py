@@ -1,6 +1,6 @@
-"""Tables as users have them: CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
+"""Readers of tables: CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
 
-Commands and blocks read all of them here, whole or in parts that fit in memory.
+Both the commands and fits in blocks use them, for whole tables or for parts that fit in memory.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ PACKED_SIZE = 5
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format of a file by its name, None if it names none."""
+    """Return the format that the name of a file stands for, or None."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = KINDS.get(name.suffix.lower())
     return kind if name == path or kind == "csv" else None
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder and its partitions by their names; all of one kind.
+    """List a file, or the files of a folder and its partitions; all must have one format.
 
-    Names that begin with a dot or an underscore are left out, as they are by other readers.
+    Names that begin with a dot or an underscore are skipped, as other readers do.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -112,7 +112,7 @@ def list_files(path: Path) -> list[Path]:
 def open_chunks(
     path: Path, labels: Sequence[str] = (), block_rows: int | None = None
 ) -> list[Chunk]:
-    """Find the parts of a file or folder that can be read one by one, in any order.
+    """Split a file or folder into chunks that can be read on their own, in any order.
 
     `labels` are columns in which "NA" is a label, not a missing number.
     """
@@ -145,7 +145,7 @@ def read(path: str, wording: Wording | None = None) -> Table:
 def pieces(
     path: str, wording: Wording | None = None, block_rows: int | None = None
 ) -> Iterator[Table]:
-    """Read a table part by part, `block_rows` rows at a time; an NPZ file is cut when read."""
+    """Read a table `block_rows` rows at a time; an NPZ file is read whole and then cut."""
     start = 0
     parts = _parts(path, wording or Wording(), block_rows)
     if block_rows is not None:
@@ -159,7 +159,7 @@ def pieces(
 
 
 def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
-    """Join and cut the parts of a table, so that all but the last have as many rows."""
+    """Recut the parts of a table, so that all but the last have the same number of rows."""
     held: list[Table] = []
     for part in parts:
         whole = joined([*held, part])
@@ -172,7 +172,7 @@ def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
 def _parts(
     path: str, wording: Wording, block_rows: int | None = None, whole: bool = False
 ) -> Iterator[Table]:
-    """Read text as a stream, so that it may be packed or come from a pipe, and others by chunks."""
+    """Read text as a stream, because it may be compressed or a pipe; other formats by chunks."""
     if path == STDIN:
         yield from read_text(path, wording, 0 if whole else block_rows)
         return
@@ -186,7 +186,7 @@ def _parts(
 
 
 def is_large(path: str) -> bool:
-    """Say whether a table takes over half of the free memory; standard input counts as small."""
+    """Whether a table takes over half of the free memory; standard input counts as small."""
     if path == STDIN or not Path(path).exists():
         return False
     size = 0

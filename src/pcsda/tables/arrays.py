@@ -16,20 +16,20 @@ from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
 from .table import Chunk, Table, file_stamp, first_line
 
-# Float64 bytes of the rows of one part: enough to make its overhead small, few enough for two
-# parts at once to be no burden. Where memory is short, a share of all that there is: what is left
-# of it would cut the blocks of a fit that is resumed elsewhere than before.
+# Float64 bytes of one part: large enough to make the overhead small, small enough to hold two of
+# them. With little memory, a share of its total, not of what is free: a resumed fit must get the
+# same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
 
 
 def rows_at_once(width: int, block_rows: int | None) -> int:
-    """How many rows of so many numbers are read at a time."""
+    """Return how many rows of a given width are read at a time."""
     most = int(min(BLOCK_BYTES, BLOCK_SHARE * memory_limit()))
     return block_rows or max(1, most // (8 * max(width, 1)))
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
-    """Map the array of a .npy file."""
+    """Memory-map the array of a .npy file."""
     try:
         with open(path, "rb") as file:
             begin = file.read(6)
@@ -66,8 +66,8 @@ def read_npy(
 ) -> NDArray[Any]:
     """Read rows of a .npy file.
 
-    They are not mapped, if it can be helped: mapped pages that were touched count as memory of the
-    process until the system wants them back.
+    The file is read, not mapped, where possible: mapped pages count as memory of the process until
+    the system reclaims them.
     """
     if offset is None:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[start:stop])
@@ -90,7 +90,7 @@ def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
             f"{path} has an array of shape {mapped.shape}; it must have two dimensions, rows and "
             "columns"
         )
-    # Rows in the order of columns can only be mapped.
+    # A file in Fortran order can only be mapped.
     offset = mapped.offset if mapped.flags.c_contiguous else None
     read = partial(_npy_table, path, mapped.dtype, mapped.shape[1:], offset)
     step = rows_at_once(math.prod(mapped.shape[1:]), block_rows)
@@ -126,7 +126,7 @@ def npz_names(path: Path) -> list[str]:
 
 
 def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Load arrays of an archive after checking what they take in memory."""
+    """Load arrays of an archive after checking that they fit in memory."""
     with _archive(path) as arrays:
         wanted = [name for name in arrays.files if names is None or name in names]
         for name in wanted:
@@ -158,7 +158,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
     with _archive(path) as archive:
         wanted = [name for name in archive.files if names is None or name in names]
         shapes = {name: array_shape(archive.zip, name) for name in wanted}
-    # Headers tell all of this before anything large is unpacked.
+    # The headers show this before anything large is decompressed.
     shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     if not shapes or any(len(shape) not in (1, 2) for shape in shapes.values()):
         raise ValueError(f"{path} must have arrays of one or two dimensions; it has {shown}")

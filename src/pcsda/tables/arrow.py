@@ -28,7 +28,7 @@ def _pyarrow(module: str = "pyarrow", what: str = "Parquet and Arrow files need"
 
 @contextmanager
 def _faults(path: Path, format: str) -> Iterator[None]:
-    """Turn the errors of the reader into a message."""
+    """Turn errors of the reader into one message."""
     try:
         yield
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def _faults(path: Path, format: str) -> Iterator[None]:
 
 
 def partition_values(folder: Path, path: Path) -> dict[str, Any]:
-    """Columns that the folders between `folder` and a file give, as in kind=weld/0.parquet."""
+    """Return the columns that the names of folders define, as in kind=weld/0.parquet."""
     found: dict[str, Any] = {}
     for part in path.relative_to(folder).parent.parts:
         if match := PARTITION.fullmatch(part):
@@ -48,9 +48,9 @@ def partition_values(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Chunks of a Parquet file: row groups, and parts of those that are large.
+    """Return the chunks of a Parquet file: row groups, split if they are large.
 
-    `values` are further columns with one value for the file.
+    `values` are further columns, each with one value for the whole file.
     """
     with _faults(path, "Parquet"), _parquet_file(path) as file:
         names = _known(path, file.schema_arrow, values)
@@ -72,7 +72,7 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
 
 
 def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the columns of a file, after checking them."""
+    """Check and return the names of the columns."""
     check_names(path.name, [*schema.names, *values])
     return tuple(name for name in (*schema.names, *values) if not INDEX.fullmatch(name))
 
@@ -94,7 +94,7 @@ class _Part(NamedTuple):
 
 
 class _Cursor(local):
-    """Where the last part of a row group ended: parts are mostly read one after the other."""
+    """Keeps the reader of a row group open, because parts are mostly read in order."""
 
     place: tuple[Any, ...] = ()
     batches: Iterator[Any] = iter(())
@@ -115,7 +115,7 @@ def _read_parquet(part: _Part, values: dict[str, Any], names: Sequence[str] | No
 
 
 def _part_of_group(part: _Part, names: list[str] | None) -> Any:
-    """Read on from where the last part of the group ended, or from its beginning."""
+    """Continue where the last part of the group ended, or start from its beginning."""
     key = (*file_stamp(part.path), part[:2], part.step, names)
     if _cursor.place != (key, part.start):
         _cursor.batches = _parquet_file(part.path).iter_batches(
@@ -132,7 +132,7 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
 
 
 def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
-    """Add columns that have one value, such as those that come from the names of folders."""
+    """Add constant columns, such as those from the names of folders."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
         for name, value in values.items()
@@ -142,7 +142,7 @@ def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | 
 
 
 def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Chunks of an Arrow or Feather file: record batches, and parts of those that are large."""
+    """Return the chunks of an Arrow or Feather file: record batches, split if they are large."""
     with _faults(path, "Arrow"):
         sizes = []
         for batch in _batches(path):
@@ -160,7 +160,7 @@ def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> lis
 
 
 def _batches(path: Path) -> Iterator[Any]:
-    """Record batches of an Arrow file or stream, mapped."""
+    """Yield the record batches of a memory-mapped Arrow file or stream."""
     pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
     with pa.memory_map(str(path)) as file:
         try:
@@ -187,13 +187,13 @@ def _read_ipc(
         if names is not None:
             part = part.select([name for name in names if name not in values])
         found = of_arrow(str(path), part)
-    # Mapped pages that were touched count as memory of the process.
+    # Copied, because mapped pages count as memory of the process.
     copied = {name: np.array(column) for name, column in found.columns.items()}
     return with_values(Table(found.source, copied, len(found)), values, names)
 
 
 def of_arrow(source: str, table: Any) -> Table:
-    """Turn an Arrow table into columns."""
+    """Convert an Arrow table to columns."""
     names = [name for name in table.column_names if not INDEX.fullmatch(name)]
     check_names(source, names)
     columns = {name: _column(name, table.column(name)) for name in names}
@@ -201,7 +201,7 @@ def of_arrow(source: str, table: Any) -> Table:
 
 
 def _column(name: str, column: Any) -> NDArray[Any]:
-    """Turn a chunked array of Arrow into an array; lists of one length become an embedding."""
+    """Convert an Arrow column to an array; lists of one length become an embedding."""
     types = _pyarrow("pyarrow.types")
     if isinstance(column.type, _pyarrow().BaseExtensionType):
         column = column.cast(column.type.storage_type)
@@ -243,13 +243,13 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
 
 
 def is_frame(data: object) -> bool:
-    """Say whether an object is a data frame: of pandas, or of whatever speaks Arrow."""
+    """Whether an object is a pandas data frame, or any with the Arrow interface."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def of_frame(data: Any, source: str = "the data frame") -> Table:
-    """Turn a data frame of pandas, Polars, Arrow or any that speaks Arrow into columns."""
+    """Convert a pandas data frame, or any with the Arrow interface, to columns."""
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)
@@ -263,7 +263,7 @@ def of_frame(data: Any, source: str = "the data frame") -> Table:
 
 
 def _series(name: str, series: Any) -> NDArray[Any]:
-    """Turn a column of pandas into an array; missing values of its own types become NaN or None."""
+    """Convert a pandas column to an array; its missing values become NaN or None."""
     types = import_extra("pandas", "data frames need", "cli").api.types
     dtype = series.dtype
     if types.is_extension_array_dtype(dtype) and types.is_numeric_dtype(dtype) and series.hasnans:

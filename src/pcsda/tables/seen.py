@@ -1,4 +1,4 @@
-"""Fingerprints of rows: a few numbers by which rows that were seen before are known again."""
+"""Fingerprints of rows, by which `evaluate` recognises training rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from ..validation import MatrixLike
 
-# So many of the smallest fingerprints are kept: all of them, or a sample that two tables share.
+# Number of fingerprints to keep. Taking the smallest gives two tables comparable samples.
 KEPT = 1000
 STRIP_BYTES = 8 << 20
 
 
 def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
-    """Hash every row, by its values in single precision, so that formats do not matter."""
+    """Hash every row by its float32 values, so that the file format does not matter."""
     rows = np.asarray(X)
     width = rows.shape[1]
     factors = np.random.default_rng(0).integers(1, 2**63, width, dtype=np.uint64) * 2 + 1
@@ -26,14 +26,14 @@ def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
             part = rows[start : start + step].astype(np.float32) + np.float32(0)  # no -0
         bits = np.ascontiguousarray(part).view(np.uint32).astype(np.uint64)
         mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
-        # The low bits of a product say little; those of a second product of the high bits do.
+        # The low bits of a product are poorly mixed; a second product of the high bits mixes them.
         mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
         hashes[start : start + step] = mixed ^ (mixed >> np.uint64(29))
     return hashes
 
 
 def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
-    """Keep the smallest different hashes of parts of a table, as text."""
+    """Return the smallest distinct hashes of the parts of a table, as text."""
     kept = np.empty(0, dtype=np.uint64)
     for part in hashes:
         kept = np.unique(np.concatenate([kept, part]))[:KEPT]
@@ -41,9 +41,9 @@ def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
 
 
 def share_seen(known: list[str], hashes: NDArray[np.uint64]) -> float:
-    """Estimate which share of the rows with these hashes is among those of a sketch.
+    """Estimate the share of rows that are also behind a sketch.
 
-    All hashes up to the largest of a full sketch are in it, so these rows are a fair sample.
+    A full sketch contains every hash up to its largest one, so rows below it are a fair sample.
     """
     values = np.array([int(value, 16) for value in known], dtype=np.uint64)
     if len(values) == 0:

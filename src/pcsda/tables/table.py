@@ -1,4 +1,4 @@
-"""A table in memory: columns by name, some of them embeddings, or a matrix without names."""
+"""A table in memory: named columns, some of which are embeddings, or an unnamed matrix."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name, and perhaps a matrix whose columns go by number.
+    """Named columns, and optionally a matrix whose columns go by number.
 
     Attributes
     ----------
     source : str
-        Where it came from, for messages.
+        Where the table came from, for messages.
     columns : mapping of str to array
         Arrays of one dimension, or of two where each row has a list of numbers: an embedding.
     n_rows : int
     matrix : array of shape (n_rows, n_columns), optional
         Columns without names: those of a plain NPY file, or the two-dimensional array of an NPZ.
     start : int
-        Number of its first row, where it is a piece of a larger table.
+        Number of the first row, if this is a part of a larger table.
     kept : array of shape (n_rows,), optional
-        Numbers of its rows, where others were left out.
+        Numbers of the rows, if others were left out.
     """
 
     source: str
@@ -58,7 +58,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Columns that can be features: numbers of the matrix, or else all names."""
+        """Return the columns that can be features: those of the matrix, or all named ones."""
         if self.matrix is None:
             return list(self.columns)
         return [str(number) for number in range(self.matrix.shape[1])]
@@ -73,7 +73,7 @@ class Table:
         raise ValueError(no_column(self.source, name, known, option))
 
     def part(self, rows: slice | NDArray[np.intp]) -> Table:
-        """Return some of the rows, which keep their numbers."""
+        """Return some of the rows; they keep their numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
         if isinstance(rows, slice):
@@ -90,7 +90,7 @@ class Table:
         return found
 
     def chosen(self, features: Sequence[str]) -> NDArray[Any]:
-        """Bring features together, columns or places of an embedding, in the order given."""
+        """Stack features, which are columns or entries of an embedding, in the given order."""
         names = bases(features, self.names)
         for name in names:
             self.column(name)
@@ -103,7 +103,7 @@ class Table:
         return rows[:, [place[name] for name in features]]
 
     def features(self, names: Sequence[str]) -> NDArray[Any]:
-        """Bring numeric columns together, in the order of the names."""
+        """Stack numeric columns, in the order of the names."""
         if self.matrix is not None:
             whole = list(names) == self.names  # not copied
             return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
@@ -124,14 +124,14 @@ class Table:
 
 
 def bases(features: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Columns that features come from: "face[0]" and "face[1]" come from the embedding "face"."""
+    """Return the columns behind features: "face" for "face[0]" and "face[1]"."""
     names = set(known)
     return list(dict.fromkeys(f if f in names else f.rpartition("[")[0] or f for f in features))
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a file: small, can be sent to another process, and reads when asked.
+    """A part of a file: small, can be sent to another process, and is read on demand.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Chunk:
     columns : tuple of str
         Names of all its columns.
     stamp : list
-        What tells it from a part of other data without reading it.
+        Identifies the content without reading it.
     read : callable
         Takes names of columns, or None for all, and returns a Table.
     """
@@ -158,7 +158,7 @@ def file_stamp(path: Path) -> list[Any]:
 
 
 def joined(parts: Sequence[Table]) -> Table:
-    """Put the pieces of one table together."""
+    """Concatenate the parts of a table."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -179,7 +179,7 @@ def joined(parts: Sequence[Table]) -> Table:
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
-    """Refuse columns without a name, or with the same."""
+    """Refuse columns without a name, and duplicate names."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if twice:
         raise ValueError(f"{source} has columns of the same name: {listed(twice)}; rename them")
@@ -192,7 +192,7 @@ def check_names(source: str, names: Sequence[str]) -> None:
 
 
 def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Turn a column of lists or arrays into an embedding; other columns stay as they are.
+    """Stack a column of lists or arrays into an embedding; return other columns unchanged.
 
     A missing list becomes a row of NaN.
     """
@@ -214,7 +214,7 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def uneven(name: str, row: int, found: int, width: int) -> str:
-    """Say that a column of lists is no embedding."""
+    """Make the message for lists of different lengths."""
     return (
         f"column {name!r} has a list of {found} numbers in row {row} and of {width} before; the "
         "lists of an embedding have one length"
@@ -222,7 +222,7 @@ def uneven(name: str, row: int, found: int, width: int) -> str:
 
 
 def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]:
-    """Return one column as text; whole numbers have no decimal point, so that 3.0 is 3."""
+    """Return a column as text; whole numbers lose the decimal point, so that 3.0 becomes 3."""
     values = table.column(name, option)
     if values.ndim > 1:
         raise ValueError(f"{option} {name}: this column of {table.source} holds lists, not labels")
@@ -242,9 +242,9 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Say where a column has no value: None, NaN or NaT, in an embedding anywhere in the row."""
+    """Mark missing values: None, NaN or NaT; in an embedding, anywhere in the row."""
     if values.dtype.kind == "O":
-        # Nothing but a missing value differs from itself; None does not.
+        # Only missing values differ from themselves, except for None.
         with np.errstate(invalid="ignore"):
             found = np.array([v is None or bool(v != v) for v in values.tolist()], dtype=bool)
         return found
@@ -281,7 +281,7 @@ def as_text(label: object) -> str:
 
 
 def no_column(source: str, name: str, known: Sequence[str], option: str = "") -> str:
-    """Say that there is no such column; name the nearest one and what there is."""
+    """Make the message for an unknown column; it names the closest match and the columns."""
     before = f"{option} {name}: " if option else ""
     lower = {one.lower(): one for one in known}
     near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]

@@ -1,4 +1,4 @@
-"""CSV files and streams: what their header says, where they may be cut, and how rows are parsed."""
+"""CSV files and streams: reading the header, cutting between rows, and parsing."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ PACKED: dict[str, Callable[..., Any]]
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Bytes of text in one piece.
 TEXT_BYTES = 16 << 20
-# No field in quotes is longer; without a bound, one quote too many would swallow the file.
+# Longest quoted field. Without a bound, one stray quote would swallow the rest of the file.
 QUOTED_BYTES = 1 << 20
 # Missing numbers; in a column of labels only an empty cell is missing.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
-# A column without a name at the start, where many programs write the number of the row.
+# An unnamed first column, in which many programs write row numbers.
 ROW_NUMBER = "(row number)"
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True)
 class Wording:
-    """How the text of a table is written.
+    """How text is encoded, and which columns stay text.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Wording:
     labels : tuple of str
         Columns in which only an empty cell is missing, so that "NA" is a label.
     text : tuple of str
-        Columns that stay text as written, even where all of it is numbers.
+        Columns that stay text as written, even if all values are numbers.
     """
 
     encoding: str = "utf-8"
@@ -69,7 +69,7 @@ class Header:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of columns, without that of row numbers."""
+        """Names of the columns, except that of row numbers."""
         return tuple(name for name in self.names if name != ROW_NUMBER)
 
 
@@ -115,7 +115,7 @@ def _by_width(found: tuple[str, list[str]]) -> int:
 
 
 def _is_measured(text: str) -> bool:
-    """Say whether a name looks like a measured value; whole numbers may well be names."""
+    """Whether a name looks like a measured value; whole numbers may be names."""
     try:
         float(text)
     except ValueError:
@@ -124,7 +124,7 @@ def _is_measured(text: str) -> bool:
 
 
 def not_decoded(encoding: str, error: UnicodeError) -> str:
-    """Say that text is in another encoding, after the name of its place."""
+    """Make the message for text in another encoding, without the name of the file."""
     reason = getattr(error, "reason", str(error))
     return (
         f" is not text in {encoding.upper()} ({reason}); save it as UTF-8, or name its encoding "
@@ -146,14 +146,14 @@ def parse(
     missing = {name: ("",) if name in labels else MISSING for name in header.names}
     try:
         with warnings.catch_warnings():
-            # Rows longer than the header would be cut with a warning.
+            # pandas would cut rows longer than the header, with a warning.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             frame = pandas.read_csv(
                 BytesIO(lines),
                 sep=header.separator,
                 header=None,
                 names=header.names,
-                # With a choice of columns pandas lets rows pass that are too long.
+                # If columns are selected, pandas accepts rows that are too long.
                 usecols=None if len(wanted) == len(header.names) else wanted,
                 index_col=False,
                 dtype=dict.fromkeys(set(wording.text) & set(wanted), str),
@@ -172,7 +172,7 @@ def parse(
         fault = _uneven_row(lines, header, wording) or first_line(error)
         raise ValueError(f"{source} could not be read as CSV: {fault}") from error
     columns = {name: frame[name].to_numpy() for name in wanted}
-    # A row that was cut off looks as if its last value were missing.
+    # A truncated row looks as if its last value were missing.
     last = header.names[-1]
     cut = last in columns and frame[last].hasnans
     if cut and (found := _uneven_row(lines, header, wording)):
@@ -199,7 +199,7 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
 
 @dataclass(frozen=True)
 class TextRows:
-    """Whole rows of a CSV file, by the bytes at which they begin and end."""
+    """A range of bytes of a CSV file that holds whole rows."""
 
     path: Path
     start: int
@@ -209,7 +209,7 @@ class TextRows:
 
     @property
     def name(self) -> str:
-        """Name of the file, and where in it."""
+        """Name of the file, and the place in it."""
         return f"{self.path.name}, bytes {self.start} to {self.stop - 1}"
 
     def read(self, names: Sequence[str] | None = None) -> Table:
@@ -236,9 +236,9 @@ def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextR
 
 
 def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
-    """Chunks of a CSV file; whether labels are text is decided by the first of them.
+    """Return the chunks of a CSV file; the first decides whether labels are text.
 
-    Otherwise 1 would become "1" where a later chunk has words. A packed file is one chunk.
+    Otherwise 1 would become "1" if a later chunk has words. A compressed file is one chunk.
     """
     if path.suffix.lower() in PACKED:
         read = partial(_read_packed, path, Wording(labels=tuple(labels)))
@@ -265,7 +265,7 @@ def _read_packed(path: Path, wording: Wording, names: Sequence[str] | None = Non
 
 
 def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterator[Table]:
-    """Read a CSV file or standard input in pieces of about `n_rows` rows; 0 reads it whole."""
+    """Read a CSV file or standard input in parts of about `n_rows` rows; 0 reads it whole."""
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
     with _opened(path, wording) as (file, wording):
@@ -286,7 +286,7 @@ def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterato
 
 @contextmanager
 def _opened(path: str, wording: Wording) -> Iterator[tuple[BinaryIO, Wording]]:
-    """Open a file, a packed file or standard input as bytes; wide text is turned into UTF-8."""
+    """Open a file, compressed file or standard input as bytes; UTF-16 is converted to UTF-8."""
     if path == STDIN:
         yield sys.stdin.buffer, wording
         return
@@ -318,10 +318,10 @@ def _cut_stream(file: BinaryIO, rest: bytes, step: int) -> Iterator[bytes]:
 
 
 def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
-    """Where to cut lines of text, at the first end of a row that is `step` bytes on.
+    """Find where to cut text: at the first end of a row after every `step` bytes.
 
-    Quotes must be counted from the last cut, for a line may end within them. That takes all of the
-    bytes, so it is done only where the first of them have any quotes.
+    A line may end within quotes, so quotes are counted from the last cut. That reads all bytes, and
+    is done only if the beginning of the file contains a quote.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(begin)
@@ -338,10 +338,10 @@ def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
 
 
 def _whole_row(file: BinaryIO, quotes: int) -> tuple[bytes, bytes]:
-    """Read on to the end of a row, after so many quotes of the rows before it and of its own.
+    """Read to the end of a row, given the number of quotes so far.
 
-    A quote may also stand for itself, as for inches. So where none follows that would close it, the
-    row ends with its first line, and what was read beyond comes second.
+    A quote may also be literal, as for inches. So if no closing quote follows, the row ends with
+    its first line; the second result is what was read beyond it.
     """
     first = row = line = file.readline()
     quotes += line.count(b'"')
