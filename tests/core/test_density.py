@@ -77,6 +77,15 @@ def gaussian(z, mean, covariance):
 
 @EVERY
 @TAILS
+def test_views_keep_single_precision(negatives, tails):
+    density, z = make_density(negatives, tails), points(40, 3)
+    single = density.views(z.astype(np.float32))
+    assert single.dtype == np.float32
+    assert_allclose(single, density.views(z), rtol=1e-5, atol=1e-3)
+
+
+@EVERY
+@TAILS
 @pytest.mark.parametrize("d", [1, 3])
 def test_views_are_those_of_scipy_with_the_same_covariances(negatives, tails, d):
     density = make_density(negatives, tails, d=d)

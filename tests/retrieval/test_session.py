@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score
 
 import pcsda
 from pcsda import PCSDA, KernelPCSDA, SearchSession
+from pcsda.estimators.ratios import quick_scores_of, scores_of
 from pcsda.retrieval.store import StoreError
 
 X, y = load_digits(return_X_y=True)
@@ -281,6 +282,21 @@ def test_any_scale(scale):
     session = SearchSession(X * scale)
     session.label([3, 13, 23], True)
     assert np.mean(y[session.suggest(20)] == 3) > 0.7
+
+
+@pytest.mark.parametrize("estimator", [None, KernelPCSDA(gamma="scale", random_state=0)])
+def test_scores_in_single_precision_are_those_of_the_model(estimator):
+    session = SearchSession(X.astype(np.float32), estimator=estimator)
+    session.label(np.flatnonzero(y == 3)[:40], True)
+    exact = session.model_.log_likelihood_ratio(X)
+    np.testing.assert_allclose(session.scores(), exact, atol=2e-3)
+
+
+def test_rows_whose_squares_overflow_have_the_scores_of_the_model():
+    session = SearchSession(X.astype(np.float32))
+    session.label(np.flatnonzero(y == 3)[:40], True)
+    far = session.model_.transform(X[:9] * np.float32(1e22)).astype(np.float32)
+    np.testing.assert_allclose(quick_scores_of(session.model_, far), scores_of(session.model_, far))
 
 
 def test_an_estimator_of_ones_own():

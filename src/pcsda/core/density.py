@@ -27,7 +27,7 @@ import numpy as np
 from . import left_density, linalg
 from .covariance import Moments, require_regular
 from .left_density import Spread
-from .linalg import Array, Ints, SingularMatrixError, TooFewRowsError
+from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
 from .loo import LeftOut
 from .student import (
     energy,
@@ -59,7 +59,7 @@ class Density(Protocol):
     def views_of_products(self, products: Array) -> Array:
         """Views of rows, shape (n_views, n), or of a single row, from their `products`."""
 
-    def views(self, z: Array) -> Array:
+    def views(self, z: Floats) -> Array:
         """Views of rows, shape (n_views, n)."""
 
     def path(self, z: Array) -> Array:
@@ -162,23 +162,25 @@ class Mixture:
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
-        _, sizes, volume = self.terms
+        volume = self.terms[2]
+        sizes, weights = (part.astype(near.dtype) for part in (self.terms[1], self.log_weights))
         square = np.einsum("...j,...j->...", outside, outside)
         ratio: Array = np.einsum("...j,...j->...", inside, inside)
         if isinf(self.tail):
             ratio -= square
             ratio *= -0.5
-            ratio -= log_sum_exp(near + (self.log_weights - 0.5 * sizes))
+            ratio -= log_sum_exp(near + (weights - 0.5 * sizes))
         else:
-            distance = square[..., None] - 2 * near + sizes
+            distance = square[..., None] - 2 * near
+            distance += sizes
             ratio = -energy(ratio, size, self.tail)
-            ratio -= log_sum_exp(self.log_weights - energy(distance, size, self.tail))
+            ratio -= log_sum_exp(weights - energy(distance, size, self.tail))
         ratio += volume
         return np.asarray(ratio)[None]
 
-    def views(self, z: Array) -> Array:
-        """Log ratio of rows, shape (1, n)."""
-        return self.views_of_products(z @ self.products)
+    def views(self, z: Floats) -> Array:
+        """Log ratio of rows, shape (1, n), in the type of the rows."""
+        return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
         """Log ratio of the first 1, 2, ..., d axes, shape (1, n, d).
@@ -375,9 +377,9 @@ class Blend:
             return np.concatenate([mixture, mixture])
         return np.concatenate([mixture, self.cloud.views_of_products(products[..., width:])])
 
-    def views(self, z: Array) -> Array:
-        """Log ratios of mixture and cloud, shape (2, n)."""
-        return self.views_of_products(z @ self.products)
+    def views(self, z: Floats) -> Array:
+        """Log ratios of mixture and cloud, shape (2, n), in the type of the rows."""
+        return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
         """Log ratios of the first 1, 2, ..., d axes, shape (2, n, d)."""
@@ -466,6 +468,15 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
         When a covariance is singular; the message names the class.
     """
     return DENSITIES[negatives].fit(moments, shrinkage)
+
+
+def _products(z: Floats, columns: Array) -> Array:
+    """Rows times columns, in the type of the rows."""
+    if z.dtype == np.float64:
+        return z @ columns
+    # Each product of all rows together, so that sums over products run over vectors of rows.
+    found: Array = (columns.astype(z.dtype).T @ z.T).T
+    return found
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:

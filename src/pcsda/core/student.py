@@ -50,8 +50,11 @@ def energy(square: Array, width: Any, tail: float) -> Array:
     """
     if isinf(tail):
         return 0.5 * square
-    # Rounding may make a distance negative.
-    heavy: Array = 0.5 * (tail + width) * np.log1p(np.maximum(square, 0) / (tail - 2))
+    scaled = np.maximum(square, 0)  # rounding may make a distance negative
+    scaled /= tail - 2
+    # Single precision has no vector form of log1p, and no digits that it would save.
+    heavy: Array = np.log(scaled + 1) if scaled.dtype == np.float32 else np.log1p(scaled)
+    heavy *= 0.5 * (tail + width)
     return heavy
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Coordinates beyond this are scaled back, because their squares would overflow.
 FARTHEST = 1e100
+# Largest squared distances of centres whose energies float32 tells apart to about 0.001.
+SINGLE_SQUARES = 1e4
 
 
 def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) -> Array:
@@ -31,6 +33,22 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
     for start in range(0, len(z), step):
         part = slice(start, start + step)
         scores[part] = calibration(density.views(bounded(z[part])))
+    return scores
+
+
+def quick_scores_of(model: Verifier, z: Floats) -> Array:
+    """The same of rows in float32, in float32 where it has the digits: thrice as fast.
+
+    It is for orders of many rows, where 0.001 of a ratio does not matter.
+    """
+    density, calibration = model.density_, model.calibration_
+    if z.dtype != np.float32 or density.base.terms[1].max() > SINGLE_SQUARES:
+        return scores_of(model, z)
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        scores = calibration(density.views(z)).astype(np.float64)
+    far = np.flatnonzero(~np.isfinite(scores))
+    if len(far):
+        scores[far] = scores_of(model, z[far])
     return scores
 
 

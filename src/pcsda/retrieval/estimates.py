@@ -217,9 +217,10 @@ def _binned(scores: Array) -> tuple[Array, Array]:
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)
-    bins = np.unique(np.round(scores / width), return_inverse=True)[1]
-    counts = np.bincount(bins).astype(np.float64)
-    return np.bincount(bins, scores) / counts, counts
+    bins = np.round((scores - scores.min()) / width).astype(np.intp)
+    counts, sums = np.bincount(bins).astype(np.float64), np.bincount(bins, scores)
+    filled = counts > 0
+    return sums[filled] / counts[filled], counts[filled]
 
 
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
-from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..partition import find_centroids, nearest, settle_count
 from ..validation import MatrixLike
 
 # Bytes of a block of rows that is scored at once.
-BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 8 * 2**20
 # Rows that stand for the gallery: its mean and its clusters come from them.
 SAMPLE = 3000
 # Galleries beyond this many bytes are told apart by their first, last and some other rows.
@@ -128,7 +127,7 @@ class Gallery:
         blocks = list(self._blocks())
         if len(blocks) == 1:
             return [work(blocks[0])]
-        with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
             return list(pool.map(work, blocks))
 
 

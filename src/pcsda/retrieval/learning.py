@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -14,6 +15,8 @@ from ..core.calibration import fit_calibration
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.spread import auto_regularization
 from ..estimators import PCSDA
+from ..estimators.ratios import quick_scores_of
+from ..estimators.verifier import Verifier
 from .gallery import Clusters, Gallery
 
 # Rows drawn at random from the gallery that serve as negatives nobody has looked at, and how much
@@ -117,8 +120,15 @@ def learn(
         left_out = np.array(model.loo_scores_, dtype=np.float64)
     learned = Learned(model, answers, left_out, np.empty(0))
     learned = _recalibrated(learned)
-    ratios = gallery.score(learned.model.log_likelihood_ratio)
+    ratios = gallery.score(_quick_ratio(learned.model))
     return Learned(learned.model, answers, learned.left_out, ratios)
+
+
+def _quick_ratio(model: Any) -> Callable[[Any], Floats]:
+    """The ratio of rows as a function; in float32 for verifiers of this library."""
+    if isinstance(model, Verifier):
+        return lambda rows: quick_scores_of(model, model.transform(rows))
+    return cast(Callable[[Any], Floats], model.log_likelihood_ratio)
 
 
 def default_verifier(n_examples: int) -> PCSDA:
