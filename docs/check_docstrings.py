@@ -1,8 +1,6 @@
 """Hold the docstrings of all public names against numpydoc's checks; `make lint` runs this.
 
-Public names are those in `docs/api.md` and the public methods of these classes. The file
-`docstring_exceptions.txt` lists what still fails, one name and code per line. The list only
-shrinks: an exception that passes fails the check too.
+Public names are those in `docs/api.md` and the public methods of these classes.
 """
 
 import dataclasses
@@ -17,7 +15,6 @@ from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 HERE = Path(__file__).parent
-EXCEPTIONS = HERE / "docstring_exceptions.txt"
 # Not SS05: it takes "Minus the distance ..." for a verb. Not PR07: a shape can say it all.
 CODES = {
     *("GL01", "GL03", "GL05", "GL06", "GL07", "GL08", "GL10"),
@@ -93,16 +90,11 @@ def fields_are_attributes(value: object) -> bool:
 
 
 def main() -> int:
-    """Print what fails without an exception, and exceptions that pass."""
-    lines = EXCEPTIONS.read_text(encoding="utf-8").splitlines()
-    excepted = {tuple(line.split()) for line in lines if line and not line.startswith("#")}
-    names = sorted(documented_names())
-    found = {(n, code): message for name in names for n, code, message in failures(name)}
-    for name, code in sorted(found.keys() - excepted):
-        print(f"{name} {code}: {found[name, code]}")
-    for name, code in sorted(excepted - found.keys()):
-        print(f"{name} {code}: passes now; take it off docs/{EXCEPTIONS.name}")
-    return int(found.keys() != excepted)
+    """Print what fails."""
+    found = [failure for name in sorted(documented_names()) for failure in failures(name)]
+    for name, code, message in found:
+        print(f"{name} {code}: {message}")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

@@ -392,10 +392,12 @@ class NystroemMap(_OnPivots, _KernelMap):
     landmarks : {"random", "kmeans", "pivoted"} or array, default="random"
         Random rows, k-means centroids, rows found by pivoted Cholesky among a random sample, or
         the landmarks themselves, of shape (n_landmarks, n_features).
-    kernel, gamma, degree, coef0, kernel_params, tol, pos_label, verbose
+    kernel, gamma, degree, coef0, kernel_params, tol, pos_label
         As in :class:`ExactKernelMap`; the kernel cannot be precomputed.
     random_state : int, RandomState instance or None, default=None
         Draws the landmarks.
+    verbose
+        As in :class:`ExactKernelMap`.
 
     Attributes
     ----------
@@ -508,9 +510,11 @@ class FourierMap(_KernelMap):
         As in :class:`ExactKernelMap`.
     orthogonal : bool, default=False
         Draw the frequencies of "rbf" along orthogonal directions, which lowers the error.
+    pos_label
+        As in :class:`ExactKernelMap`.
     random_state : int, RandomState instance or None, default=None
         Draws the frequencies.
-    pos_label, verbose
+    verbose
         As in :class:`ExactKernelMap`.
 
     Attributes

@@ -64,6 +64,15 @@ class Explanation:
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
         Numbers of the training rows of both classes that are nearest in the subspace, for kernel
         models that hold them.
+
+    Examples
+    --------
+    >>> from pcsda import PCSDA
+    >>> from pcsda.datasets import make_class_specific
+    >>> X, y = make_class_specific(500, random_state=0, return_X_y=True)
+    >>> found = PCSDA(random_state=0).fit(X, y).explain(X[:3])
+    >>> bool(abs(found.contributions.sum(axis=1) + found.offset - found.score).max() < 1e-9)
+    True
     """
 
     score: Array

@@ -48,12 +48,15 @@ class KernelPCSDA(Verifier):
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth: ``1/(2 s^2)`` with s the mean pairwise distance of the positives, the paper's
         rule, or of all rows; scikit-learn's "scale"; or a number.
-    n_subclasses, n_components, balance, negatives, tails, covariance, shrinkage, calibrate, \
-calibration_rows, contamination, priors, pos_label, random_state, verbose
+    degree, coef0, kernel_params
+        Further parameters of the kernel, as in scikit-learn.
+    n_subclasses, n_components
         As in :class:`PCSDA`.
     subclasses : {"kmeans", "input", "samples"} or clusterer, default="kmeans"
         "kmeans" is k-means in feature space, that is kernel k-means, started from k-means in input
         space; "input" and clusterers divide the negatives in input space.
+    balance
+        As in :class:`PCSDA`.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
         "cholesky", the choice of "auto", is the dual form; the others are the solvers of
         :class:`PCSDA` on exact features of the kernel.
@@ -61,8 +64,9 @@ calibration_rows, contamination, priors, pos_label, random_state, verbose
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
         "auto" is one over the number of positives, between 0.01 and 0.3; with `contamination` it is
         10 over that number, between 0.1 and 1. For a linear kernel it is that of :class:`PCSDA`.
-    degree, coef0, kernel_params
-        Further parameters of the kernel, as in scikit-learn.
+    negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
+pos_label, random_state, verbose
+        As in :class:`PCSDA`.
 
     Attributes
     ----------
@@ -221,10 +225,12 @@ class KernelCSDA(Verifier):
     ----------
     kernel, gamma, degree, coef0, kernel_params
         As in :class:`KernelPCSDA`.
-    n_components, solver, reference, shrinkage, calibrate, priors, pos_label, random_state, verbose
+    n_components, solver, reference
         As in :class:`CSDA`.
     regularization : float, default=0.01
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
+    shrinkage, calibrate, priors, pos_label, random_state, verbose
+        As in :class:`CSDA`.
 
     Attributes
     ----------

@@ -359,10 +359,12 @@ class PCSDA(Verifier):
 
         Parameters
         ----------
-        X, y, subclass_labels, sample_weight
+        X, y
             A batch, as in `fit`.
         classes : array-like of shape (2,), optional
             Both labels; needed in the first call unless the batch has both.
+        subclass_labels, sample_weight
+            Those of the batch, as in `fit`.
 
         Returns
         -------

@@ -244,10 +244,12 @@ def min_detection_cost(
 
     Parameters
     ----------
-    y_true, prior, cost_miss, cost_false_alarm, normalize, pos_label, sample_weight
+    y_true
         As in :func:`detection_cost`.
     y_score : array-like of shape (n_samples,)
         Scores, higher for the class of interest. Only their order matters.
+    prior, cost_miss, cost_false_alarm, normalize, pos_label, sample_weight
+        As in :func:`detection_cost`.
 
     Returns
     -------
@@ -294,11 +296,13 @@ def fnmr_at_fmr(
 
     Parameters
     ----------
-    y_true, y_score, pos_label, sample_weight
+    y_true, y_score
         As in :func:`equal_error_rate`.
     fmr : float, default=0.01
         Largest share of negatives that may be accepted, between 0 and 1. With fewer than 1/fmr
-        negatives none may be: the message of such a figure is in its confidence interval.
+        negatives no false match is allowed at all; look at the confidence interval then.
+    pos_label, sample_weight
+        As in :func:`equal_error_rate`.
 
     Returns
     -------

@@ -123,10 +123,12 @@ def rank_k_rate(
 
     Parameters
     ----------
-    y_true, scores, labels
+    y_true, scores
         As in :func:`cmc_curve`.
     k : int, default=1
         At most the number of labels.
+    labels
+        As in :func:`cmc_curve`.
 
     Returns
     -------

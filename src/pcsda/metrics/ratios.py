@@ -98,10 +98,12 @@ def min_cllr(
 
     Parameters
     ----------
-    y_true, pos_label, sample_weight
+    y_true
         As in :func:`cllr`.
     y_score : array-like of shape (n_samples,)
         Scores, higher for the class of interest. Only their order matters.
+    pos_label, sample_weight
+        As in :func:`cllr`.
 
     Returns
     -------
@@ -154,11 +156,13 @@ def bayes_error_curve(
 
     Parameters
     ----------
-    y_true, llr, pos_label, sample_weight
+    y_true, llr
         As in :func:`cllr`.
     prior_log_odds : array-like of shape (n_priors,), default=None
         Natural log odds ``ln(prior / (1 - prior))`` at which to evaluate. None means 141 values
         from -7 to 7.
+    pos_label, sample_weight
+        As in :func:`cllr`.
 
     Returns
     -------
