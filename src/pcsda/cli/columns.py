@@ -13,7 +13,7 @@ from ..tables import Table, example, listed, no_column
 from ..tables.table import bases, is_number
 from .problems import Problem, note
 
-# Text is judged by so many values, and ids by no fewer rows.
+# Number of values from which text is recognised, and rows from which ids are.
 LOOKED_AT, ENOUGH_ROWS = 1000, 20
 WITH_COMMA = "numbers with a decimal comma"
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def chosen(
     table: Table, used: Sequence[str | None], wanted: Sequence[str], ignored: Sequence[str]
 ) -> list[str]:
-    """Choose the feature columns: all that serve no other purpose, or those that are wanted.
+    """Choose the feature columns: those that are wanted, or all that have no other purpose.
 
     `wanted` and `ignored` are names or shell patterns, each of which must match a column.
     """
@@ -49,8 +49,8 @@ def suitable(
 ) -> list[str]:
     """Leave out text, dates and columns like ids, unless they are wanted, and say which.
 
-    Text of which half is numbers stays: it has typing errors, of which :func:`numbers` tells.
-    Numbers with another decimal point than `decimal` are refused: they are no text to leave out.
+    A text column stays if half of it is numbers: it has typing errors, which :func:`numbers`
+    reports. Numbers with another decimal point than `decimal` are refused, not left out.
     """
     if wanted or table.matrix is not None:
         return list(names)
@@ -81,7 +81,7 @@ def _shown(why: dict[str, str]) -> str:
 
 
 def _unsuited(values: NDArray[Any], decimal: str) -> str | None:
-    """Name what a column holds where that is text or dates."""
+    """Say whether a column holds text or dates; None for numbers."""
     if values.dtype.kind in "mM":
         return "dates"
     if values.dtype.kind not in "OU":

@@ -1,4 +1,4 @@
-"""The command `completion`: a script by which a shell completes commands, options and choices."""
+"""The command `completion`: shell scripts that complete commands, options and choices."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _scored(
 
 
 def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
-    """Say that rows were in the training, where that makes the figures look too good."""
+    """Warn if so many rows are training rows that the figures look too good."""
     share = share_seen(list(prepared.rows), hashes)
     if share > MANY_SEEN:
         part = "these rows" if share > ALL_SEEN else f"about {share:.0%} of these rows"

@@ -55,7 +55,7 @@ def fit(a: Namespace) -> None:
     check_target(a.output, a.data)
     keep_priors_in_order(estimator, a)
     in_blocks = a.block_rows is not None or is_large(a.data)
-    # What --verbose prints must not mix with results.
+    # The output of --verbose must not mix with results.
     with contextlib.redirect_stdout(sys.stderr):
         prepared = (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a, prepared)
     threshold = None
@@ -138,7 +138,7 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
                 hashes.append(row_hashes(part[0]))
                 yield part
 
-    # Clustering passes over the rows some hundred times; text would be parsed anew each time.
+    # Clustering passes over the rows some hundred times; text would be parsed each time.
     with spooled(parts(), Path(a.output)) as blocks:
         fit_blocks(estimator, blocks, classes=[a.positive, rest_of(a.positive)])
     return replace(prepared, rows=tuple(sketch(hashes)))
@@ -152,7 +152,7 @@ def _labels(a: Namespace) -> list[str | None]:
 def _features(
     table: tables.Table, a: Namespace, prepared: Preparation
 ) -> tuple[list[str], Preparation]:
-    """Choose the feature columns; those that are left out for what they hold are remembered."""
+    """Choose the feature columns, and remember those that are left out because of their content."""
     wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
     names = columns.suitable(table, wanted, a.features, prepared.decimal)
     return names, replace(prepared, left_out=tuple(n for n in wanted if n not in names))
@@ -195,7 +195,7 @@ def _refuse_one_class(labels: NDArray[np.str_], positive: str, source: str) -> N
 
 
 def make_estimator(a: Namespace) -> BaseEstimator:
-    """Make the estimator from the options; refuse those that do not go together."""
+    """Make the estimator from the options; refuse incompatible ones."""
     bank = a.positive == ALL
     if bank and (a.weight or a.group):
         raise Usage("--weight and --group are not for a bank (--positive all)")
@@ -225,7 +225,7 @@ def make_estimator(a: Namespace) -> BaseEstimator:
 
 
 def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Move what the search chooses out of the given parameters."""
+    """Move the parameters that the search chooses out of the given ones."""
     if a.gamma is not None and a.kernel is None and a.approx is None:
         raise Usage("--gamma needs --kernel or --approx")
     common_map = a.positive == ALL and a.approx is not None

@@ -1,4 +1,4 @@
-"""How tables are read and prepared: chosen at the fit, kept in the model file, and done again."""
+"""How tables are read and prepared: chosen by `fit`, stored in the model file, and repeated."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Preparation:
 
 
 def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
-    """Take what the options say, and for the rest what the model was fitted with."""
+    """Combine the options with what the model was fitted with."""
     prepared = kept or Preparation()
     given: dict[str, Any] = {
         name: getattr(a, name, None)
@@ -93,7 +93,7 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
 
 
 def of_model(a: Namespace) -> Preparation:
-    """Take what a model file keeps, and what the options say instead."""
+    """Read the preparation from a model file; options override it."""
     kept = describe(a.model).get("table") or {}
     known = {field.name for field in fields(Preparation)}
     values: dict[str, Any] = {
@@ -120,7 +120,7 @@ def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> I
 
 
 def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
-    """Leave rows with missing features out where that was chosen, and say how many there are."""
+    """Drop rows with missing features if that was chosen, and say how many."""
     if prepared.missing != "drop":
         return table
     if table.matrix is not None:
@@ -135,7 +135,7 @@ def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> T
 
 
 def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseEstimator:
-    """Put what fills gaps and scales before an estimator."""
+    """Put imputer and scaler before an estimator."""
     before: list[BaseEstimator] = []
     if prepared.missing == "impute":
         before.append(SimpleImputer(strategy="median", keep_empty_features=True))
@@ -150,7 +150,7 @@ def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseE
 
 
 def say_units(X: Features, prepared: Preparation) -> None:
-    """Say that columns have different units, where nothing brings them to one."""
+    """Note that columns have different units, if nothing scales them."""
     if prepared.scale != "none" or not hasattr(X, "columns"):
         return
     rows = np.asarray(X, dtype=np.float64)
@@ -169,7 +169,7 @@ def say_units(X: Features, prepared: Preparation) -> None:
 
 
 def say_gaps(X: Features, prepared: Preparation) -> None:
-    """Say how many values are filled in."""
+    """Note how many values are imputed."""
     if prepared.missing == "impute":
         gaps = np.isnan(np.asarray(X, dtype=np.float64))
         if gaps.any():

@@ -20,7 +20,7 @@ PARQUET = (".parquet", ".pq")
 
 
 def plain(value: object) -> Any:
-    """Turn a value into what JSON can hold; numbers that are not finite become null."""
+    """Convert a value to JSON types; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -132,7 +132,7 @@ def column_writer(
 
 
 def _harmless(text: str) -> str:
-    """Put a ' before text that a spreadsheet would take for a formula; numbers are none."""
+    """Prefix text that a spreadsheet would take for a formula with '."""
     if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
         return text
     return f"'{text}"

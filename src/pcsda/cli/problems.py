@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Problem(Exception):
-    """The data, the model or a file is at fault; the message says what to do about it."""
+    """A problem with the data, the model or a file; the message says what to do about it."""
 
 
 class Usage(Exception):
@@ -28,7 +28,7 @@ def note(text: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Show marks that a terminal would obey, or that would turn the direction of text, as codes."""
+    """Escape control characters and marks that change the direction of text."""
     return "".join(
         c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else ascii(c)[1:-1]
         for c in text
@@ -36,13 +36,13 @@ def visible(text: str) -> str:
 
 
 def needs(package: str, extra: str, purpose: str) -> None:
-    """Refuse to go on without an optional package, and name the extra that brings it."""
+    """Require an optional package; the message names the extra that provides it."""
     if importlib.util.find_spec(package) is None:
         raise Problem(f'{package} is needed {purpose}: pip install "pcsda[{extra}]"')
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Refuse, before any work is done, a file that could not be written in the end."""
+    """Refuse a file that cannot be written, before any work is done."""
     if path is None:
         return
     target = Path(path)

@@ -24,7 +24,7 @@ __all__ = [
     "make_pipeline",
 ]
 
-# Files and pickles name public classes by the package, so that the rooms they live in may move.
+# Files and pickles name public classes by the package, so that modules can be moved.
 for _public in (
     *(CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA),
     *(MixtureVerifier, MultilinearCSDA, VerifierBank, VerifierPipeline),

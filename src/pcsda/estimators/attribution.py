@@ -17,7 +17,7 @@ from ..validation import MatrixLike
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# Beyond this, axes alone explain the rows: columns take some hundred scores a row.
+# More rows are explained by axes only: columns take some hundred scores per row.
 MOST_ROWS = 200
 NEAREST = 3
 

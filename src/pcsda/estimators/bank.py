@@ -40,7 +40,7 @@ from .shared import cluster_rows, given_clusters
 from .steps import draw_seed, is_curved
 from .threads import reads, updates
 
-# Share of strangers that the threshold of a fit would let in.
+# Share of strangers that the threshold chosen by `fit` accepts.
 USUAL_RATE = 0.01
 
 
@@ -128,8 +128,8 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not every label survives as the key of a dictionary in a model file: False would be True.
-        # The factorisation is large, and can be made again.
+        # A dict would not survive in a model file: JSON turns its keys into strings.
+        # The factorisation is large and can be recomputed.
         state = dict(super().__getstate__())
         if "_labels_" in state:
             rows = state.pop("_rows")
@@ -201,7 +201,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         validation.refuse_dask(X, y)
         for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_by_label"):
             self.__dict__.pop(name, None)
-        # Enrolling and kernel models use the rows later, so the bank needs its own copy.
+        # Enrolling and kernel models use the rows later, so the bank keeps a copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         check_classification_targets(y)
@@ -229,7 +229,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _collected(
         self, X: Floats, labels: Ints, background: Any, subclass_labels: Any, groups: Any
     ) -> BankRows:
-        """Rows of all labels and of the background, with their clusters."""
+        """Collect the rows of all labels and of the background, with their clusters."""
         together = validation.check_groups(groups, len(X))
         rows, clusters = X, None
         if subclass_labels is not None:
@@ -269,7 +269,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Settings(*fixed, self.n_jobs, bool(self.verbose), by_label)
 
     def _fit_labels(self) -> None:
-        """Fit all labels on the rows at hand; a ridge and a kernel that are known stay."""
+        """Fit all labels on the current rows; keep a known ridge and kernel."""
         settings = self._settings
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
         found: PooledLabels | SeparateLabels | None = None
@@ -294,7 +294,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self.kernel_ = found.kernel
 
     def _set_door(self) -> None:
-        """Choose the threshold for the rate asked for, as many labels as there are."""
+        """Choose the threshold for the requested rate and the current number of labels."""
         fitted = self._labels_
         if isinstance(fitted, PooledLabels) and self._rate is not None:
             self.threshold_ = fitted.door.choose(self._rate, len(self.classes_), quiet=True)
@@ -694,7 +694,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
-        """Refuse rows that the bank has already."""
+        """Refuse rows that the bank already contains."""
         found = known_row(self._rows, X)
         if found is not None:
             owner = self._rows.labels[found[1]]
@@ -717,7 +717,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         touched: int,
         name: Any,
     ) -> None:
-        """Add rows and bring one label up to date; nothing changes where that fails."""
+        """Add rows and refit one label; if that fails, nothing changes."""
         clusters = nearest(X, self.centroids_)
         rows = before.appended(X, owner, clusters, self._seed)
         threshold = self.threshold_.value if hasattr(self, "threshold_") else None

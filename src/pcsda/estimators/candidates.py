@@ -1,4 +1,4 @@
-"""The settings that a search tries: few, and where they matter."""
+"""The settings that a search tries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .steps import is_curved
 if TYPE_CHECKING:
     from .search import PCSDACV
 
-# Beside the estimator's own K, d and ridge. A finer grid does not choose better: its best setting
-# is more of a lottery.
+# In addition to the estimator's own K, d and ridge. A finer grid does not choose better: the best
+# of more settings owes more to chance.
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)
@@ -42,7 +42,7 @@ def final_of(template: BaseEstimator) -> Any:
 
 
 def is_standard(search: PCSDACV) -> bool:
-    """Whether the search is left to choose its settings itself."""
+    """Whether the user gave no values, so that the search chooses its own."""
     given = search.n_subclasses, search.n_components, search.regularization, search.gamma
     return all(values is None for values in given)
 
@@ -71,7 +71,7 @@ def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
 
 
 def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
-    """Values of K that the negatives can fill."""
+    """Return the values of K for which there are enough distinct negatives."""
     if data.subclass_labels is not None:
         return [len(np.unique(given_labels(data.subclass_labels, data.positive)))]
     way = final.subclasses
@@ -94,18 +94,18 @@ def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
 
 
 def standard_counts(final: BaseEstimator, auto: int) -> list[int]:
-    """Values of K that a search tries on its own, where "auto" is a known number."""
+    """Return the values of K that a search tries by default."""
     own = auto if final.n_subclasses == "auto" else final.n_subclasses
     return sorted({*(count for count in N_SUBCLASSES if count < auto), auto, own})
 
 
 def _dims(most: int, own: int | None) -> list[int]:
-    """Values of d where none are given: a few, all axes, and that of the estimator."""
+    """Return the default values of d: a few, all axes, and that of the estimator."""
     return sorted({*(d for d in N_COMPONENTS if d < most), most} | ({own} if own else set()))
 
 
 def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, ...]:
-    """The ridges that a search tries on its own: fixed ones, and that of the estimator."""
+    """Return the ridges that a search tries by default: fixed ones, and the estimator's own."""
     own = _own_ridge(final_of(template), n_positive)
     return tuple(sorted({*REGULARIZATION, own} - {0.0}))
 
@@ -117,7 +117,7 @@ def _own_ridge(final: BaseEstimator, n_positive: float) -> float:
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Bandwidths of a kernel estimator as they are asked for, before the data are seen."""
+    """Return the bandwidths to try, as rules or numbers, before the data are seen."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
     if search.gamma is None:
@@ -144,7 +144,7 @@ def _gammas(search: PCSDACV, template: Any, data: Data) -> tuple[Any, ...]:
 
 
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
-    """The setting that the estimator has before any search, if it is in the grid.
+    """Return the estimator's own setting, if it is in the grid.
 
     Where K depends on the number of negatives, the largest value of the grid below it stands in.
     """
@@ -167,7 +167,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
 
 
 def _values(name: str, given: object, default: object, whole: bool = False) -> Any:
-    """Values of one side of the grid, checked."""
+    """Check the values of one parameter of the grid."""
     if given is None:
         return default
     values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)

@@ -1,4 +1,4 @@
-"""The rows of a bank, and what is asked of rows and labels that come later."""
+"""The rows of a bank, and checks of rows and labels that are added later."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BankRows:
     together: Ints | None
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows of one label, or of none; where rows leave together, they are one group."""
+        """Add rows of one label, or of the background; with groups, the new rows are one group."""
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
@@ -67,7 +67,7 @@ class BankRows:
         )
 
     def numbered(self, numbers: Ints) -> BankRows:
-        """The same rows with labels numbered anew."""
+        """Renumber the labels."""
         known = self.labels >= 0
         labels = self.labels.copy()
         labels[known] = numbers[self.labels[known]]
@@ -75,7 +75,7 @@ class BankRows:
 
 
 def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
-    """The first row of X that is a training row already, and which; None if there is none."""
+    """Find the first row of X that is already a training row, and its number there."""
     near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
@@ -103,7 +103,7 @@ def check_background(X: Floats, background: Floats) -> None:
 
 
 def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """The labels in order, and the number of each row's; refuse labels that have no order."""
+    """Return the sorted labels and the index of each row's; refuse labels without an order."""
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError as error:
@@ -116,7 +116,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
-    """Warn of a row that was given to two labels: neither can be told from the other there."""
+    """Warn of identical rows with two labels: the model cannot tell these labels apart there."""
     order = np.argsort(X[:, 0], kind="stable")
     first = X[order, 0]
     same = np.append(first[1:] == first[:-1], False)
@@ -142,7 +142,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     try:
         same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
         same = same and (order.dtype.kind != "U" or isinstance(label, str))
-    except TypeError:  # objects that have no common order
+    except TypeError:  # objects of types that cannot be compared
         same = False
     if not same:
         raise ValueError(
@@ -155,7 +155,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def one_row(
     label: Any, solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> str:
-    """Say what to expect of a label with one row."""
+    """Warn of a label with a single row, and say what to expect."""
     expected = ""
     few = pseudo_positives(solved.subspace)
     if few is not None and threshold is not None:
@@ -173,7 +173,7 @@ def one_row(
 
 
 def check_template(template: Any, groups: ArrayLike | None) -> None:
-    """Check the parameters of the estimator that every label's model is."""
+    """Check the parameters of the estimator that each label gets a copy of."""
     if isinstance(template, PCSDACV):
         check_search(template)
     elif isinstance(template, (PCSDA, KernelPCSDA)):
@@ -196,6 +196,6 @@ def check_template(template: Any, groups: ArrayLike | None) -> None:
 
 
 def listed(classes: NDArray[Any]) -> str:
-    """Labels for a message, cut short."""
+    """List labels for a message, only the first ones if there are many."""
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

@@ -12,7 +12,7 @@ from ..core.linalg import Array, Mask
 
 
 def second_of_two(odds: Array) -> Array:
-    """Of two labels the second against the first; other numbers of labels as they are."""
+    """For two labels, return the second against the first; for more, return all."""
     return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
 
 

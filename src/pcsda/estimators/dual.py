@@ -77,11 +77,11 @@ def check_kernel_rows(
         check_square(X)
     positive, weights, together, seed = check_training(model, y, sample_weight, groups)
     hidden = hidden_rows(model, unchecked, positive, subclass_labels)
-    kernel = Kernel(model.kernel)  # its bandwidth may depend on the rows with weight
+    kernel = Kernel(model.kernel)  # the bandwidth may depend on which rows have weight
     data = rows_of(X, positive, weights, seed, together=together, kernel=kernel, hidden=hidden)
     if subclass_labels is None:
         return data, None
-    given_labels(subclass_labels, positive)  # also checks the rows of weight zero
+    given_labels(subclass_labels, positive)  # rows of weight zero are checked too
     return data, np.asarray(subclass_labels)[counted(data)]
 
 
@@ -118,7 +118,7 @@ def fit_kernel(
             fitted = learn(model, factorise, data, matrix)
             del matrix
         else:
-            del matrix  # rounds may need it again, and a factor overwrites it
+            del matrix  # later rounds may need it, and factorising overwrites it
             every, regroup = np.arange(len(kept)), _regrouping(model, data)
             of_weights = lambda weights: factorise(data.matrix(every), weights)  # noqa: E731
             found = fit_hidden(model, of_weights, data, regroup)

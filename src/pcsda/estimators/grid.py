@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def strength(self) -> tuple[float, Any]:
-        """Ridge and bandwidth, which a factorisation belongs to."""
+        """Ridge and bandwidth, for which the rows are factorised."""
         return self.regularization, self.gamma
 
 
@@ -67,7 +67,7 @@ class Data:
     inputs: dict[int, Ints] = field(default_factory=dict)
 
     def counted(self) -> Data:
-        """The rows of weight above zero; the others take no part."""
+        """The rows of positive weight; the others are ignored."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
@@ -163,7 +163,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
-        one = copy(model)  # it is not fitted, and a clone would read signatures each time
+        one = copy(model)  # it is not fitted, and cloning would inspect signatures each time
         one.n_subclasses, one.verbose = count, False
         return one
 

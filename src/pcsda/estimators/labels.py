@@ -41,7 +41,7 @@ class LabelModels(Mapping[Any, Any]):
     def __contains__(self, label: object) -> bool:
         try:
             return label in self._places
-        except TypeError:  # what has no hash is no label
+        except TypeError:  # an unhashable object is not a label
             return False
 
     def __iter__(self) -> Iterator[Any]:
@@ -128,12 +128,12 @@ def left_out_scores(source: Source, label: LabelModel, place: int) -> tuple[Arra
 
 
 def stale(models: list[LabelModel]) -> list[LabelModel]:
-    """The same labels, fitted before the rows changed."""
+    """Mark the labels as fitted before the rows changed."""
     return [replace(model, fresh=False) if model.fresh else model for model in models]
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Spread coefficients of training rows over all rows that the bank's kernel needs."""
+    """Embed coefficients of training rows among those of all rows that the kernel needs."""
     axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
     axes[:, index] = model.axes
     return replace(model, axes=axes)

@@ -104,7 +104,7 @@ default=None
 
     @property
     def pos_label(self) -> Any:
-        """The class of interest, as the estimator names it."""
+        """The class of interest: `pos_label` of the estimator."""
         return _verifier_of(_template_of(self)).pos_label
 
     def __sklearn_tags__(self) -> Any:
@@ -188,7 +188,7 @@ default=None
         left_out: Array | None,
         losses: dict[int, float],
     ) -> None:
-        """Store the fitted attributes, and drop what an earlier fit left.
+        """Store the fitted attributes, and delete those of an earlier fit.
 
         The modes were found among the `counted` rows, those of weight above zero.
         """
@@ -297,7 +297,7 @@ def _verifier_of(template: BaseEstimator) -> Any:
 
 
 def _check_template(template: BaseEstimator) -> Any:
-    """Refuse an estimator that makes no verifier of rows; return the one inside."""
+    """Refuse an estimator that is not a verifier; return the one inside a pipeline or search."""
     final = _verifier_of(template)
     if not isinstance(final, Verifier):
         raise TypeError(

@@ -51,9 +51,9 @@ class Modes:
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked training rows, and what comes along with them.
+    """Checked training rows with labels, weights and groups.
 
-    Methods other than `take` want rows of weight above zero.
+    Methods other than `take` need rows of positive weight.
     """
 
     template: Any
@@ -178,7 +178,7 @@ class Rows:
 
 
 def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Floats:
-    """What the verifier in a fitted model says of rows."""
+    """Call a method of the verifier in a fitted model."""
     inside = unwrap(model)
     found: Floats = getattr(inside.model, method)(inside.rows(X), *args)
     return found

@@ -106,7 +106,7 @@ def too_large(z: Floats) -> ValueError:
 
 
 def ranking_of(model: Verifier) -> str:
-    """How a fitted model ranks unless told otherwise: "likelihood", or the paper's "distance"."""
+    """Return how a fitted model ranks by default: "likelihood", or the paper's "distance"."""
     published = rule_of(model) == Rule("marginal", 0.0, "gaussian", False, False)
     return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
 
@@ -114,7 +114,7 @@ def ranking_of(model: Verifier) -> str:
 def accuracy(
     found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Share of labels that are found; with `pos_label`, of rows found to be that class or not."""
+    """Accuracy of predictions; with `pos_label`, of that class against all other labels."""
     if pos_label is not None:
         found, y = np.asarray(found) == pos_label, np.asarray(y) == pos_label
     return float(accuracy_score(y, found, sample_weight=sample_weight))

@@ -1,4 +1,4 @@
-"""Training rows with all that comes along: what every step of a fit is given."""
+"""Training rows with labels, weights and groups: the input of every step of a fit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 
 def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
-    """Return the values of some rows; None where there are none."""
+    """Return the values of some rows; None stays None."""
     return None if values is None else values[rows]
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """Negatives that nobody looked at, and whether subclasses may be found anew without some."""
+    """Unchecked negatives, and how to find subclasses again without some of them."""
 
     unchecked: Mask
     clusters: bool
@@ -82,12 +82,12 @@ class TrainingRows:
         return self.X[np.ix_(chosen, among)]
 
     def matrix(self, rows: Ints) -> Any:
-        """What a factor is made of: some of the rows, or the kernel matrix of these."""
+        """Return the input of a factor: some of the rows, or their kernel matrix."""
         own = self.rows(rows, rows)
         return own if self.kernel is None else training_matrix(self.kernel, own)
 
     def values(self, chosen: Kept, among: Kept = slice(None)) -> Any:
-        """What a model of the rows `among` scores: rows, or their kernel values with those."""
+        """Return the input of a model fitted on `among`: rows, or kernel values with those rows."""
         rows = self.rows(chosen, among)
         return rows if self.kernel is None else self.kernel(rows, self.X[among])
 

@@ -1,4 +1,4 @@
-"""Rows that a stream keeps, so that models of later batches can leave rows out."""
+"""The rows that `partial_fit` keeps, so that later models can leave rows out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RowSample:
         return None if np.all(self.weights == 1) else self.weights
 
     def stands_for(self, counts: Array) -> Array:
-        """How many rows each row represents, where groups have these weights in all."""
+        """Return how many rows each kept row represents, given the total weights of the groups."""
         kept = np.bincount(self.groups, self.weights, minlength=len(counts))
         return (counts / np.where(kept > 0, kept, 1.0))[self.groups]
 

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from .search import PCSDACV
 
 FOLDS = 5
-# Leave-one-out holds the clustering. That is honest with this many negatives a subclass.
+# Leave-one-out keeps the clustering fixed, which needs this many negatives per subclass.
 HONEST_SUBCLASS = 50
-# With fewer positives left-out scores favour settings that are too rich; folds are more careful.
+# With fewer positives, left-out scores favour complex settings, so folds are used.
 FEW_POSITIVES = 30
-# A search that is left to itself looks at no more rows of each class than this, positives first: in
-# folds, and where rows are left out one by one. The chosen setting is fitted on all rows.
+# A search without given values uses at most this many positives and negatives: in folds, and with
+# leave-one-out. The chosen setting is fitted on all rows.
 ROWS_IN_FOLDS = 150, 450
 ROWS_LEFT_OUT = 500, 1000
-# Where X has up to this many rows or columns, the last fit is less work than the search.
+# Up to this many rows or columns, the final fit is less work than the search.
 LIGHT_LAST = 2500
-# Landmarks among fewer positives than this flatter them; the map is then refitted in folds.
+# With fewer positives among the landmarks, their scores are too good, so folds refit the map.
 HONEST_POSITIVES = 200
 # Parts that left-out scores are divided into where a metric has no value for single rows.
 PARTS = 5
@@ -129,7 +129,7 @@ def choose_setting(
     in_folds = not isinstance(cv, str)
     n_rows, rows = len(data.X), None
     if in_folds:
-        make_rows = grid_rows  # what was factorised with all rows is of no use to folds
+        make_rows = grid_rows  # folds cannot use what was factorised with all rows
     if standard and make_rows is grid_rows:
         rows = _some_rows(search, data, ROWS_IN_FOLDS if in_folds else ROWS_LEFT_OUT)
         data = data.take(rows)
@@ -182,7 +182,7 @@ def _in_two_steps(
 
 
 def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
-    """Rows that a search looks at: a sample of each class, unless the user asks for a way."""
+    """Return the rows that a search uses: a sample of each class, unless `cv` is given."""
     if search.cv != "auto" or data.together is not None:
         return np.arange(len(data.X))
     rng = np.random.default_rng(draw_seed(final_of(template_of(search)).random_state))
@@ -300,7 +300,7 @@ def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[...
 
 
 def _in_folds(grid: list[Cell], data: Data, splits: Splits) -> list[Cell]:
-    """Settings of no more subclasses than there are different negatives in every fold."""
+    """Return the settings whose K does not exceed the distinct negatives of any fold."""
     wanted = {cell.n_subclasses for cell in grid}
     most = min(
         count_distinct(data.X, max(wanted), train[~data.positive[train]]) for train, _ in splits
@@ -317,7 +317,7 @@ def _in_folds(grid: list[Cell], data: Data, splits: Splits) -> list[Cell]:
 def _left_out(
     search: PCSDACV, data: Data, grid: list[Cell], tasks: Tasks, make_rows: MakeRows
 ) -> Array:
-    """Decision values of all rows at all settings by models that did not see them."""
+    """Return held-out decision values of all rows at all settings."""
     scores = np.full((len(grid), len(data.X)), np.nan)
     few = len(data.X) <= sum(ROWS_LEFT_OUT)
     with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
@@ -330,7 +330,7 @@ def _left_out(
 
 
 def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | None) -> int:
-    """Number of the setting to take, of those that could be fitted."""
+    """Return the index of the chosen setting, among those that could be fitted."""
     best, usable = int(found.mean.argmax()), found.usable
     at = found.cells.index(own) if own in found.cells else None
     if at is not None and usable[at] and search.stay > 0:

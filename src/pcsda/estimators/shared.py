@@ -1,4 +1,4 @@
-"""Models of many labels on one factorisation: how each is completed, chosen and projected."""
+"""Models of many labels on one factorisation: completing, choosing and projecting them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def completed(
 
 
 def sharing_of(template: Any, shape: tuple[int, ...]) -> Sharing | None:
-    """How the models of all labels share a factorisation of rows; None where they cannot."""
+    """Return how the models of all labels share a factorisation; None if they cannot."""
     if isinstance(template, PCSDACV):
         inner = template_of(template)
         common = isinstance(inner, PCSDA) or (
@@ -170,7 +170,7 @@ class SharedSearch:
         data = self._data(positive)
 
         def groups(count: int) -> Ints:
-            # How many given subclasses are left without its rows differs from label to label.
+            # Without its own rows, each label may have another number of given subclasses.
             clusters = self.clusters[count] if self.given is None else self.given
             clusters = np.where(positive, -1, clusters)
             return np.unique(clusters, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Where the rows of a bank are factorised: as they are, on their span, or on exact features."""
+"""Spaces in which the rows of a bank are factorised: their own, their span, or exact features."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class DualSpace:
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """There is none in input space; the features serve."""
+        """The mean of the features, because there is none in input space."""
         return mean
 
 

@@ -1,4 +1,4 @@
-"""Learning in batches: merged statistics, a sample of rows, and a model once they determine one."""
+"""Learning in batches: merged statistics, a sample of rows, and a model once there is enough."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def scatter_solver(model: Verifier) -> str:
 
 
 def forget_stream(model: Verifier) -> None:
-    """Drop the statistics that `partial_fit` merges batches into."""
+    """Delete the statistics of earlier batches."""
     for name in _STREAM:
         model.__dict__.pop(name, None)
 

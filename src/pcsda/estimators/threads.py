@@ -1,4 +1,4 @@
-"""One model in the hands of many threads: each call sees it before an update or after, not between.
+"""Thread safety of one model: a call sees it either before or after an update, never in between.
 
 An update works on a twin, and the estimator takes over all attributes of the twin at once. A call
 that reads begins by noting all attributes, and works on these. Updates of one estimator wait for
@@ -21,12 +21,12 @@ Answer = TypeVar("Answer")
 # Not attributes: a lock could be neither pickled nor copied.
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _GUARD = Lock()
-if hasattr(os, "register_at_fork"):  # in a child, nobody is left to open the locks
+if hasattr(os, "register_at_fork"):  # in a forked child, no thread is left to release the locks
     os.register_at_fork(after_in_child=_LOCKS.clear)
 
 
 def twin_of(model: Model) -> Model:
-    """Another object with the attributes that the model has now."""
+    """Return another object with the current attributes of the model."""
     twin = object.__new__(type(model))
     twin.__dict__.update(model.__dict__)
     return twin
@@ -47,7 +47,7 @@ def reads(
 def updates(
     method: Callable[Concatenate[Model, Given], Any],
 ) -> Callable[Concatenate[Model, Given], Model]:
-    """Let a method change the estimator in one step, or, if it fails, not at all."""
+    """Let a method change the estimator atomically: if it fails, nothing changes."""
 
     @wraps(method)
     def update(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Model:

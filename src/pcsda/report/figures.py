@@ -25,7 +25,7 @@ FMR = 0.01
 # Scores in all resamples together; more would take too long.
 AFFORDABLE = 50_000_000
 LEAST_RESAMPLES = 50
-# Figures at the threshold of the decision, and those whose metric tells a threshold of its own.
+# Figures at the decision threshold, and those whose metric returns its own threshold.
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
 
 
@@ -103,7 +103,7 @@ def settle_threshold(
         threshold = chosen.value
     if prior is None:
         prior = 0.5 if scorer.is_bank else scorer.prior()
-    # It refuses a prior and costs that make no sense, whichever threshold is taken.
+    # Checks prior and costs, whichever threshold is used.
     at_costs = metrics.bayes_threshold(
         prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
     )
@@ -118,7 +118,7 @@ def figures(
 ) -> list[Figure]:
     """Measure trials: errors first, then the order of scores, then their calibration."""
     s = settings
-    # Every resample sorts the scores, which is fastest if they are in order.
+    # Every resample sorts the scores, which is fastest if they are nearly sorted.
     order = np.argsort(-llr, kind="stable")
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]

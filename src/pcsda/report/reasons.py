@@ -1,4 +1,4 @@
-"""Why single rows score as they do: what speaks for and against them, and what lies near them."""
+"""Explanations of single rows: the evidence for and against them, and their nearest rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .views import View, subspace_sample, take_rows
 
-# So many of the worst positives, and of the worst negatives, are explained.
+# Number of the worst positives, and of the worst negatives, that are explained.
 EXPLAINED = 30
-# A longer reason is cut: it would hide the others.
+# Longer reasons are cut.
 LONGEST = 400
 
 

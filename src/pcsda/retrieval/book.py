@@ -1,4 +1,4 @@
-"""The answers of a session: as users give them, and as rows of the gallery."""
+"""The answers of a session, matched to rows of the gallery."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LabelBook:
         self._check_gallery(carry_over)
 
     def _check_gallery(self, carry_over: bool) -> None:
-        """Hold the store to its gallery."""
+        """Refuse a store that belongs to another gallery."""
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
         if before not in (None, mark) and not carry_over:
@@ -52,7 +52,7 @@ class LabelBook:
             self.store.keep("shape", shape)
 
     def add(self, ids: Any, values: ArrayLike, who: str | None, model: int) -> None:
-        """Store answers, those of unknown ids excepted, which are an error afterwards."""
+        """Store answers; raise an error for unknown ids after the others are stored."""
         names = listed(ids)
         answers = answers_of(values, len(names))
         known: dict[Any, bool | None] = {}
@@ -91,7 +91,7 @@ class LabelBook:
         return self._entries
 
     def values(self) -> dict[Any, bool | None]:
-        """The answer to each id that counts, which is the last."""
+        """The current answer to each id: the last one counts."""
         self.history()
         return dict(self._values)
 
@@ -118,7 +118,7 @@ class LabelBook:
 
 
 def listed(ids: Any) -> list[Any]:
-    """One id or several as a list, NumPy's numbers as Python's."""
+    """Return one id or several as a list, with NumPy scalars as Python objects."""
     if isinstance(ids, np.ndarray):
         return list(np.atleast_1d(ids).tolist())
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):

@@ -15,7 +15,7 @@ from .media import Media
 from .session import SearchSession
 from .summary import write_summary
 
-# A user who has seen so many screens without a find goes home.
+# The simulated user stops after this many screens without a find.
 PATIENCE = 2
 
 

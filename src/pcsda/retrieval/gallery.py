@@ -19,9 +19,9 @@ from ..validation import MatrixLike
 
 # Bytes of a block of rows that is scored at once.
 BLOCK_BYTES = 8 * 2**20
-# Rows that stand for the gallery: its mean and its clusters come from them.
+# Number of sampled rows from which the mean and the clusters of the gallery are computed.
 SAMPLE = 3000
-# Galleries beyond this many bytes are told apart by their first, last and some other rows.
+# The fingerprint of a larger gallery covers only its first, last and some other rows.
 HASHED_BYTES = 64 * 2**20
 HASHED_ROWS = 2000
 
@@ -62,7 +62,7 @@ class Gallery:
         """Row of an id; None where there is none."""
         try:
             return self._place.get(name)
-        except TypeError:  # a list has no hash, and is no id
+        except TypeError:  # an unhashable object is not an id
             return None
 
     def take(self, places: Ints) -> Floats:
@@ -218,7 +218,7 @@ def _check_ids(ids: Sequence[Hashable] | None, count: int) -> list[Hashable]:
 def _pick(part: Any, places: Ints) -> Any:
     if isinstance(part, np.ndarray) or sparse.issparse(part):
         return part[places]
-    # Files such as HDF5 want numbers that rise, each once.
+    # HDF5 files need sorted, distinct row numbers.
     rising, back = np.unique(places, return_inverse=True)
     return np.asarray(part[rising])[back]
 
@@ -234,7 +234,7 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _emptied(rows: Any, bad: Mask) -> Any:
-    """The same rows with zeros in some: estimators refuse all if one is not finite."""
+    """Set rows that are not finite to zero, because estimators would refuse all rows."""
     rows = rows.copy()
     if sparse.issparse(rows):
         rows.data[np.repeat(bad, np.diff(rows.indptr))] = 0

@@ -1,4 +1,4 @@
-"""What stands before the page: host, origin, token, sizes, and what a browser may do with it."""
+"""Checks of every request: host, origin, token and size; and headers that restrict the browser."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ HEADERS = {
 class Guard:
     """Lets a request through if its host, origin and token are right and its body is small.
 
-    A page of another site can make a browser send requests here, and with a name that resolves to
-    this machine it could read the answers. Host and origin give both away; the token is what such a
-    page cannot know.
+    A page of another site can make a browser send requests here, and with a host name that resolves
+    to this machine it could read the responses. Host and origin reveal both attacks, and such a
+    page cannot know the token.
     """
 
     def __init__(self, app: Any, token: str, hosts: set[str]) -> None:

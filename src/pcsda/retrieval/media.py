@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Larger files are not shown: a page of them would fill the memory of a browser.
+# Larger files are not shown, to save memory in the browser.
 LARGEST = 50 * 2**20
 # Longer texts are cut.
 LONGEST = 2000
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 SOUNDS = {".wav", ".mp3", ".ogg", ".oga", ".flac"}
-# How files begin, at which byte, and what they are. SVG is not among them: it can run scripts.
+# Signatures of file types with their offsets. SVG is excluded, because it can run scripts.
 _SIGNS = (
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
     (b"\xff\xd8\xff", 0, "image/jpeg"),
@@ -103,7 +103,7 @@ class Media:
 def media_of(
     values: Sequence[Any], folder: str | os.PathLike[str], columns: Mapping[str, Any]
 ) -> Media:
-    """Tell from the first values whether they name pictures or sounds, or are texts."""
+    """Infer from the first values whether they name pictures or sounds, or are texts."""
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
         if names and all(os.path.splitext(name)[1].lower() in endings for name in names):

@@ -164,7 +164,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Do all of several statements or none; other programs wait."""
+        """Run several statements as one transaction; other programs wait."""
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -174,7 +174,7 @@ class Store:
         self._base.execute("COMMIT")
 
     def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
-        """Write labels that are given together; they are on the disk when this returns."""
+        """Write labels as one act; they are on disk when this returns."""
         with self._explained(), self._writing():
             act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
             self._base.executemany(
@@ -186,7 +186,7 @@ class Store:
             )
 
     def undo(self, who: str | None = None) -> list[Any]:
-        """Take back the labels that were given last, by anyone or by one person; their ids."""
+        """Undo the last act, by anyone or by one person; return its ids."""
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
             act = self._base.execute(find, (who, who)).fetchone()[0]
@@ -195,7 +195,7 @@ class Store:
             return [_read(name) for (name,) in ids]
 
     def entries(self, after: int = 0) -> list[Entry]:
-        """Labels behind a number, in the order they were given, also those taken back."""
+        """Return the labels after a number, in order, including those taken back."""
         columns = "number, act, id, value, who, at, model, undone"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
@@ -210,7 +210,7 @@ class Store:
         return last, undone
 
     def draw(self, ids: Sequence[Any], pool: int, after: int, extend: bool) -> None:
-        """Note a random sample; it may extend the last one, from the same pool."""
+        """Record a random sample; it may extend the last one from the same pool."""
         with self._explained(), self._writing():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
             self._base.executemany(
@@ -246,7 +246,7 @@ class Store:
             self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to another file, which appears whole or not at all."""
+        """Copy the store to another file, atomically."""
         target = Path(path)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:

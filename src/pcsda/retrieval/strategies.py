@@ -10,7 +10,7 @@ import numpy as np
 from ..core.linalg import Array, Floats, Ints
 
 STRATEGIES = ("likely", "uncertain", "diverse", "mixed", "random")
-# Among so many times the rows asked for, the most likely ones, "diverse" chooses.
+# "diverse" chooses among this many times as many of the most likely rows.
 CANDIDATES = 5
 
 
