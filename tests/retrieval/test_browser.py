@@ -1,6 +1,7 @@
 """The search page in a real browser, used as a person would: keys, pictures, sounds, widths."""
 
 import os
+import threading
 import time
 import wave
 
@@ -10,6 +11,7 @@ from retrieval_factories import Served
 from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
+from pcsda.retrieval import server
 from pcsda.retrieval.demo import grey_png, search_digits
 from pcsda.retrieval.media import Media
 
@@ -79,7 +81,7 @@ def until(page, condition, value=None):
 
 def settled(page):
     """Wait until the page has learned and says how many were found."""
-    until(page, "document.getElementById('stop').textContent !== '' && !busy")
+    until(page, "document.getElementById('stop').textContent !== '' && !busy && answered === asked")
 
 
 def other_screen(page, before):
@@ -109,6 +111,21 @@ def test_a_person_searches_with_the_keyboard(visit, served):
     assert "log-likelihood ratio" in page.inner_text("#threshold")
     assert page.locator(".card img").first.evaluate("image => image.naturalWidth") == 8
     assert NASTY in page.locator(".card").first.inner_text()  # as text
+
+
+def test_keys_count_as_soon_as_rows_are_there(visit, served, monkeypatch):
+    page = visit(served)
+    before, wait = shown(page), threading.Event()
+    state_of = server.state_of
+    monkeypatch.setattr(server, "state_of", lambda *args: (wait.wait(30), state_of(*args))[1])
+    page.keyboard.press("r")  # and the numbers of the next screen are long in coming
+    until(page, "cards[0].place !== value", before[0])
+    page.keyboard.press("y")
+    until(page, "sending.then(() => true)")
+    wait.set()
+    first = shown(page)[0]
+    until(page, "document.getElementById('shown').textContent.startsWith('28')")
+    assert served.session.labels()[first] is True
 
 
 def test_arrows_skip_and_undo(visit, served):

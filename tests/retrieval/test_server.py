@@ -163,12 +163,12 @@ def test_forms_and_large_requests_are_refused(served):
     form = {"content-type": "application/x-www-form-urlencoded"}
     assert served.ask("label", "POST", "place=0&value=yes", form)[0] == 415
     assert served.ask("label", "POST", "x" * (guard.LARGEST_REQUEST + 1))[0] == 413
-    chunked = {"Transfer-Encoding": "chunked"}
-    link = HTTPConnection("127.0.0.1", served.port, timeout=30)
-    sent = {"content-type": "application/json"} | chunked
-    link.request("POST", f"/{TOKEN}/label", iter([b"{}"]), sent, encode_chunked=True)
-    assert link.getresponse().status == 413
-    link.close()
+    chunked = {"content-type": "application/json", "Transfer-Encoding": "chunked"}
+    for sent in (chunked, chunked | {"Content-Length": "2"}):  # pieces may be more than it says
+        link = HTTPConnection("127.0.0.1", served.port, timeout=30)
+        link.request("POST", f"/{TOKEN}/label", iter([b"{}"]), sent, encode_chunked=True)
+        assert link.getresponse().status == 413
+        link.close()
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,12 @@ def test_what_is_no_answer_is_refused_and_nothing_is_stored(served, body):
     assert served.ask("label", "POST", body)[0] == 400
     assert served.ask("undo", "POST", body)[0] == 400
     assert served.session.labels() == before
+
+
+def test_who_answers_may_be_any_text(served):
+    body = json.dumps({"place": 5, "value": "yes", "who": "\ud800"})
+    assert served.ask("label", "POST", body)[0] == 200
+    assert json.loads(served.ask("undo", "POST", body)[1]) == {"places": [5]}
 
 
 @pytest.mark.parametrize("query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3"])
@@ -252,6 +258,7 @@ def test_what_kind_of_media_values_are(tmp_path):
     assert media_of(["a.PNG", "b.jpg"], tmp_path, {}).kind == "image"
     assert media_of(["a.wav", "b.flac"], tmp_path, {}).kind == "audio"
     assert media_of(["a.wav", "b.jpg"], tmp_path, {}).kind == "text"
+    assert media_of(["a.wav", "b.wav", "notes"], tmp_path, {}).kind == "audio"
     assert media_of(["some words"], tmp_path, {}).card(0)["text"] == "some words"
     assert len(media_of(["w" * 5000], tmp_path, {}).card(0)["text"]) == media.LONGEST + 1
     with pytest.raises(media.MediaError, match="no files"):

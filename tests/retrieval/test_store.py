@@ -142,3 +142,12 @@ def test_all_labels_of_a_call_are_stored_or_none():
     assert store.entries() == []
     store.add([1], [True], "ann", 0)
     assert len(store.entries()) == 1
+
+
+def test_names_that_are_no_text_are_kept(tmp_path):
+    odd = os.fsdecode(b"caf\xe9.png")
+    store = Store(tmp_path / "labels.db")
+    store.add([odd, "\u00e9"], [True, False], odd, 0)
+    assert [entry.id for entry in store.entries()] == [odd, "\u00e9"]
+    assert store.undo("somebody else") == []
+    assert store.undo(odd) == [odd, "\u00e9"]

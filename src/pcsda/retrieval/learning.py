@@ -25,7 +25,7 @@ WEAK_ROWS = 300
 WEAK_WEIGHT = 0.2
 # With n examples the order by similarity has the weight SIMILAR/(SIMILAR + n); beyond
 # ALONE examples the verifier orders alone.
-SIMILAR, ALONE = 10.0, 100
+SIMILAR, ALONE = 5.0, 100
 # How far the mean of the "no" answers is taken off that of the examples, as Rocchio does.
 AWAY = 0.25
 

@@ -9,6 +9,8 @@ const who = "page " + Math.random().toString(36).slice(2, 8);
 let cards = [];
 let at = 0;
 let busy = false;
+let asked = 0;
+let answered = 0;
 let sending = Promise.resolve();
 
 function say(text, wrong = false) {
@@ -145,12 +147,14 @@ async function next() {
     select(0, false);
     say(cards.length ? "Is it what you look for? y yes, n no, s skip, u undo, arrows move." : "Every row has an answer.");
     if (cards.length) grid.focus({ preventScroll: true });
-    await refresh();
   } catch (error) {
     say(String(error.message || error), true);
+    return;
   } finally {
     busy = false;
   }
+  // The rows are there, so keys count, however long the numbers take.
+  await refresh().catch((error) => say(String(error.message || error), true));
 }
 
 function mark(card, value) {
@@ -201,7 +205,14 @@ function rest() {
 const percent = (share) => `${Number((100 * share).toPrecision(2))} %`;
 
 async function refresh() {
-  const state = await ask("state?alarms=" + byId("alarms").value);
+  const turn = ++asked;
+  let state;
+  try {
+    state = await ask("state?alarms=" + byId("alarms").value);
+  } finally {
+    answered = Math.max(answered, turn);
+  }
+  if (turn < asked) return; // numbers that were asked for later are on their way
   byId("found").textContent = state.found;
   byId("shown").textContent = state.shown;
   byId("shown").append(element("small", `of ${state.rows}`));

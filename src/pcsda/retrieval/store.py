@@ -180,7 +180,7 @@ class Store:
             self._base.executemany(
                 "INSERT INTO labels (act, id, value, who, at, model) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (act, _write(name), WORDS[value], who, _now(), model)
+                    (act, _write(name), WORDS[value], _legible(who), _now(), model)
                     for name, value in zip(ids, values, strict=True)
                 ],
             )
@@ -189,7 +189,8 @@ class Store:
         """Undo the last act, by anyone or by one person; return its ids."""
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
-            act = self._base.execute(find, (who, who)).fetchone()[0]
+            name = None if who is None else _legible(who)
+            act = self._base.execute(find, (name, name)).fetchone()[0]
             ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
             return [_read(name) for (name,) in ids]
@@ -270,9 +271,15 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def _legible(text: str) -> str:
+    """Text that UTF-8 can hold: names of files may have bytes that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _write(name: object) -> str:
     """An id as text that tells 3 from "3"."""
-    return json.dumps(name, ensure_ascii=False, default=str)
+    text = json.dumps(name, ensure_ascii=False, default=str)
+    return text if text == _legible(text) else json.dumps(name, default=str)
 
 
 def _read(text: str) -> Any:
