@@ -188,14 +188,15 @@ def leave_rows_out(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
 def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
     """Left-out coordinates and residuals by refits of the statistics (MATH 8 and 17).
 
-    The ridge, the groups and the rotation of the full fit are held; a subclass that vanishes with
-    its only row leaves a zero in the place of its coordinate. Rows of one block leave together;
-    where all rows of a class leave with them, coordinates and residuals are zero.
+    The ridge and the groups of the full fit are held. The axes of the refit are orthonormal in its
+    own scatter, and turned to lie as close as possible to those of the full fit. Rows of one block
+    leave together; where all rows of a class leave with them, coordinates and residuals are zero.
     """
     w = np.ones(len(X)) if weights is None else weights
     blocks = np.arange(len(X)) if blocks is None else blocks
     width, n_groups = X.shape[1], groups.max() + 1
     full = paper_statistics(X, groups, w)
+    given, components = len(components), _all_axes(full, ridge, components)
     toward = np.linalg.solve(full.S_I + ridge * np.eye(width), full.delta.T)  # A Delta'
     rotation = np.linalg.lstsq(toward, components.T, rcond=1e-10)[0]
     np.testing.assert_allclose(
@@ -209,9 +210,32 @@ def refit_without_each_row(X, groups, weights, ridge, components, blocks=None):
         if s.counts[0] == 0 or s.counts[1:].sum() == 0:
             continue
         delta = np.where(s.counts[1:, None] > 0, s.delta, 0.0)
-        solved = np.linalg.solve(s.S_I + ridge * np.eye(width), delta.T) @ rotation
+        bottom = s.S_I + ridge * np.eye(width)
+        axes = np.linalg.solve(bottom, delta.T) @ rotation
+        solved = turned_toward(axes, bottom, components.T, full.S_I + ridge * np.eye(width))
         for i in np.flatnonzero(~kept):
             coordinates[i] = (X[i] - s.m) @ solved
             if s.counts[groups[i]] > 0:
                 residuals[i] = (X[i] - s.means[groups[i]]) @ solved
-    return coordinates, residuals
+    return coordinates[:, :given], residuals[:, :given]
+
+
+def turned_toward(axes, scatter, target, before):
+    """Axes of the same span, orthonormal in the scatter, as close to others as they can be.
+
+    `before` is the scatter in which the others are orthonormal; all are columns.
+    """
+    values, vectors = np.linalg.eigh(axes.T @ scatter @ axes)
+    there = values > 1e-10 * values[-1]  # a subclass that vanished takes its axis with it
+    axes = axes @ (vectors[:, there] / np.sqrt(values[there]))
+    left, _, right = np.linalg.svd(axes.T @ before @ target, full_matrices=False)
+    return axes @ left @ right
+
+
+def _all_axes(full, ridge, components):
+    """Leading axes of a fit, and after them those that it dropped."""
+    most = min(len(full.delta), len(full.S_I))
+    bottom = full.S_I + ridge * np.eye(len(full.S_I))
+    values, axes = generalized_eigen(full.S_n, bottom, most)
+    rank = np.sum(values > 1e-9 * values[0])
+    return np.vstack([components, axes[len(components) : rank]])

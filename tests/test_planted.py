@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from factories import largest_angle, tails_of, with_heavy_tails
+from sklearn.datasets import load_breast_cancer
 
 from pcsda import CSDA, PCSDA
 from pcsda.datasets import make_class_specific
@@ -142,3 +143,16 @@ def test_batches_find_the_planted_subspace_too():
         model.partial_fit(data.data[part], data.target[part])
     assert largest_angle(model.components_, data.subspace.T) < 0.15
     assert cost(model, data) < 1.15 * data.bayes
+
+
+@pytest.mark.parametrize("columns", [slice(0, 10), slice(10, 20), slice(None)])
+def test_left_out_scores_are_honest_where_columns_have_different_units(columns):
+    data = load_breast_cancer()
+    X, y = data.data[:, columns], data.target == 0
+    left_out, fresh = [], []
+    for seed in range(4):
+        train = np.random.default_rng(seed).permutation(len(X)) < 340
+        model = PCSDA(random_state=0).fit(X[train], y[train])
+        left_out.append(cllr(y[train], model.loo_scores_))
+        fresh.append(cllr(y[~train], model.log_likelihood_ratio(X[~train])))
+    assert 0.7 < np.mean(left_out) / np.mean(fresh) < 1.4

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_rows
+from factories import make_rows, turned_toward
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -214,6 +214,16 @@ def test_labels_as_subclasses_tell_strangers_from_the_known_better():
     assert found[0] > found[1] + 0.03
 
 
+def scatter_of(shared, X, label):
+    """Scatter within the groups of a label, and the ridge."""
+    within = shared.ridge * np.eye(X.shape[1])
+    groups = shared.groups(label, np.arange(len(X)), np.arange(4))
+    for group in range(5):
+        rest = X[groups == group] - X[groups == group].mean(axis=0)
+        within += rest.T @ rest
+    return within
+
+
 def test_strangers_leave_labels_as_a_refit_without_them_does():
     X, y = people(6, 5, width=4)
     clusters = np.arange(30) % 4
@@ -228,13 +238,12 @@ def test_strangers_leave_labels_as_a_refit_without_them_does():
     )
     for place, label in enumerate((0, 5)):
         _, counts, means = without.division(label, without.own(label))
-        within = without.ridge * np.eye(4)
-        groups = without.groups(label, np.arange(25), np.arange(4))
-        for group in range(5):
-            rest = X[kept][groups == group] - X[kept][groups == group].mean(axis=0)
-            within += rest.T @ rest
+        within, before = (
+            scatter_of(rows, some, label) for rows, some in ((without, X[kept]), (shared, X))
+        )
         delta = means[1:] - means[0]
         solved = np.linalg.solve(within, delta.T) @ turns[label]
+        solved = turned_toward(solved, within, labels[label].subspace.coefficients, before)
         close(block.z[place], (X[~kept] - shared.origin - means[0]) @ solved)
         close(block.centres[place], delta @ solved)
         close(np.exp(block.log_weights[place]), counts[1:] / counts[1:].sum())

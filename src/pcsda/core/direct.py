@@ -46,12 +46,13 @@ def scatter_subspace(
 ) -> tuple[Subspace, Projection, float]:
     """Solve PCSDA from statistics alone, as after passes over blocks.
 
-    Returns the subspace, and the projection and the ridge that a :class:`Leaver` starts from.
+    Returns the subspace, and the projection on all axes and the ridge that a :class:`Leaver` starts
+    from.
     """
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = solve_scatter(scatter, solver, ridge, regularization)
-    projection = keep_leading(projection, n_components, projection.rank)
-    return linear_subspace(scatter, projection, ridge), projection, ridge
+    kept = keep_leading(projection, n_components, projection.rank)
+    return linear_subspace(scatter, kept, ridge), projection, ridge
 
 
 def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
@@ -182,8 +183,8 @@ class DirectFactor:
         if found is None or not float32.determines(found[0], found[2], found[1]):
             found = self._statistics(X, groups, np.float64)
         scatter, projection, ridge = found
-        projection = keep_leading(projection, n_components, projection.rank)
-        subspace = linear_subspace(scatter, projection, ridge)
+        kept = keep_leading(projection, n_components, projection.rank)
+        subspace = linear_subspace(scatter, kept, ridge)
         if leave is None or leave.together is not None or self.resample is not None:
             return subspace, ridge
         # Not every solver needs a regular scatter matrix, but leaving rows out does.
@@ -192,6 +193,7 @@ class DirectFactor:
         dtype = np.float32 if fast else np.float64
         weights = None if self.weights is None else leave.take(self.weights)
         left = leaver.leave_out(leave.take(X), leave.take(groups), weights, dtype)
+        left = left.leading(len(kept.components))
         left = replace(left, stands_for=leave.stands_for, rows=leave.rows)
         return replace(subspace, left=left), ridge
 

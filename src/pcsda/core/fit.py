@@ -128,7 +128,7 @@ def _calibrate(
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.known)
-    views, positive, weight = views[:, used], left.groups[used] == 0, left.mass[used]
+    views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
     views, positive, weight = with_pseudo_positives(subspace, density, views, positive, weight)
     if positive.all() or not positive.any():
         return None

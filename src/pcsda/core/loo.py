@@ -1,8 +1,8 @@
 """Left-out rows in closed form (MATH 8).
 
-Row i is left out of the means and the scatter while the ridge, the groups and the rotation of the
-full fit are held. The model that projects a left-out row has not seen it, so covariances and
-calibration are estimated as on new samples.
+Row i is left out of the means and the scatter while the ridge and the groups of the full fit are
+held, and the axes without the row are turned toward those of the full fit. The model that projects
+a left-out row has not seen it, so covariances and calibration are estimated as on new samples.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import float32, linalg
+from .alignment import turn_of, without_subclass
 from .linalg import Array, Floats, Ints, Mask
 from .scatter import GroupScatter
 from .solvers import Projection
@@ -186,6 +187,15 @@ class LeftOut:
         """Weight of all rows that each row represents."""
         return self.weight if self.stands_for is None else self.weight * self.stands_for
 
+    @property
+    def evidence(self) -> Array:
+        """Weight of each row as evidence: a block counts as much as one average row of it."""
+        if self.together is None:
+            return self.mass
+        _, block = np.unique(self.together, return_inverse=True)
+        shared: Array = self.mass / np.bincount(block)[block]
+        return shared
+
     def spread(self, values: Array, n_rows: int) -> Array:
         """Values of the rows at their places among all rows, NaN elsewhere."""
         if self.rows is None:
@@ -290,7 +300,7 @@ def left_out(
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)``.
+        ``Q Lambda^(-1/2)`` of all axes.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
@@ -316,21 +326,24 @@ def left_out(
         out = np.empty((len(turn), len(groups))).T, np.empty((len(turn), len(groups))).T
     coordinate, residual = out[0].T, out[1].T
     # Rotate everything first. A negative of group k needs G_k and e_k, a positive 0 and -1.
-    np.matmul(turn, residuals.T, out=coordinate)
+    solved = turn @ residuals.T
     centres = np.column_stack([np.zeros(len(turn)), turn @ gram]).take(groups, axis=1)
     axes = np.column_stack([-turn.sum(axis=1), turn]).take(groups, axis=1)
     lonely = np.flatnonzero(alone)
-    itself = np.diag(gram)[np.maximum(groups[lonely], 1) - 1] * negative[lonely]
-    without = centres[:, lonely] - itself * axes[:, lonely]
-    np.multiply(coordinate, stretch, out=residual)
+    without = np.where(negative[lonely], without_subclass(centres[:, lonely], axes[:, lonely]), 0.0)
+    moves = np.where(known, weight, 0.0)
+    closest = turn_of(solved, axes, moves * scale, moves / rest, leverage, gap)
+    np.multiply(solved, stretch, out=residual)
     plain = height = None
     if counts[0] < FEW_POSITIVES:
         plain, height = residual.T.copy(), scale * stretch * leverage
     residual -= shift * axes
-    coordinate *= lift
+    np.multiply(solved, lift, out=coordinate)
     axes *= reach
     coordinate -= axes
     coordinate += centres
+    closest.apply(coordinate)
+    closest.apply(residual)
     residual[:, lonely], coordinate[:, lonely] = 0.0, without
     least = float(np.where(alone, 1.0, gaps).min(initial=1.0))
     return LeftOut(*out, groups, alone, known, weights, gap=least, plain=plain, height=height)
@@ -373,8 +386,14 @@ class Leaver:
         delta = scatter.delta
         half = linalg.lower_solve(factor, delta.T)
         solved = linalg.lower_solve(factor, half, transposed=True)
-        # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2).
-        rotation = (delta @ projection.components.T) / projection.eigenvalues
+        # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2). A solver may
+        # mix some of a strong axis into a weak one; orthogonal in order of strength, they are not.
+        _, roots, basis = np.linalg.svd(half, full_matrices=False)
+        rank = len(projection.components)
+        roots, basis = roots[:rank, None], basis[:rank]
+        found = basis @ (delta @ projection.components.T) / roots
+        turn, lengths = np.linalg.qr(found)
+        rotation = (basis / roots).T @ (turn * np.sign(lengths.diagonal()))
         inverse = linalg.triangular_inverse(factor)
         variances = scatter.positive.diagonal() + scatter.within.diagonal() + ridge
         return cls(

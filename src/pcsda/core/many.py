@@ -414,7 +414,7 @@ def _solve(
         together = shared.together[chosen]
     alike = bool(np.all(stands_for == 1))
     leave = Leave(None, None if alike else stands_for, together)
-    left = solution.left_out(axes.turn, groups, counts, None, leave)
+    left = solution.left_out(axes, groups, counts, None, leave)
     centres = np.vstack([np.zeros(axes.turn.shape[1]), solution.gram @ axes.turn])
     flat = np.zeros((len(axes.values), len(axes.values)))
     projected_groups = GroupScatter(counts, centres, flat, flat)

@@ -1,7 +1,8 @@
 """What a bank would say of each of its own people, if that person were a stranger (MATH 17).
 
 All rows of an identity leave the negatives of a label: its total scatter, its group means and
-their weights, in closed form. The rotation of the full fit and the covariances are held.
+their weights, in closed form. The axes without them are turned toward those of the full fit, and
+the covariances are held.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask
 from .many import SharedRows
 
@@ -88,14 +90,33 @@ def as_strangers(
     beside = means @ away.span.T  # U m of every mean
     overlap = means @ means.swapaxes(1, 2) + beside @ away.inner @ beside.swapaxes(1, 2)
     mix = _mixed(overlap, counts, filled) @ turns
+    before = _contrast(_means_with(shared, own, sizes))
+    across = means @ before.swapaxes(1, 2)
+    across += beside @ away.inner @ (before @ away.span.T).swapaxes(1, 2)
+    toward = _contrast(overlap) * filled[:, 1:, None]
+    bent = turns_of_blocks(turns.swapaxes(1, 2) @ toward @ mix, mix.swapaxes(1, 2) @ across @ turns)
+    mix = mix @ bent
     rows = away.rows @ means.swapaxes(1, 2)
     rows += (away.rows @ away.span.T) @ away.inner @ beside.swapaxes(1, 2)
     z = (rows - overlap[:, :1]) @ mix
-    centres = (overlap[:, 1:] - overlap[:, :1]) @ mix
+    centres = toward @ mix
     rest = counts[:, 1:]
     with np.errstate(divide="ignore"):
         log_weights = np.log(rest / np.maximum(rest.sum(axis=1, keepdims=True), 1.0))
-    return z, np.where(filled[:, 1:, None], centres, 0.0), log_weights
+    return z, centres, log_weights
+
+
+def _contrast(values: Array) -> Array:
+    """Rows of the subclasses minus that of the label, for each label."""
+    return values[:, 1:] - values[:, :1]
+
+
+def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
+    """Whitened group means of each label while the block is there; zero where a group is empty."""
+    counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
+    sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
+    means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)
+    return means
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:

@@ -157,7 +157,7 @@ class Solution:
         """Rotate the solution to its axes, choose how many to keep and leave rows out."""
         axes = self.axes(len(groups), n_components, means)
         turn = axes.turn
-        left = None if leave is None else self.left_out(turn, groups, counts, weights, leave)
+        left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
         projected = GroupScatter.from_samples(self.coordinates @ turn, groups, len(counts), weights)
@@ -177,12 +177,21 @@ class Solution:
         if rank == 0:
             raise no_direction()
         d = min(n_components or rank, rank)
-        return Axes(turn[:, :d] * linalg.row_signs(columns[:, :d].T), values[:d], rank)
+        every = turn[:, :rank] * linalg.row_signs(columns[:, :rank].T)
+        return Axes(every[:, :d], values[:d], rank, every)
 
     def left_out(
+        self, axes: Axes, groups: Ints, counts: Array, weights: Array | None, leave: Leave
+    ) -> LeftOut:
+        """Leave rows out, one by one or together, and project them on the axes.
+
+        All axes are turned together, so that those to be kept do not depend on how many are.
+        """
+        return self._left_out(axes.every, groups, counts, weights, leave).leading(len(axes.values))
+
+    def _left_out(
         self, turn: Array, groups: Ints, counts: Array, weights: Array | None, leave: Leave
     ) -> LeftOut:
-        """Leave rows out, one by one or together, on the axes that `turn` leads to."""
         if leave.together is not None:
             fixed = (self.overlap, turn, groups, counts, weights)
             return leave_together(self.block, *fixed, leave)
@@ -202,11 +211,12 @@ class Solution:
 
 @dataclass(frozen=True)
 class Axes:
-    """How a solution is rotated: matrix (K, d), eigenvalues, and how many axes there are."""
+    """How a solution is rotated: matrix (K, d), eigenvalues, and all axes there are, (K, rank)."""
 
     turn: Array
     values: Array
     rank: int
+    every: Array
 
 
 def project_rows(

@@ -1,7 +1,8 @@
 """Groups of rows left out whole, such as a recording or an identity, in closed form (MATH 17).
 
 Leaving out one row while near-copies of it stay is a leak. Leave out a block B of rows, and hold
-the ridge, the rotation and the groups of all other rows. The result then depends only on products
+the ridge and the groups of all other rows; the axes without the block are turned toward those of
+all rows. The result then depends only on products
 with ``A_T = (T + eps I)^-1`` about a fixed origin. With V the rows of B and the group means, the
 inner products ``V A_T V'`` are enough, whether they come from whitened rows or from a kernel
 matrix.
@@ -16,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from . import linalg
+from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut
 
@@ -86,8 +88,12 @@ def leave_together(
             stacks.extend(np.split(places, len(places)) if len(places) > 1 else [])
             continue
         delta = np.where(stack.empty[:, 1:, None], 0.0, means[:, 1:] - means[:, :1])
-        toward = inner @ delta.swapaxes(1, 2) @ rotation
         size = places.shape[1]
+        moved = delta.swapaxes(1, 2) @ rotation
+        toward = inner @ moved
+        before = toward[:, size:].swapaxes(1, 2) @ (whole.T @ rotation)
+        turns = turns_of_blocks(moved.swapaxes(1, 2) @ toward, before)
+        toward = toward @ turns
         itself = np.eye(size, inner.shape[1])
         result.coordinates[places] = (itself - means[:, :1]) @ toward
         apart = itself - np.take_along_axis(means, stack.own[:, :, None], axis=1)

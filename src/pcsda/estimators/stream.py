@@ -92,6 +92,7 @@ def fit_left_out(
     say(model, "leaving rows out")
     rows = data.X, data.groups, data.weights
     left = Leaver.of(scatter, projection, ridge).leave_out(*rows)
+    left = left.leading(len(subspace.eigenvalues))
     subspace = replace(subspace, left=replace(left, stands_for=stands_for))
     if stands_for is None:  # all rows are at hand
         settings = model.regularization_, ridge, model.n_components

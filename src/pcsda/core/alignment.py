@@ -1,0 +1,133 @@
+"""The axes of a model without some rows, turned to lie as close as possible to those of all rows.
+
+A row that leaves moves the mean of its group and the scatter, and so the axes. Holding the
+combinations of subclass means that the axes are made of is not enough: on a weak axis these
+combinations cancel what strong features contribute, and they no longer do once a mean has moved.
+The left-out coordinates would give away the group that the row came from, most of all where
+features have very different units. So the axes of each left-out model are scaled and turned
+(MATH 8): with
+
+    C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
+
+``W_i T'`` are axes of the same subspace, orthonormal in the scatter without the row, and the
+closest such axes to W. One row changes B and C in two directions only, so T has a closed form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .linalg import Array, Mask
+
+# A subclass of one row whose mean has this share in the span of the others takes no axis with it.
+SPANNED = 1e-6
+# Directions of a left-out model with a smaller share of the largest are lost with the rows.
+LOST = 1e-10
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How left-out rows are turned, one row each: ``T = I + E (T_2 - I) E'``.
+
+    Attributes
+    ----------
+    first, second : arrays of shape (d, n)
+        Columns of E, orthonormal; zero where the row changes fewer directions.
+    change : array of shape (2, 2, n)
+        ``T_2 - I``.
+    """
+
+    first: Array
+    second: Array
+    change: Array
+
+    def apply(self, coordinates: Array) -> None:
+        """Turn coordinates (d, n) in place."""
+        one = np.einsum("ji,ji->i", self.first, coordinates)
+        two = np.einsum("ji,ji->i", self.second, coordinates)
+        (a, b), (c, d) = self.change
+        coordinates += self.first * (a * one + b * two)
+        coordinates += self.second * (c * one + d * two)
+
+
+def turn_of(
+    solved: Array, axes: Array, inflation: Array, pull: Array, leverage: Array, gap: Array
+) -> Turn:
+    """Turn of each row, left out alone.
+
+    Parameters
+    ----------
+    solved : array of shape (d, n)
+        ``W'r`` of the residual r.
+    axes : array of shape (d, n)
+        ``R'u``: how the axes see the mean of the row's group. It moves by ``-pull r``.
+    inflation, pull, leverage, gap : arrays of shape (n,)
+        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; a row with f and c zero stays where it is.
+    """
+    length = np.sqrt(np.einsum("ji,ji->i", axes, axes))
+    first = axes / np.where(length > 0, length, 1.0)
+    along = np.einsum("ji,ji->i", first, solved)
+    second = solved - first * along
+    across = np.sqrt(np.einsum("ji,ji->i", second, second))
+    second /= np.where(across > 0, across, 1.0)
+    # From here on all vectors are pairs: coordinates along `first` and `second`.
+    a = np.stack([along, across])
+    shift = np.stack([-pull * length, np.zeros_like(length)])
+    return Turn(first, second, _in_two(a, shift, inflation, leverage, gap))
+
+
+def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Array:
+    """``T_2 - I``, given ``W'r`` and ``-c R'u`` in two coordinates.
+
+    With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
+    ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, e the part of the
+    leverage outside the axes. Written so, nothing large cancels on weak axes.
+    """
+    root = np.sqrt(gap)
+    outside = np.maximum(leverage - np.sum(a * a, axis=0), 0.0)
+    crossed = np.sum(a * shift, axis=0)
+    p = (f * a + shift) / gap
+    beta = 1 + np.sum(a * p, axis=0)
+    m = -f / ((1 + root) * gap) * ((1 + crossed) * a + outside * shift)
+    kappa = f / ((1 + root) * root)
+    q = kappa * a + shift / root
+    determinant = (1 + np.sum(a * q, axis=0)) ** 2 + outside * np.sum(q * q, axis=0)
+    identity = np.eye(2)[:, :, None]
+    both = beta * identity + m[:, None] * a[None]
+    form = np.einsum("ikn,jkn->ijn", both, both)
+    form += outside * (m + p)[:, None] * (m + p)[None]
+    trace = form[0, 0] + form[1, 1]
+    volume = np.maximum(np.abs(beta) * np.sqrt(determinant), np.finfo(np.float64).eps * trace)
+    # The inverse square root of a 2 x 2 matrix, from its adjugate, trace and determinant.
+    adjugate = trace * identity - form
+    half = (adjugate + volume * identity) / (volume * np.sqrt(trace + 2 * volume))
+    inverse = beta * identity - p[:, None] * a[None]
+    change: Array = np.where(beta < 0, -1.0, 1.0) * np.einsum("ikn,kjn->ijn", half, inverse)
+    return change - identity
+
+
+def without_subclass(centres: Array, axes: Array) -> Array:
+    """Coordinates (d, n) of rows that are a subclass each, by the axes without that subclass.
+
+    Its mean leaves the span of the subclass means, unless the others span it too.
+    """
+    share = np.einsum("ji,ji->i", centres, axes)
+    square = np.einsum("ji,ji->i", axes, axes)
+    lost = share > 1 - SPANNED
+    result: Array = centres - axes * (lost / np.where(square > 0, square, 1.0))
+    return result
+
+
+def turns_of_blocks(own: Array, across: Array) -> Array:
+    """Transposed turns ``T'`` of blocks of rows, from C (n, d, d) and B (n, d, d)."""
+    values, vectors = np.linalg.eigh(own)
+    kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
+    roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+    half = (vectors * roots[:, None, :]) @ vectors.swapaxes(1, 2)
+    left, lengths, right = np.linalg.svd(half @ across)
+    # A lost direction has length zero; any vector in its place would be arbitrary.
+    left = np.where(lengths[:, None, :] > LOST, left, 0.0)
+    turns: Array = half @ left @ right
+    return turns
