@@ -4,13 +4,14 @@ Negatives that nobody has looked at hold some positives. A ratio against such a 
 of positives in that same crowd, so its share cannot be read off the ratio afterwards: both are
 estimated together, on scores of rows that the model has not seen.
 
-Rows are set apart step by step, those first that look most like positives. They take no part in the
-model of a step, which scores them as rows it has not seen; so hidden positives that lie together,
-and make a subclass of their own in which they look like negatives, come out in the end. Each step
-has its estimate of the share. The first finds too few, because positives are among its negatives,
-and the last too many, because negatives that are like positives were set apart, of which a model
-has most to learn. The model that is kept sets a share apart that lies between the two. Rows set
-apart do not join the positives: a class that is like them would draw their mean to itself.
+The first step takes all negatives for one crowd. Then rows are set apart step by step, those first
+that look most like positives. They take no part in the model of a step, which scores them as rows
+it has not seen; so hidden positives that lie together, and make a subclass of their own in which
+they look like negatives, come out in the end. Each step has its estimate of the share. The first
+finds too few, because positives are among its negatives, and the last too many, because negatives
+that are like positives were set apart, of which a model has most to learn. The model that is kept
+sets a share apart that lies between the two. Rows set apart do not join the positives: a class that
+is like them would draw their mean to itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.integrate import trapezoid
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
@@ -30,8 +32,13 @@ from .loo import Leave
 from .predictive import with_pseudo_positives
 from .subspace import Factor, Subspace
 
-# Spread of the priors on the logarithm of the slope and on the offset.
-SLOPE_SPREAD, OFFSET_SPREAD = 0.5, 1.0
+# Spread of the prior on the logarithm of the slope.
+SLOPE_SPREAD = 0.5
+# Slope expected of the views of a model: few positives leave it surer of itself than rows show that
+# it has not seen.
+MODEL_SLOPE = 0.5
+# Mean of an exponential prior on the share, by which the expected share is found.
+SHARE_SCALE = 0.15
 # The search for the best share begins from these, and ends below a half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 11))
@@ -49,6 +56,21 @@ LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """What is expected of views before rows are seen: by default, log-likelihood ratios.
+
+    Attributes
+    ----------
+    slope : float
+        Middle of the prior on the slope.
+    offset_spread : float
+    """
+
+    slope: float = 1.0
+    offset_spread: float = 1.0
+
+
+@dataclass(frozen=True)
 class Scores:
     """Views of rows that a model has not seen, and what is known of each row.
 
@@ -58,12 +80,14 @@ class Scores:
     positive, unchecked : boolean arrays of shape (n,)
         Labelled positives, and rows nobody looked at; all others are checked negatives.
     weight : array of shape (n,)
+    expected : Expectation
     """
 
     views: Array
     positive: Mask
     unchecked: Mask
     weight: Array
+    expected: Expectation = Expectation()
 
     @property
     def log_masses(self) -> Array:
@@ -85,14 +109,16 @@ class Shares:
     share : float
     interval : pair of float
         90 % interval of the share by profile likelihood; the share twice where it was given.
-    loss : float
-        Minus the log posterior.
+    expected : float
+        Mean of the share over its profile and an exponential prior; the share itself where it was
+        given. Beside few positives nearly every share is possible, and the most probable one may be
+        0 or the largest.
     """
 
     calibration: Calibration
     share: float
     interval: tuple[float, float]
-    loss: float
+    expected: float
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
@@ -108,18 +134,26 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
     A row of log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
     odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``, and the
-    priors are ``ln(V a) ~ N(0, 0.5^2)``, ``b ~ N(0, 1)`` and ``pi < 1/2``.
+    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, with the slope
+    a_0 and the spread s that the scores are expected to have.
     """
     profile = _Profile(scores)
     if share is not None:
-        return Shares(profile.calibration(share), share, (share, share), profile(share))
+        return Shares(profile.calibration(share), share, (share, share), share)
     losses = np.array([profile(value) for value in SHARES])
     at = int(losses.argmin())
     bounds = SHARES[max(at - 1, 0)], SHARES[min(at + 1, len(SHARES) - 1)]
     found = minimize_scalar(profile, bounds=bounds, method="bounded", options={"xatol": 1e-4})
     share = float(found.x if found.fun < losses[at] else SHARES[at])
     interval = _interval(profile, share, losses)
-    return Shares(profile.calibration(share), share, interval, profile(share))
+    return Shares(profile.calibration(share), share, interval, _expected(losses))
+
+
+def _expected(losses: Array) -> float:
+    """Mean share under its prior by the trapezoidal rule, given the losses at `SHARES`."""
+    total = losses + SHARES / SHARE_SCALE
+    likely = np.exp(total.min() - total)
+    return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
@@ -149,12 +183,15 @@ class _Profile:
         self._scores = scores
         self._masses = scores.log_masses[:, None]
         n_views = len(scores.views)
-        self._precision = np.append(np.full(n_views, SLOPE_SPREAD), OFFSET_SPREAD) ** -2.0
+        self._precision = (
+            np.append(np.full(n_views, SLOPE_SPREAD), scores.expected.offset_spread) ** -2.0
+        )
+        self._middle = np.append(np.full(n_views, np.log(scores.expected.slope)), 0.0)
         self._found: dict[float, tuple[float, Array]] = {}
 
     def __call__(self, share: float) -> float:
         if share not in self._found:
-            near = np.zeros(len(self._precision))
+            near = self._middle
             if self._found:
                 near = self._found[min(self._found, key=lambda known: abs(known - share))][1]
             self._found[share] = self._minimise(near, share)
@@ -207,8 +244,9 @@ class _Profile:
         gradient = change @ pull
         hessian = (change * (weight * curve)) @ change.T
         hessian[np.diag_indices(len(slopes))] += gradient[:-1]
-        loss = weight @ (total - own) + 0.5 * self._precision @ point**2
-        prior = self._precision * point
+        off = point - self._middle
+        loss = weight @ (total - own) + 0.5 * self._precision @ off**2
+        prior = self._precision * off
         return float(loss), gradient + prior, hessian + np.diag(self._precision)
 
 
@@ -279,8 +317,7 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     The model of a later step rests on guesses, of which its profile likelihood knows nothing; that
     of the first rests on none. So the interval spans those of the first, the last and the model.
     """
-    nobody = np.zeros(len(problem.positive), dtype=bool)
-    way = [_step(problem, nobody, nobody)]
+    way = [_one_crowd(problem)]
     for step in STEPS[1:]:
         way.append(_set_apart(problem, way[-1], step))
     first, last, share = way[0], way[-1], problem.share
@@ -295,6 +332,17 @@ def fit_contaminated(problem: Problem) -> Contaminated:
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
+
+
+def _one_crowd(problem: Problem) -> Contaminated:
+    """First step: all negatives are one subclass.
+
+    Hidden positives move the mean of the crowd straight toward the positives, which turns no axis.
+    A subclass that they make up lies beside the few examples, and axes would point away from it.
+    """
+    nobody = np.zeros(len(problem.positive), dtype=bool)
+    crowd = (~problem.positive).astype(np.intp)
+    return _step(replace(problem, regroup=lambda _: crowd, n_components=None), nobody, nobody)
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
@@ -314,7 +362,8 @@ def _between(found: Shares, last: Shares) -> float:
     """
     if last.interval[0] > found.interval[1]:
         return last.share
-    return float(np.sqrt((found.share + SMALL_SHARE) * (last.share + SMALL_SHARE)) - SMALL_SHARE)
+    middle = np.sqrt((found.expected + SMALL_SHARE) * (last.expected + SMALL_SHARE))
+    return float(middle - SMALL_SHARE)
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
@@ -389,4 +438,6 @@ def _scores(
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
-    return Scores(found, positive, unchecked, mass)
+    # One positive sits at its own mean, and the offset has to make up for it.
+    spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
+    return Scores(found, positive, unchecked, mass, Expectation(MODEL_SLOPE, spread))

@@ -36,15 +36,16 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
 
     Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
     In feature space directions are many and mostly weak, and a tenth of it is best. Where
-    negatives are `contaminated`, the ridge also keeps the axes from hidden positives: 3 times the
-    rule, and 10 times in feature space.
+    negatives are `contaminated`, the ridge also keeps the axes from hidden positives, which
+    outnumber few examples.
     """
     count = max(n_positive, 1.0)
+    if contaminated:
+        times, least = (10, 0.1) if kernel else (30, 0.9)
+        return float(max(times / count, least))
     if kernel:
-        times, least, most = (10, 0.1, 1.0) if contaminated else (1, 0.01, 0.3)
-        return float(np.clip(times / count, least, most))
-    times, least, most = (9, 0.9, 3.0) if contaminated else (3, 0.3, 2.0)
-    return float(np.clip(times / count**0.5, least, most))
+        return float(np.clip(1 / count, 0.01, 0.3))
+    return float(max(3 / count**0.5, 10 / count**2, 0.3))
 
 
 def no_spread() -> TooFewRowsError:

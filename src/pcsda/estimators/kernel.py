@@ -63,7 +63,7 @@ class KernelPCSDA(Verifier):
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
         "auto" is one over the number of positives, between 0.01 and 0.3; with `contamination` it is
-        10 over that number, between 0.1 and 1. For a linear kernel it is that of :class:`PCSDA`.
+        10 over that number, at least 0.1. For a linear kernel it is that of :class:`PCSDA`.
     negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
 pos_label, random_state, verbose
         As in :class:`PCSDA`.
