@@ -483,6 +483,8 @@ def test_bad_parameters_are_refused(estimator, way, name, value, rest):
     X, y, _ = problem()
     if name == "regularization" and isinstance(estimator, PCSDA):
         rest = f"{rest}, or 'auto'"
+    if name == "n_components" and isinstance(estimator, CSDA):
+        rest = f"{rest}, or 'auto'"
     with refused(f"{name}={value!r} {rest}"):
         enter(clone(estimator).set_params(**{name: value}), way, X, y)
 

@@ -1600,7 +1600,7 @@ def test_published_is_the_rule_of_the_paper_and_may_be_changed():
     changed = PCSDA.published(5, 3, priors="equal", calibrate=True).get_params()
     differing = {"n_subclasses": 5, "n_components": 3, "priors": "equal", "calibrate": True}
     assert changed == expected | differing
-    plain = CSDA(shrinkage=0, calibrate=False).get_params()
+    plain = CSDA(None, shrinkage=0, calibrate=False).get_params()
     assert CSDA.published().get_params() == plain
     assert CSDA.published(2, solver="eigen").get_params() == plain | {
         "n_components": 2,

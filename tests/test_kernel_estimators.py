@@ -589,8 +589,8 @@ def test_label_targets_are_seeded_and_span_the_solution_when_all_are_used():
     )
     assert_array_equal(first.transform(X), again.transform(X))
     assert np.abs(first.eigenvalues_ / other.eigenvalues_ - 1).max() > 1e-3
-    whole = KernelCSDA(random_state=0, **given).fit(X, y)
-    eigen = KernelCSDA(**{**given, "solver": "eigen"}).fit(X, y)
+    whole = KernelCSDA(n_components=None, random_state=0, **given).fit(X, y)
+    eigen = KernelCSDA(n_components=None, **{**given, "solver": "eigen"}).fit(X, y)
     assert whole.n_components_ == eigen.n_components_ == np.sum(y == 0)
     assert_allclose(whole.eigenvalues_, eigen.eigenvalues_, rtol=1e-6)
     assert np.all(first.eigenvalues_ <= eigen.eigenvalues_[:3] * (1 + 1e-9))

@@ -53,12 +53,13 @@ def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r} must be one of {listed}")
 
 
-def check_count(name: str, value: object, instead: str | None) -> None:
-    """Refuse anything but a whole number of at least 1, or the value `instead`."""
-    if value is instead or (isinstance(value, str) and value == instead):
+def check_count(name: str, value: object, *instead: str | None) -> None:
+    """Refuse anything but a whole number of at least 1, or one of the values `instead`."""
+    if any(value is other or (isinstance(value, str) and value == other) for other in instead):
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least 1, or {instead!r}")
+        others = "".join(f", or {other!r}" for other in instead)
+        raise ValueError(f"{name}={value!r} must be a whole number of at least 1{others}")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -380,7 +381,8 @@ def check_verifier(model: BaseEstimator) -> None:
     if hasattr(model, "shape"):
         _check_modes(model)
     else:
-        check_count("n_components", model.n_components, None)
+        words = () if hasattr(model, "n_subclasses") else ("auto",)
+        check_count("n_components", model.n_components, None, *words)
     rule = "auto" if hasattr(model, "n_subclasses") else None
     check_number("regularization", model.regularization, rule)
     check_number("shrinkage", model.shrinkage, "auto")

@@ -308,3 +308,45 @@ def test_the_published_classifier_is_a_pipeline():
     by_hand = svm.fit(distances, y)
     assert_allclose(model.decision_function(X), by_hand.decision_function(distances), rtol=1e-6)
     assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize(
+    "given", [{"solver": "eigen"}, {"solver": "trace_ratio"}, {"reference": "optimal"}], ids=str
+)
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@WEIGHTED
+def test_folds_on_the_matrix_of_all_rows_calibrate_as_fits_of_their_own(
+    grown, monkeypatch, given, kernel, weighted
+):
+    X, groups, weights = make_rows([60, 240], 8, weighted=weighted)
+    model = KernelCSDA(kernel, n_components=3, random_state=0, **given)
+    shared = clone(model).fit(X, groups == 0, sample_weight=weights).calibration_
+    monkeypatch.setattr(KernelCSDAFactor, "part", lambda self, train: None)
+    alone = model.fit(X, groups == 0, sample_weight=weights).calibration_
+    # Folds stop growing their basis at four digits.
+    assert_allclose([shared.slope, shared.offset], [alone.slope, alone.offset], rtol=2e-3)
+
+
+def test_folds_need_no_kernel_values_of_their_own():
+    calls = []
+
+    def kernel(A, B):
+        calls.append(len(A))
+        return A @ B.T
+
+    X, groups, _ = make_rows([20, 50], 8)
+    KernelCSDA(kernel, n_components=2, random_state=0).fit(X, groups == 0)
+    with_folds = len(calls)
+    KernelCSDA(kernel, n_components=2, calibrate=False, random_state=0).fit(X, groups == 0)
+    assert len(calls) == 2 * with_folds
+
+
+@pytest.mark.parametrize("kind", [CSDA, KernelCSDA])
+def test_unless_told_otherwise_there_are_at_most_25_axes(kind):
+    X, groups, _ = make_rows([40, 60], 90)
+    assert kind(calibrate=False).fit(X, groups == 0).n_components_ == 25
+    assert kind(n_components=None, calibrate=False).fit(X, groups == 0).n_components_ == 60
+    few = kind(calibrate=False).fit(X[groups == 0].repeat(2, 0)[:50], np.arange(50) < 40)
+    assert few.n_components_ <= 10
+    with pytest.raises(ValueError, match="n_components='most' must be a whole number of at least"):
+        kind(n_components="most").fit(X, groups == 0)

@@ -285,8 +285,12 @@ add(
     fitted(lambda: KernelPCSDA(n_subclasses=2, regularization=0.1, random_state=0), given=False),
     **APART,
 )
-add("default CSDA", fitted(lambda: CSDA(random_state=0), given=False), True)
-add("default KernelCSDA", fitted(lambda: KernelCSDA(random_state=0), given=False), True)
+add("default CSDA", fitted(lambda: CSDA(None, random_state=0), given=False), True)
+add(
+    "default KernelCSDA",
+    fitted(lambda: KernelCSDA(n_components=None, random_state=0), given=False),
+    True,
+)
 add("default published", fitted(lambda: PCSDA.published(3, random_state=0), given=False), **APART)
 
 # The linear estimator, one option at a time.

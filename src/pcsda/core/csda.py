@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from . import csda_dual, csda_solvers, linalg
-from .csda_dual import Centred, is_coarse
+from . import csda_dual, csda_solvers, krylov, linalg
+from .csda_dual import Centred, Solved, is_coarse
 from .direct import keep_leading, linear_subspace, out_of_row_span
 from .gram import FeatureFactor, features_of, kernel_ridge, not_definite
 from .linalg import Array, Floats, Ints, SingularMatrixError
@@ -17,7 +18,7 @@ from .loo import Leave
 from .scatter import GroupScatter, group_means
 from .solvers import Projection
 from .spread import centred, naming_the_ridge, ridge_of
-from .subspace import Subspace
+from .subspace import Factor, Subspace
 
 SOLVERS = ("eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
 
@@ -108,11 +109,19 @@ class CSDAFactor:
         scaled = rows if self.weights is None else rows * root[:, None]
         inner = Centred(scaled @ scaled.T, groups, ridge, root)
         with naming_the_ridge(X.shape[1], self.criterion.regularization):
-            found = solve_centred(inner, self.criterion, n_components, most)
+            solved = solve_centred(inner, self.criterion, n_components, most)
+        found = csda_dual.subspace_of(inner, solved, n_components, most)
         return replace(found, coefficients=rows.T @ found.coefficients, means=means).signed()
 
 
-@dataclass(frozen=True)
+class Whole(NamedTuple):
+    """What a solved kernel matrix leaves for models of some of its rows."""
+
+    rows: Centred
+    solved: Solved
+
+
+@dataclass
 class KernelCSDAFactor:
     """A kernel matrix, which is overwritten, whose negatives are one group.
 
@@ -123,12 +132,18 @@ class KernelCSDAFactor:
     weights : array of shape (N,) or None
     definite : bool
         Whether the kernel is known to be positive definite; otherwise the fit checks it.
+    near : array of shape (N_n, d) or None
+        Solution on the negatives of more rows, of which these are a part.
+    whole : Whole or None
+        Set by `solve`, unless it needed a factorisation that leaves nothing to share.
     """
 
     matrix: Array
     criterion: Criterion
     weights: Array | None = None
     definite: bool = False
+    near: Array | None = None
+    whole: Whole | None = field(default=None, init=False)
 
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
@@ -154,11 +169,58 @@ class KernelCSDAFactor:
         with _naming_the_kernel(regularization):
             if not self.definite:
                 linalg.cholesky(matrix, ridge)
-            rows = Centred(matrix, groups, ridge, root)
-            found = solve_centred(rows, self.criterion, n_components, most)
+            rows = Centred(matrix, groups, ridge, root, self.near)
+            solved = solve_centred(rows, self.criterion, n_components, most)
+        self.whole = Whole(rows, solved)
+        found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
         # Coefficients of kernel values depend on how often a row is given; the mean does not.
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
+
+    def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
+        """After `solve`: a factor of some of the rows, and the values that its models score.
+
+        It starts from the solution of all rows, and needs neither new kernel values nor, for the
+        trace ratio, a new factorisation. The space is the same; its origin is the mean of all
+        positives. None where `solve` left nothing to share.
+        """
+        if self.whole is None:
+            return None
+        rows, solved = self.whole
+        root, weights = rows.root, None if self.weights is None else self.weights[train]
+        if solved.features is not None and solved.directions is not None:
+            near = solved.directions
+            if krylov.pays(*near.shape):
+                features = solved.features / root[:, None]
+                part = FeaturePart(features[train], self.criterion, weights, near)
+                return part, lambda test: features[test]
+        near = solved.coefficients[train[rows.groups[train] > 0]]
+        own = root[train]
+        matrix = rows.matrix[np.ix_(train, train)] / own / own[:, None]
+        made = KernelCSDAFactor(matrix, self.criterion, weights, definite=True, near=near)
+        return made, lambda test: rows.matrix[np.ix_(test, train)] / own / root[test][:, None]
+
+
+@dataclass(frozen=True)
+class FeaturePart:
+    """Some rows, given by features of the kernel of all; `near` are the axes of all rows."""
+
+    features: Array
+    criterion: Criterion
+    weights: Array | None
+    near: Array
+
+    def solve(
+        self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = False
+    ) -> Subspace:
+        """Maximise the trace ratio; groups are 0 for positives and 1 for negatives."""
+        _, _, variance = centred(self.features, self.weights)
+        ridge = ridge_of(variance, self.criterion.regularization)
+        root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
+        rows = Centred(np.empty((0, 0)), groups, ridge, root, self.near)
+        most = min(int(np.sum(groups > 0)), len(groups) - 1)
+        learn = self.criterion.learn_reference
+        return csda_dual.part_of_features(self.features, rows, learn, n_components, most)
 
 
 @contextmanager
@@ -172,14 +234,12 @@ def _naming_the_kernel(regularization: float) -> Iterator[None]:
 
 def solve_centred(
     rows: Centred, criterion: Criterion, n_components: int | None, most: int
-) -> Subspace:
+) -> Solved:
     """Solve CSDA from the inner products of rows about the positive mean."""
     d = most if n_components is None else min(n_components, most)
     if criterion.by_ratio:
-        solved = csda_dual.trace_ratio(rows, d, criterion.learn_reference)
-    else:
-        solved = csda_dual.eigen(rows, d)
-    return csda_dual.subspace_of(rows, solved, d, most)
+        return csda_dual.trace_ratio(rows, d, criterion.learn_reference)
+    return csda_dual.eigen(rows, d)
 
 
 def csda_subspace(

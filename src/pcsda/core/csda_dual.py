@@ -6,7 +6,7 @@ formed, and a block Krylov method finds a few leading axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,12 +40,15 @@ class Centred:
     ridge : float
     root : array of shape (N,)
         Roots of the weights.
+    near : array of shape (N_n, d) or None
+        Solution on the negatives of more rows, of which these are a part.
     """
 
     matrix: Array
     groups: Ints
     ridge: float
     root: Array
+    near: Array | None = None
 
     @property
     def positive(self) -> Ints:
@@ -65,12 +68,17 @@ class Centred:
 
 @dataclass(frozen=True)
 class Solved:
-    """Axes as coefficients of the rows in :class:`Centred`, with their values and their rank."""
+    """Axes as coefficients of the rows in :class:`Centred`, with their values and their rank.
+
+    The trace ratio also leaves the features of the rows, and its axes in these.
+    """
 
     coefficients: Array
     eigenvalues: Array
     rank: int
     step: float = 0.0
+    features: Array | None = None
+    directions: Array | None = None
 
 
 def eigen(rows: Centred, count: int) -> Solved:
@@ -94,7 +102,7 @@ def eigen(rows: Centred, count: int) -> Solved:
     vectors = None
     if krylov.pays(len(negative), count):
         vectors = krylov.top_eigenvectors(
-            lambda q: (matrix @ on_rows(q))[negative], len(negative), count
+            lambda q: (matrix @ on_rows(q))[negative], len(negative), count, rows.near
         )
     if vectors is None:
         inner = matrix[np.ix_(negative, negative)] - half.T @ half
@@ -116,65 +124,107 @@ def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
     are taken in one basis that grows: some twenty products with d + 6 vectors in all.
     """
     features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
-    parts = [features[part] for part in (rows.negative, rows.positive)]
-    gap = None
-    if learn_reference:
-        shift = (rows.root[rows.negative] @ parts[0] / rows.counts[1])[:, None]
-        same = linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", features, features))
-        gap = shift if float(np.sum(shift**2)) > same else None
-    found = _leading_ratio(rows, parts, gap, count) or _dense_ratio(rows, parts, gap, count)
-    step = 0.0 if gap is None else found.step
+    ratio = Ratio.of(features, rows.groups, rows.root, rows.ridge, learn_reference)
+    found = ratio.solve(count)
     coefficients = np.zeros((len(features), len(found.eigenvalues)))
     coefficients[pivots] = linalg.lower_solve(triangle, found.components.T, transposed=True)
-    return Solved(coefficients, found.eigenvalues, found.rank, step)
+    kept = {"features": features, "directions": found.components.T}
+    return Solved(coefficients, found.eigenvalues, found.rank, found.step, **kept)
 
 
-def _dense_ratio(rows: Centred, parts: list[Array], gap: Array | None, count: int) -> Projection:
-    """The trace ratio of features from their scatter matrices."""
-    numerator, denominator = (part.T @ part for part in parts)
-    size = len(numerator)
-    values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
-    rank = linalg.numerical_rank(values, size)
-    if rank == 0:
-        raise no_direction()
-    squared = None if gap is None else gap @ gap.T
-    forms = Forms(numerator, denominator, squared, rows.counts)
-    found = csda_solvers.settled(forms, rows.ridge, min(count, rank)).ordered()
-    return Projection(found.directions.T, found.quotients, rank, step=found.step)
+@dataclass(frozen=True)
+class Ratio:
+    """The trace ratio of features.
 
+    Attributes
+    ----------
+    parts : list of two arrays
+        Features of the negatives and of the positives about the positive mean, times the square
+        roots of the weights.
+    gap : array of shape (r, 1) or None
+        Mean of the negatives, where the reference is learned.
+    counts : array of shape (2,)
+        N_p and N_n, or total weights.
+    ridge : float
+    near : array of shape (r, d) or None
+        Axes of more rows, of which these are a part.
+    """
 
-def _leading_ratio(
-    rows: Centred, parts: list[Array], gap: Array | None, count: int
-) -> Projection | None:
-    """The same for few axes of many features; None if a small basis is not enough."""
-    size = parts[0].shape[1]
-    if not krylov.pays(size, count) or not _has_rank(parts[0], count):
-        return None
-    state = {"ratio": 0.0, "step": 0.0}
+    parts: list[Array]
+    gap: Array | None
+    counts: Array
+    ridge: float
+    near: Array | None = None
 
-    def images(block: Array) -> list[Array]:
-        moved = [part.T @ (part @ block) for part in parts]
-        return moved if gap is None else [*moved, gap @ (gap.T @ block)]
+    @classmethod
+    def of(
+        cls,
+        features: Array,
+        groups: Ints,
+        root: Array,
+        ridge: float,
+        learn_reference: bool,
+        near: Array | None = None,
+    ) -> Ratio:
+        """The problem of features about the positive mean, times the roots of the weights."""
+        parts = [features[groups > 0], features[groups == 0]]
+        counts = np.bincount(groups, root**2).astype(np.float64)
+        gap = None
+        if learn_reference:
+            shift = (root[groups > 0] @ parts[0] / counts[1])[:, None]
+            same = linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", features, features))
+            gap = shift if float(np.sum(shift**2)) > same else None
+        return cls(parts, gap, counts, ridge, near)
 
-    def solve(small: list[Array]) -> tuple[Array, list[float]]:
-        forms = Forms(small[0], small[1], None if gap is None else small[2], rows.counts)
-        found = csda_solvers.settled(forms, rows.ridge, count, state["ratio"])
-        state.update(ratio=found.ratio, step=found.step)
-        mixture = [1.0, -found.ratio]
-        if gap is not None:
-            mixture.append(forms.pull(found.ratio, found.step))
-        form = forms.at(found.ratio, found.step)
-        turn = linalg.top_eigenvectors(form, min(count + krylov.BESIDE, len(form)))
-        return turn, mixture
+    def solve(self, count: int) -> Projection:
+        """Find the `count` best axes, in the features."""
+        found = self._leading(count) or self._dense(count)
+        return found if self.gap is not None else replace(found, step=0.0)
 
-    W = krylov.leading(images, solve, size, count)
-    if W is None:
-        return None
-    small = [W.T @ image for image in images(W)]
-    forms = Forms(small[0], small[1], None if gap is None else small[2], rows.counts)
-    top, bottom = forms.ratio(np.eye(count), rows.ridge, state["step"])
-    order = np.argsort(-top / bottom, kind="stable")
-    return Projection(W[:, order].T, (top / bottom)[order], count, step=state["step"])
+    def _dense(self, count: int) -> Projection:
+        """From scatter matrices of the features."""
+        numerator, denominator = (part.T @ part for part in self.parts)
+        values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
+        rank = linalg.numerical_rank(values, len(numerator))
+        if rank == 0:
+            raise no_direction()
+        squared = None if self.gap is None else self.gap @ self.gap.T
+        forms = Forms(numerator, denominator, squared, self.counts)
+        found = csda_solvers.settled(forms, self.ridge, min(count, rank)).ordered()
+        return Projection(found.directions.T, found.quotients, rank, step=found.step)
+
+    def _images(self, block: Array) -> list[Array]:
+        moved = [part.T @ (part @ block) for part in self.parts]
+        return moved if self.gap is None else [*moved, self.gap @ (self.gap.T @ block)]
+
+    def _forms(self, small: list[Array]) -> Forms:
+        return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
+
+    def _leading(self, count: int) -> Projection | None:
+        """For few axes of many features; None if a small basis is not enough."""
+        size = self.parts[0].shape[1]
+        if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
+            return None
+        state = {"ratio": 0.0, "step": 0.0}
+
+        def solve(small: list[Array]) -> tuple[Array, list[float]]:
+            forms = self._forms(small)
+            found = csda_solvers.settled(forms, self.ridge, count, state["ratio"])
+            state.update(ratio=found.ratio, step=found.step)
+            mixture = [1.0, -found.ratio]
+            if self.gap is not None:
+                mixture.append(forms.pull(found.ratio, found.step))
+            form = forms.at(found.ratio, found.step)
+            turn = linalg.top_eigenvectors(form, min(count + krylov.BESIDE, len(form)))
+            return turn, mixture
+
+        W = krylov.leading(self._images, solve, size, count, self.near)
+        if W is None:
+            return None
+        forms = self._forms([W.T @ image for image in self._images(W)])
+        top, bottom = forms.ratio(np.eye(count), self.ridge, state["step"])
+        order = np.argsort(-top / bottom, kind="stable")
+        return Projection(W[:, order].T, (top / bottom)[order], count, step=state["step"])
 
 
 def _has_rank(part: Array, count: int) -> bool:
@@ -190,25 +240,54 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
     Its coefficients are on the rows themselves: those on the centred rows, minus the part of the
     positive mean. `origin` is zero; the caller sets it.
     """
-    count = solved.coefficients.shape[1]
-    axes = Projection(np.eye(count), solved.eigenvalues, solved.rank)
-    kept = keep_leading(axes, n_components, most)
+    kept = _kept(solved, n_components, most)
     a = solved.coefficients[:, : len(kept.components)]
     image = rows.matrix @ a
-    weights = None if np.all(rows.root == 1) else rows.root**2
-    z = image / rows.root[:, None]
-    projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     on_rows = rows.root[:, None] * a
     positive, share = rows.positive, rows.root[rows.positive] ** 2 / rows.counts[0]
     on_rows[positive] -= np.outer(share, on_rows.sum(axis=0))
-    inside = a.T @ image
+    z = image / rows.root[:, None]
+    return _subspace(on_rows, z, a.T @ image, rows, kept, solved.step)
+
+
+def part_of_features(
+    features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
+) -> Subspace:
+    """Maximise the trace ratio of some rows, given by features of all, near the axes of all.
+
+    `rows` has no matrix. The coefficients are on features, and there is no second factorisation.
+    """
+    share = np.where(rows.groups == 0, rows.root**2, 0.0)
+    mean: Array = share @ features / share.sum()
+    centred = (features - mean) * rows.root[:, None]
+    count = most if n_components is None else min(n_components, most)
+    ratio = Ratio.of(centred, rows.groups, rows.root, rows.ridge, learn_reference, rows.near)
+    found = ratio.solve(count)
+    solved = Solved(found.components.T, found.eigenvalues, found.rank, found.step)
+    kept = _kept(solved, n_components, most)
+    W = solved.coefficients[:, : len(kept.components)]
+    z = (centred @ W) / rows.root[:, None]
+    return replace(_subspace(W, z, W.T @ W, rows, kept, found.step), origin=mean @ W)
+
+
+def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
+    axes = Projection(np.eye(solved.coefficients.shape[1]), solved.eigenvalues, solved.rank)
+    return keep_leading(axes, n_components, most)
+
+
+def _subspace(
+    coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
+) -> Subspace:
+    """The subspace in which rows lie at z; `inside` are the inner products of its axes."""
+    weights = None if np.all(rows.root == 1) else rows.root**2
+    projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(
-        on_rows,
+        coefficients,
         np.zeros(len(kept.eigenvalues)),
         kept.eigenvalues,
         kept.rank,
         projected,
         projected.positive + rows.ridge * (inside + inside.T) / 2,
         single_negatives=True,
-        reference=None if not solved.step else -solved.step * projected.delta[0],
+        reference=None if not step else -step * projected.delta[0],
     )

@@ -9,8 +9,9 @@ from scipy import linalg as scipy_linalg
 
 from .linalg import Array
 
-# A solution has converged when its residual is below this share of its image.
-SETTLED = 1e-10
+# A solution has converged when its residual is below this share of its image. Models of folds give
+# one slope and one offset, which need fewer digits.
+SETTLED, SETTLED_FOLD = 1e-10, 1e-4
 # Extra directions, which speed up the last ones asked for. The basis may have this many blocks, or
 # fill this share of a large space, before dense algebra is cheaper.
 BESIDE, BLOCKS, SHARE = 6, 30, 0.25
@@ -30,8 +31,13 @@ def pays(size: int, count: int) -> bool:
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
-def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None:
+def leading(
+    images: Images, solve: Solve, size: int, count: int, near: Array | None = None
+) -> Array | None:
     """Find the `count` leading directions of a problem over orthonormal vectors, as columns.
+
+    The solution of a similar problem, `near`, saves most of the steps: a fold starts from the axes
+    of all rows, and has converged at `SETTLED_FOLD`.
 
     The problem combines symmetric forms that are known only by their products with blocks of
     vectors. It is solved in an orthonormal basis that grows block by block from the residual (block
@@ -40,7 +46,11 @@ def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None
     if a basis of a quarter of the space does not hold the solution.
     """
     rng = np.random.default_rng(0)  # any start will do; the same one gives the same digits
-    fresh = np.linalg.qr(rng.standard_normal((size, count + BESIDE)))[0]
+    start = rng.standard_normal((size, count + BESIDE))
+    if near is not None:
+        start[:, : near.shape[1]] = near[:, : start.shape[1]]
+    settled = SETTLED if near is None else SETTLED_FOLD
+    fresh = np.linalg.qr(start)[0]
     most = min(max(BLOCKS * fresh.shape[1], int(SHARE * size)), size)
     basis, used = np.empty((size, most), order="F"), 0
     moved: list[Array] = []
@@ -64,7 +74,7 @@ def leading(images: Images, solve: Solve, size: int, count: int) -> Array | None
         solution = known @ turn
         image = _mixed(mixture, [part[:, :used] @ turn for part in moved])
         left = image - solution @ (solution.T @ image)
-        if np.linalg.norm(left[:, :count]) <= SETTLED * np.linalg.norm(image):
+        if np.linalg.norm(left[:, :count]) <= settled * np.linalg.norm(image):
             return solution[:, :count]
         fresh = _outside(known, left)
     return None
@@ -98,7 +108,9 @@ def _outside(basis: Array, block: Array) -> Array:
     return kept
 
 
-def top_eigenvectors(product: Callable[[Array], Array], size: int, count: int) -> Array | None:
+def top_eigenvectors(
+    product: Callable[[Array], Array], size: int, count: int, near: Array | None = None
+) -> Array | None:
     """Leading eigenvectors of a symmetric matrix, given by its product with blocks of vectors."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
@@ -107,4 +119,4 @@ def top_eigenvectors(product: Callable[[Array], Array], size: int, count: int) -
         _, turn = scipy_linalg.eigh(forms[0], subset_by_index=window, check_finite=False)
         return turn[:, ::-1], [1.0]
 
-    return leading(lambda block: [product(block)], solve, size, count)
+    return leading(lambda block: [product(block)], solve, size, count, near)

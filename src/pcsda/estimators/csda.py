@@ -33,8 +33,10 @@ class CSDA(Verifier):
 
     Parameters
     ----------
-    n_components : int or None, default=None
-        Dimension of the subspace. None is the largest, ``min(n_negatives, n_features, rank)``.
+    n_components : int, "auto" or None, default="auto"
+        Dimension of the subspace. "auto" is 25, or fewer where there are fewer axes; None is the
+        largest, ``min(n_negatives, n_features, rank)``, in which a few hundred negatives determine
+        no density.
     solver : {"auto", "eigen", "lowrank", "trace_ratio", "labels", "raw_labels", "spectral"}, \
 default="auto"
         "eigen" is the literal generalised eigenproblem and what "auto" takes, "lowrank" the
@@ -108,7 +110,7 @@ default="auto"
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | str | None = "auto",
         *,
         solver: str = "auto",
         reference: str = "mean",

@@ -17,7 +17,7 @@ from ..core.subspace import Factor
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
 from .rows import Hidden, Kept, TrainingRows
-from .steps import leave_sample, rule_of, say
+from .steps import axes_of, leave_sample, rule_of, say
 from .verifier import Verifier
 
 
@@ -59,7 +59,7 @@ def fit_hidden(
     problem = Problem(
         factor,
         rule_of(model),
-        model.n_components,
+        axes_of(model),
         data.positive,
         unchecked,
         data.weights,

@@ -257,7 +257,7 @@ partition_, reference_, reference_step_, density_, calibration_
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
-        n_components: int | None = None,
+        n_components: int | str | None = "auto",
         *,
         solver: str = "auto",
         reference: str = "mean",
@@ -337,6 +337,7 @@ partition_, reference_, reference_step_, density_, calibration_
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite
             return KernelCSDAFactor(matrix, criterion, weights, definite)
 
-        held = 8.0 if self.solver in TARGETS else 3.0  # explicit features bring scatter matrices
+        # Folds keep the matrix beside their own, and explicit features bring scatter matrices.
+        held = 8.0 if self.solver in TARGETS else 4.0
         fit_kernel(self, data, lambda rows, _: rows.groups, factorise, held)
         return self

@@ -35,7 +35,7 @@ from .shared import (
     project_all,
     sharing_of,
 )
-from .steps import leave_sample
+from .steps import axes_of, leave_sample
 
 
 class SeparateLabels:
@@ -175,9 +175,9 @@ class SeparateLabels:
                 data = TrainingRows(self.X, groups, None, self.seed, together)
                 leave = leave_sample(model, data)
             if over is not None:
-                subspace = over.solve(label, model.n_components, leave_out=leave)
+                subspace = over.solve(label, axes_of(model), leave_out=leave)
             else:
-                subspace = factor.solve(groups, model.n_components, leave_out=leave)
+                subspace = factor.solve(groups, axes_of(model), leave_out=leave)
             return completed(model, subspace, self.X, groups, self.seed, kernel, together)
 
         return fit

@@ -34,6 +34,22 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
+# What belongs to one fit alone, and not all fits leave.
+OF_ONE_FIT = (
+    *("partition_", "loo_scores_", "loo_weights_", "threshold_"),
+    *("subclass_names_", "subclass_examples_", "row_ids_"),
+)
+# Axes of CSDA unless told otherwise. It has as many as there are negatives or columns, and beyond
+# some tens the samples do not determine a density.
+MOST_AXES = 25
+
+
+def axes_of(model: Any) -> int | None:
+    """How many axes a model wants, where there are so many; None is all of them."""
+    asked: Any = model.n_components
+    return MOST_AXES if isinstance(asked, str) else asked
+
+
 def draw_seed(random_state: Any) -> int:
     """Draw the seed for all random choices of a fit."""
     return int(check_random_state(random_state).randint(2**31 - 1))
@@ -136,7 +152,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     """Store what decisions need in an estimator, and delete what an earlier fit left behind."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
-    for name in ("partition_", "loo_scores_", "loo_weights_", "threshold_"):
+    for name in OF_ONE_FIT:
         model.__dict__.pop(name, None)
     left, scores = subspace.left, fitted.left_out
     alike = left is None or (left.weights is None and left.stands_for is None)

@@ -26,7 +26,7 @@ from ..folds import fold_scores
 from ..validation import MatrixLike
 from .rows import TrainingRows
 from .sample import RowSample
-from .steps import check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
+from .steps import axes_of, check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
 from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
 from .verifier import Verifier
 
@@ -65,10 +65,10 @@ def check_rows(
 def fit_scatter(model: Verifier, scatter: GroupScatter, held_out: HeldOut | None = None) -> Fitted:
     """Fit on statistics, with resubstituted covariances; `held_out` scores, if any, calibrate."""
     if hasattr(model, "n_subclasses"):
-        settings = model.regularization_, model.n_components
+        settings = model.regularization_, axes_of(model)
         subspace = scatter_subspace(scatter, scatter_solver(model), *settings)[0]
     else:
-        subspace = csda_subspace(scatter, criterion_of(model), model.n_components)
+        subspace = csda_subspace(scatter, criterion_of(model), axes_of(model))
     rule = replace(rule_of(model), calibrate=held_out is not None)
     return complete(subspace, rule, held_out=held_out)
 
@@ -86,7 +86,7 @@ def fit_left_out(
     row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
-        scatter, scatter_solver(model), model.regularization_, model.n_components
+        scatter, scatter_solver(model), model.regularization_, axes_of(model)
     )
     check_rank(model, subspace.rank)
     say(model, "leaving rows out")
@@ -95,7 +95,7 @@ def fit_left_out(
     left = left.leading(len(subspace.eigenvalues))
     subspace = replace(subspace, left=replace(left, stands_for=stands_for))
     if stands_for is None:  # all rows are at hand
-        settings = model.regularization_, ridge, model.n_components
+        settings = model.regularization_, ridge, axes_of(model)
         subspace = with_digits(subspace, *rows, *settings, EVERY)
     return complete(subspace, rule_of(model), held_out=held_out)
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
-from ..core.csda import Criterion
+from ..core.csda import Criterion, KernelCSDAFactor
 from ..core.factor import factor_once
 from ..core.fit import Fitted, HeldOut, fit
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
@@ -25,7 +25,16 @@ from ..validation import MatrixLike
 from .hidden import fit_hidden, keep_shares, regrouping
 from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
-from .steps import check_rank, keep_decision, keep_training, leave_sample, most_axes, rule_of, say
+from .steps import (
+    axes_of,
+    check_rank,
+    keep_decision,
+    keep_training,
+    leave_sample,
+    most_axes,
+    rule_of,
+    say,
+)
 from .verifier import FeatureMap, Verifier
 
 if TYPE_CHECKING:
@@ -95,9 +104,10 @@ def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fit
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
     """Fit rows, or their kernel matrix, which is overwritten, and trust all labels."""
-    held_out, leave = held_out_scores(model, factorise, data), leave_sample(model, data)
-    factor, rule = factorise(matrix, data.weights), rule_of(model)
-    return fit(factor, data.groups, rule, model.n_components, held_out, leave)
+    leave, rule = leave_sample(model, data), rule_of(model)
+    factor = factorise(matrix, data.weights)
+    held_out = held_out_scores(model, factorise, data, factor)
+    return fit(factor, data.groups, rule, axes_of(model), held_out, leave)
 
 
 @contextmanager
@@ -129,14 +139,23 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
     return regrouping(model, data, lambda held, part: divide(held, part)[0], join)
 
 
-def held_out_scores(model: Verifier, factorise: Factorise, data: TrainingRows) -> HeldOut:
-    """Cross-validated scores, for a model that cannot leave rows out one by one."""
+def held_out_scores(
+    model: Verifier, factorise: Factorise, data: TrainingRows, whole: Factor | None = None
+) -> HeldOut:
+    """Cross-validated scores, for a model that cannot leave rows out one by one.
 
-    def learn(train: Ints, labels: Ints) -> Callable[..., Array]:
+    The factor of all rows, `whole`, may have parts for the folds.
+    """
+
+    def learn(train: Ints, labels: Ints) -> Callable[[Ints], Array]:
         plain = replace(rule_of(model), calibrate=False)
-        factor = factorise(data.matrix(train), some(data.weights, train))
-        part = fit(factor, labels, plain, model.n_components)
-        return lambda test: part.score(data.values(test, train))
+        shared = whole.part(train) if isinstance(whole, KernelCSDAFactor) else None
+        if shared is None:
+            factor = factorise(data.matrix(train), some(data.weights, train))
+            shared = factor, lambda test: data.values(test, train)
+        factor, values = shared
+        part = fit(factor, labels, plain, axes_of(model))
+        return lambda test: part.score(values(test))
 
     def held_out() -> tuple[Array, Mask, Array | None]:
         if count_folds(data.positive, data.together):
