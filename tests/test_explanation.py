@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
 from scipy.stats import kstest
+from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
@@ -18,8 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 import pcsda
 from pcsda import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda.blocks import fit_blocks
 from pcsda.core import explanation
 from pcsda.datasets import make_class_specific
+from pcsda.partition import mostly
 
 MODELS = [
     PCSDA(4, random_state=0),
@@ -306,3 +309,57 @@ def test_bad_input_is_refused(data):
     before = data.data.copy()
     model.explain(data.data)
     assert_array_equal(data.data, before)
+
+
+def test_explanations_name_subclasses_and_training_rows():
+    X, digit = load_digits(return_X_y=True)
+    X, digit = X[:600], digit[:600]
+    ids = [f"photo {number}" for number in range(600)]
+    model = KernelPCSDA(n_subclasses=12, random_state=0).fit(X, digit == 3)
+    before = str(model.explain(X[:1]))
+    assert "mostly" not in before
+    assert model.name_rows(digit, X=X, ids=ids) is model
+    why = model.explain(X[:1])
+    number = int(why.subclass[0])
+    members = np.flatnonzero(model.partition_ == number)
+    labels, counts = np.unique(digit[members], return_counts=True)
+    assert 2 * counts.max() > counts.sum()
+    name = f"{'' if len(labels) == 1 else 'mostly '}{labels[counts.argmax()]}"
+    examples = model.subclass_examples_[number - 1]
+    assert {*examples} <= {ids[row] for row in members}
+    assert why.subclass_of().startswith(f"subclass {number} ({name}, examples {examples[0]}, ")
+    assert why.subclass_of() in str(why)
+    assert f"of the class {ids[why.nearest_positive[0, 0]]}, " in str(why)
+    # Examples are the members that lie nearest to the centre of their subclass.
+    z, centre = model.transform(X), model.density_.base.subclasses[number - 1]
+    order = members[np.argsort(np.linalg.norm(z[members] - centre, axis=1))]
+    assert examples == [ids[row] for row in order[:3]]
+    # A fit names subclasses where labels tell them, and forgets what another fit was told.
+    model.set_params(pos_label=3).fit(X, digit)
+    assert not hasattr(model, "subclass_examples_")
+    assert "mostly 0" in model.subclass_names_ or "0" in model.subclass_names_
+    given = PCSDA(random_state=0).fit(X, digit == 3, subclass_labels=digit)
+    assert given.subclass_names_ == [str(d) for d in range(10) if d != 3]
+    assert not hasattr(given.name_rows(ids=ids), "row_ids_")  # a linear model explains by columns
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "expected"),
+    [
+        ([0, 1, 1, 1, 2], list("xaabb"), ["mostly a", "b"]),
+        ([0, 1, 1, 3, 3], list("xabcc"), ["a and b among others", "empty", "c"]),
+        ([0, -1, 1], list("xay"), ["y"]),
+    ],
+)
+def test_subclasses_are_called_what_most_of_their_rows_are(groups, labels, expected):
+    assert mostly(np.array(groups), np.array(labels)) == expected
+
+
+def test_rows_of_a_fit_in_blocks_cannot_be_named():
+    X, y = make_class_specific(300, n_features=4, random_state=0, return_X_y=True)
+    model = PCSDA(n_subclasses=2, random_state=0)
+    fit_blocks(model, [(X, y)], classes=[0, 1])
+    with pytest.raises(ValueError, match="does not know the subclasses of its training rows"):
+        model.name_rows(y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        PCSDA(random_state=0).fit(X, y).name_rows(y[:-1])

@@ -437,3 +437,30 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
 def _is_far_off(origin: Array, shifted: Array) -> bool:
     """Whether products with the rows would lose the digits that distinguish them."""
     return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
+
+
+# The end of a name where no label has more than half of a subclass.
+MIXED = "among others"
+
+
+def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
+    """Name each of the groups 1..K by the labels of its rows.
+
+    A group is "8" where all its rows have that label, "mostly 8" where more than half have it, and
+    otherwise "8 and 3 among others". Groups without rows are "empty".
+    """
+    kinds, codes = np.unique(labels, return_inverse=True)
+    inside = groups > 0
+    counts = np.zeros((int(groups.max(initial=0)) + 1, len(kinds)), dtype=np.int64)
+    np.add.at(counts, (groups[inside], codes[inside]), 1)
+    found = []
+    for row in counts[1:]:
+        order = np.argsort(-row, kind="stable")
+        first, second = kinds[order[0]], kinds[order[min(1, len(row) - 1)]]
+        if row.max() == row.sum():
+            found.append(str(first) if row.any() else "empty")
+        elif 2 * row.max() > row.sum():
+            found.append(f"mostly {first}")
+        else:
+            found.append(f"{first} and {second} {MIXED}")
+    return found

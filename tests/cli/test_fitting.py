@@ -1,5 +1,7 @@
 """`pcsda fit` is the library's fit: every option reaches the estimator, and the file holds it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -408,17 +410,31 @@ def test_a_contamination_out_of_range_is_refused(command):
 
 def test_subclasses_are_named_by_the_labels_of_the_rest(command, shop):
     command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "weld", "-K", "3",
-            "-o", "m.pcsda")  # fmt: skip
-    groups, kinds = pcsda.load("m.pcsda").partition_, shop.train.kind.to_numpy(str)
+            "--id", "part", "-o", "m.pcsda")  # fmt: skip
+    model = pcsda.load("m.pcsda")
+    groups, kinds = model.partition_, shop.train.kind.to_numpy(str)
     said = command("inspect", "m.pcsda").out
-    named = command("inspect", "m.pcsda", "--json").json()["table"]["subclasses"]
-    assert len(named) == 3
-    for group, text in enumerate(named, 1):
+    named = command("inspect", "m.pcsda", "--json").json()["subclasses"]
+    assert [one["subclass"] for one in named] == [1, 2, 3]
+    for group, one in enumerate(named, 1):
         inside = kinds[groups == group].tolist()
         most = max(sorted(set(inside)), key=inside.count)
-        assert text == f"{group}: mostly {most} ({inside.count(most)} of {len(inside)})"
-        assert text in said
-    # With one label for all of the rest there is nothing to tell.
+        alone = inside.count(most) == len(inside)
+        assert one["rows are"] == (most if alone else f"mostly {most}")
+        parts = shop.train.part.astype(str)[groups == group].tolist()
+        assert len(one["examples"]) == 3
+        assert {*one["examples"]} <= {*parts}
+        assert f"{one['rows are']}  " in said
+        assert ", ".join(one["examples"]) in said
+    assert "part" not in command("inspect", "m.pcsda", "--json").json()["feature_names"]
+    # The report says it too, beside the rows that it explains and in the facts.
+    command("evaluate", "m.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5",
+            "--report", "r.html")  # fmt: skip
+    page = Path("r.html").read_text()
+    assert f"<dt>Subclasses</dt><dd>3: {', '.join(model.subclass_names_)}</dd>" in page
+    assert f"({model.subclass_names_[0]}, examples {model.subclass_examples_[0][0]}" in page
+    # With one label for all of the rest there are examples only.
     shop.train.assign(kind=np.where(shop.train.kind == "weld", "weld", "no")).to_csv("two.csv")
     command("fit", "two.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
-    assert "subclasses" not in command("inspect", "m.pcsda", "--json").json()["table"]
+    for one in command("inspect", "m.pcsda", "--json").json()["subclasses"]:
+        assert {*one} == {"subclass", "weight", "examples"}

@@ -1,6 +1,7 @@
 """What the command line says before it works: help, usage, problems, and faults of its own."""
 
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -113,6 +114,7 @@ def test_faults_become_messages(command, monkeypatch, error, message):
         (["pcsda", "fit", "--approx", ""], {"nystroem", "fourier"}),
         (["pcsda", "rank", "--by", "l"], {"likelihood"}),
         (["pcsda", "score", "wel"], {"weld.pcsda"}),
+        (["pcsda", "completion", "f"], {"fish"}),
         (["pcsda", "inspect", "--approx", ""], {"weld.pcsda"}),
     ],
 )
@@ -128,6 +130,8 @@ def test_words_complete_in_a_real_shell(command, typed, found, tmp_path):
 
 def test_completion_for_fish(command):
     lines = command("completion", "fish").out.splitlines()
+    shells = "complete -c pcsda -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'"
+    assert shells in lines
     about = "complete -c pcsda -n __fish_use_subcommand -a rank -d"
     assert f"{about} 'List the rows that fit a class best'" in lines
     rank = "complete -c pcsda -n '__fish_seen_subcommand_from rank'"
@@ -179,9 +183,46 @@ def test_cells_that_a_spreadsheet_would_run_are_quoted(command, shop):
     assert [row["id"] for row in rows] == names
 
 
+TYPED = [
+    (["pcsda", "ev"], {"evaluate"}),
+    (["pcsda", "rank", "--to"], {"--top"}),
+    (["pcsda", "rank", "--by", ""], {"likelihood", "distance"}),
+    (["pcsda", "completion", ""], {"bash", "zsh", "fish"}),
+    (["pcsda", "score", "wel"], {"weld.pcsda"}),
+]
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+@pytest.mark.parametrize(("typed", "found"), TYPED)
+def test_words_complete_in_fish(command, typed, found, tmp_path):
+    (tmp_path / "weld.pcsda").touch()
+    (tmp_path / "pcsda.fish").write_text(command("completion", "fish").out)
+    line = f"source {tmp_path}/pcsda.fish; cd {tmp_path}; complete -C '{' '.join(typed)}'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", line], capture_output=True, text=True, check=True
+    )
+    assert {entry.split("\t")[0] for entry in done.stdout.splitlines()} == found
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize(("typed", "found"), TYPED)
+def test_words_complete_in_zsh_that_has_no_completion_yet(command, typed, found, tmp_path):
+    (tmp_path / "weld.pcsda").touch()
+    words = " ".join(f"'{word}'" for word in typed)
+    script = command("completion", "zsh").out + (
+        f"cd {tmp_path}; [[ -n $_comps[pcsda] ]] || exit 9; emulate ksh\n"
+        f"COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _pcsda; echo ${{COMPREPLY[@]}}"
+    )
+    done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True)
+    # The shell itself leaves out what does not begin with the word.
+    assert {word for word in done.stdout.split() if word.startswith(typed[-1])} == found
+    assert done.stderr == ""
+
+
 def test_completion_for_another_shell(command):
     script = command("completion", "zsh").out
-    assert script.startswith("autoload -U +X bashcompinit && bashcompinit\n_pcsda() {")
+    assert "autoload -U +X bashcompinit && bashcompinit\n_pcsda() {" in script
     assert command("completion", "zsh", "--json").json()["script"] == script
 
 

@@ -73,13 +73,27 @@ def test_subclasses_are_named_by_the_labels_that_most_of_them_have():
     z, groups = rng.normal(size=(90, 2)), np.arange(90) % 3
     labels = np.where(groups == 1, "eight", np.where(np.arange(90) < 45, "one", "two"))
     display = SubspaceDisplay.from_predictions(groups == 0, z, subclasses=groups, labels=labels)
-    assert display.names[1:] == ["subclass 1 (mostly eight)", "subclass 2"]
+    assert display.names[1:] == ["subclass 1 (eight)", "subclass 2"]
     assert display.texts_[0].get_text() == "eight"
     # Labels that are the subclasses themselves add nothing.
     display = SubspaceDisplay.from_predictions(
         np.where(groups == 0, 1, labels == "one"), z, subclasses=labels, labels=labels
     )
-    assert all("mostly" not in name for name in display.names)
+    assert all("(" not in name for name in display.names)
+
+
+def test_subclasses_have_the_names_that_the_model_knows():
+    rng = np.random.default_rng(0)
+    X, kinds = rng.normal(size=(200, 4)), np.arange(200) % 4
+    X += 4 * np.eye(4)[kinds]
+    kinds = np.where(np.arange(200) == 2, 1, kinds)  # one row of the second cloud has another label
+    kinds = np.array(list("abcd"))[kinds]
+    model = PCSDA(n_subclasses=3, pos_label="a", random_state=0).fit(X, kinds)
+    display = SubspaceDisplay.from_estimator(model, X, np.where(kinds == "a", "a", "not a"))
+    named = [f"subclass {k} ({name})" for k, name in enumerate(model.subclass_names_, 1)]
+    assert display.names[1:] == named
+    assert sorted(model.subclass_names_) == ["b", "d", "mostly c"]
+    assert sorted(text.get_text() for text in display.texts_) == ["b", "c", "d"]
 
 
 def legend_texts(display):

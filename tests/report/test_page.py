@@ -87,10 +87,12 @@ def test_a_bank_lists_claims(pages):
 def test_many_labels_of_the_rest_are_drawn_as_one():
     truth = np.array([f"kind {i % 12}" for i in range(60)])
     points = {"x": np.arange(60.0), "y": np.arange(60.0), "axes": ["a", "b"], "truth": truth,
-              "id": truth, "positive": truth == "kind 3"}  # fmt: skip
+              "id": truth, "positive": truth == "kind 3",
+              "centres": [("mostly <b>", 1.0, 2.0)]}  # fmt: skip
     found = page._subspace_data(points, "kind 3")
     assert [kind["name"] for kind in found["kinds"]] == ["kind 3", "the rest"]
     assert [len(kind["x"]) for kind in found["kinds"]] == [5, 55]
+    assert found["centres"] == [{"name": "mostly <b>", "x": 1.0, "y": 2.0}]
 
 
 def test_long_names_are_cut():
@@ -140,7 +142,7 @@ def test_a_large_bank_with_long_names_stays_small():
     views += [make_view(long[i], positive, llr, small.settings, PART) for i in range(LABEL_VIEWS)]
     rows = subspace_sample(positive, 0, POINTS_PART)
     points = {"x": llr[rows], "y": llr[rows], "axes": ["a", "b"], "truth": names[rows],
-              "id": names[rows], "positive": positive[rows]}  # fmt: skip
+              "id": names[rows], "positive": positive[rows], "centres": []}  # fmt: skip
     found = replace(
         small,
         names=long,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from argparse import Namespace
+from argparse import Action, Namespace
 from importlib.resources import files
 
 from .parser import build
 from .printing import show_json
+
+# A shell whose settings do not begin completion themselves has none of these functions yet.
+ZSH = """(( $+functions[compdef] )) || { autoload -U compinit && compinit -u }
+autoload -U +X bashcompinit && bashcompinit
+"""
 
 
 def completion(a: Namespace) -> None:
     """Print the script."""
     script = make_fish() if a.shell == "fish" else make_script()
     if a.shell == "zsh":
-        script = "autoload -U +X bashcompinit && bashcompinit\n" + script
+        script = ZSH + script
     if a.json:
         show_json({"shell": a.shell, "script": script})
     else:
@@ -22,17 +26,18 @@ def completion(a: Namespace) -> None:
 
 
 def make_script() -> str:
-    """Fill the script in with the usage of every command."""
-    usages = {name: one.format_usage() for name, one in build("").commands.items()}
+    """Fill the script in with the options and choices of every command."""
+    commands = build("").commands
     options, choices = [], []
-    for name, usage in usages.items():
-        words = " ".join(dict.fromkeys(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", usage)))
+    for name, one in commands.items():
+        words = " ".join(flag for action in one.options for flag in action.option_strings)
         options.append(f'        {name}) options="{words}" ;;')
-        for option, values in re.findall(r"(--[\w-]+)\s+\{([^}]*)\}", usage):
-            listed = values.replace(",", " ")
-            choices.append(f'        "{name} {option}") choices="{listed}" ;;')
+        for action in one.options:
+            # The first word after the command may have choices too.
+            for before in (action.option_strings or [name]) if action.choices else []:
+                choices.append(f'        "{name} {before}") choices="{_choices(action)}" ;;')
     script = files(__package__).joinpath("completion.sh").read_text(encoding="utf-8")
-    lines = {"commands": [" ".join(usages)], "options": options, "choices": choices}
+    lines = {"commands": [" ".join(commands)], "options": options, "choices": choices}
     for slot, filling in lines.items():
         script = script.replace(f"@{slot}@", "\n".join(filling))
     return script
@@ -45,19 +50,24 @@ def make_fish() -> str:
         about = (one.description or "").rstrip(".")
         lines.append(f"complete -c pcsda -n __fish_use_subcommand -a {name} -d {_quoted(about)}")
         for action in one.options:
-            flags = "".join(
-                f" -{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}"
-                for flag in action.option_strings
-            )
-            help = (action.help or "").replace("%(default)s", str(action.default))
-            if flags:
-                line = f"complete -c pcsda -n '__fish_seen_subcommand_from {name}'{flags}"
-                if action.choices:
-                    line += f" -x -a {_quoted(' '.join(map(str, action.choices)))}"
-                elif action.nargs != 0:
-                    line += " -r"
-                lines.append(f"{line} -d {_quoted(help)}")
+            line = f"complete -c pcsda -n '__fish_seen_subcommand_from {name}'"
+            for flag in action.option_strings:
+                line += f" -{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}"
+            if action.choices:
+                line += f" -{'x' if action.option_strings else 'f'} -a {_quoted(_choices(action))}"
+            elif not action.option_strings:
+                continue  # a file
+            elif action.nargs != 0:
+                line += " -r"
+            if action.option_strings:
+                help = (action.help or "").replace("%(default)s", str(action.default))
+                line += f" -d {_quoted(help)}"
+            lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _choices(action: Action) -> str:
+    return " ".join(map(str, action.choices or ()))
 
 
 def _quoted(text: str) -> str:

@@ -19,13 +19,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from .. import metrics, tables
 from ..blocks import fit_blocks
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
+from ..estimators.naming import MOST_NAMED
 from ..estimators.operating import left_out
 from ..maps import FourierMap, NystroemMap
 from ..persistence import save
 from ..scoring import Scorer
 from ..tables import is_large
 from ..tables.seen import row_hashes, sketch
-from ..unwrap import steps
+from ..unwrap import steps, unwrap
 from . import columns, preparing
 from .preparing import Preparation
 from .printing import show_json
@@ -91,22 +92,21 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
     estimator.fit(X, y, **given)
-    kinds = tables.labels(preparing.without_gaps(table, names, prepared), a.label)
-    subclasses = () if a.positive == ALL else named_subclasses(estimator, kinds)
-    return replace(prepared, rows=tuple(sketch([row_hashes(X)])), subclasses=subclasses)
+    if a.positive != ALL:
+        name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
+    return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
 
 
-def named_subclasses(estimator: BaseEstimator, labels: NDArray[np.str_]) -> tuple[str, ...]:
-    """Name each subclass by the label that most of its rows have, where the rest has several."""
-    groups = getattr(Scorer(estimator).verifier(), "partition_", None)
-    if groups is None or len(groups) != len(labels) or len(np.unique(labels[groups > 0])) < 2:
-        return ()
-    found = []
-    for group in range(1, int(groups.max()) + 1):
-        names, counts = np.unique(labels[groups == group], return_counts=True)
-        most = int(counts.argmax())
-        found.append(f"{group}: mostly {names[most]} ({counts[most]} of {counts.sum()})")
-    return tuple(found)
+def name_rows(estimator: BaseEstimator, X: Any, table: tables.Table, a: Namespace) -> None:
+    """Name subclasses by the labels of their rows, if the rest has several, and by examples."""
+    verifier = Scorer(estimator).verifier()
+    groups = getattr(verifier, "partition_", None)
+    if groups is None or not 1 < groups.max() <= MOST_NAMED:
+        return
+    kinds = tables.labels(table, a.subclass or a.label)
+    several = len(np.unique(kinds[groups > 0])) > 1
+    ids = tables.labels(table, a.id, "--id") if a.id else table.numbers
+    verifier.name_rows(kinds if several else None, X=unwrap(estimator).rows(X), ids=ids)
 
 
 def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:
@@ -146,7 +146,7 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
 
 def _labels(a: Namespace) -> list[str | None]:
     """Name the columns that are labels, not numbers."""
-    return [a.label, a.subclass, a.group]
+    return [a.label, a.subclass, a.group, a.id]
 
 
 def _features(

@@ -45,6 +45,7 @@ def inspect(a: Namespace) -> None:
     facts["models"] = [{"label": label, **_details(scorer, label)} for label in scorer.labels]
     threshold = scorer.threshold
     if a.json:
+        facts["subclasses"] = subclasses_of(scorer)
         show_json(facts if threshold is None else facts | {"threshold": asdict(threshold)})
         return
     facts["threshold"] = threshold
@@ -52,8 +53,6 @@ def inspect(a: Namespace) -> None:
     names = facts.pop("feature_names")
     facts["columns"] = "without names" if names is None else tables.listed(names)
     facts["classes"] = tables.listed(facts["classes"])
-    if (named := facts.get("table", {}).pop("subclasses", None)) is not None:
-        facts["subclasses"] = tables.listed(named)
     rows = []
     for name, value in facts.items():
         if isinstance(value, dict):
@@ -63,6 +62,24 @@ def inspect(a: Namespace) -> None:
     show_table(rows, ("fact", "value"))
     print()
     show_table([tuple(model.values()) for model in models], tuple(models[0]))
+    if named := subclasses_of(scorer):
+        print()
+        show_table([tuple(one.values()) for one in named], tuple(named[0]))
+
+
+def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
+    """List the subclasses of a single model with their names and examples, where it has them."""
+    model = None if scorer.is_bank else scorer.verifier()
+    parts = {"rows are": "subclass_names_", "examples": "subclass_examples_"}
+    known = {title: getattr(model, name) for title, name in parts.items() if hasattr(model, name)}
+    if model is None or not known:
+        return []
+    known = {"weight": model.subclass_counts_.tolist(), **known}
+    lines = zip(*known.values(), strict=True)
+    return [
+        {"subclass": number, **dict(zip(known, line, strict=True))}
+        for number, line in enumerate(lines, 1)
+    ]
 
 
 def _details(scorer: Scorer, label: object) -> dict[str, Any]:

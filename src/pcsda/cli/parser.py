@@ -124,6 +124,7 @@ def _fit(parser: ArgumentParser) -> None:
     add("--weight", metavar="COLUMN", help="weights of the rows")
     add("--subclass", metavar="COLUMN", help=subclass)
     add("--group", metavar="COLUMN", help="rows that are left out together (with --auto)")
+    add("--id", metavar="COLUMN", help=f"{ROW_ID}, where the model speaks of its examples")
     _fit_model(parser)
     _fit_kernel(parser)
     _fit_search(parser)

@@ -43,8 +43,6 @@ class Preparation:
         Columns that were left out without being asked to.
     rows : tuple of str
         Fingerprints of the training rows.
-    subclasses : tuple of str
-        What most rows of each subclass are, where the labels of the rest say it.
     """
 
     encoding: str = "utf-8"
@@ -53,7 +51,6 @@ class Preparation:
     missing: str = "fail"
     left_out: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
-    subclasses: tuple[str, ...] = ()
 
     def wording(self, text: Sequence[str | None]) -> Wording:
         """How to read text; the columns named stay as written."""

@@ -75,6 +75,8 @@ def shown(value: object) -> str:
         return "-"
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     return visible(str(value).replace("\n", " "))
 
 

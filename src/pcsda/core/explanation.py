@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from typing import Any
@@ -64,6 +64,11 @@ class Explanation:
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
         Numbers of the training rows of both classes that are nearest in the subspace, for kernel
         models that hold them.
+    subclass_names, subclass_examples : sequences or None
+        What most rows of each subclass are, and which rows are in its middle, where the model
+        knows it: see `name_rows`.
+    row_ids : sequence of str or None
+        Names of the training rows, where the model knows them.
 
     Examples
     --------
@@ -89,6 +94,9 @@ class Explanation:
     names: tuple[str, ...] | None = None
     nearest_positive: Ints | None = None
     nearest_negative: Ints | None = None
+    subclass_names: Sequence[str] | None = None
+    subclass_examples: Sequence[Sequence[str]] | None = None
+    row_ids: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -126,10 +134,23 @@ class Explanation:
         if self.nearest_positive is None or self.nearest_negative is None:
             return ""
         own, rest = (
-            _and(list(map(str, near[row].tolist())))
+            _and([self._id(number) for number in near[row].tolist()])
             for near in (self.nearest_positive, self.nearest_negative)
         )
         return f"nearest training rows of the class {own}, of the rest {rest}; "
+
+    def subclass_of(self, row: int = 0) -> str:
+        """Say which subclass is nearest to a row, with its name and examples where known."""
+        number = int(self.subclass[row])
+        said = [f"n = {self.subclass_size[row]:g}"]
+        if self.subclass_examples is not None:
+            said.insert(0, f"examples {_and(list(self.subclass_examples[number - 1]))}")
+        if self.subclass_names is not None:
+            said.insert(0, self.subclass_names[number - 1])
+        return f"subclass {number} ({', '.join(said)})"
+
+    def _id(self, number: int) -> str:
+        return str(number) if self.row_ids is None else self.row_ids[number]
 
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self)} rows"
@@ -166,8 +187,7 @@ class Explanation:
             f"log-likelihood ratio {self.score[row]:.3g}: {self._for_and_against(row)}{listed}"
             f"{more}, offset {self.offset:+.3g}; {self.positive_distance[row]:.3g} standard "
             f"deviations from the class of interest, {self.subclass_distance[row]:.3g} from "
-            f"subclass {self.subclass[row]} (n = {self.subclass_size[row]:g}); typicality "
-            f"{self.typicality[row]:.2g}"
+            f"{self.subclass_of(row)}; typicality {self.typicality[row]:.2g}"
         )
         return text + (", outside everything seen" if self.outside[row] else "")
 

@@ -78,11 +78,12 @@ def _with_neighbours(
     support = np.asarray(model.support_)
     positive = np.asarray(model.partition_)[support] == 0
     known = known.astype(np.float64)
-    near = [_nearest(z, known[kind], support[kind]) for kind in (positive, ~positive)]
-    return replace(found, nearest_positive=near[0], nearest_negative=near[1])
+    near = [nearest_rows(z, known[kind], support[kind]) for kind in (positive, ~positive)]
+    ids = getattr(model, "row_ids_", None)
+    return replace(found, nearest_positive=near[0], nearest_negative=near[1], row_ids=ids)
 
 
-def _nearest(z: Array, known: Array, numbers: Ints) -> Ints:
+def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
     """Numbers of the known rows nearest to each of z."""
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
     found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]

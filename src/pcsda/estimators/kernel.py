@@ -26,6 +26,7 @@ from .dual import (
     kernel_map,
     like_nothing,
 )
+from .naming import name_by_labels
 from .steps import PUBLISHED
 from .training import criterion_of
 from .verifier import Verifier
@@ -210,6 +211,7 @@ responsibilities_
         )
         divide = partial(divide_features, self, labels=labels)
         fit_kernel(self, data, divide, kernel_factory(self, data.seed), held)
+        name_by_labels(self, y, subclass_labels)
         return self
 
 

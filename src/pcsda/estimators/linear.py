@@ -24,6 +24,7 @@ from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .hidden import hidden_rows
+from .naming import name_by_labels
 from .rows import rows_of
 from .steps import PUBLISHED, check_training
 from .threads import updates
@@ -122,6 +123,9 @@ class PCSDA(Verifier):
         Value of the criterion on each direction.
     positive_mean_ : array of shape (n_features,)
     subclass_means_ : array of shape (n_subclasses, n_features)
+    subclass_names_ : list of str
+        What most rows of each subclass are, where y has more than two labels, with
+        `subclass_labels`, or after :meth:`name_rows`.
     subclass_counts_ : array of shape (n_subclasses,)
         Number of samples, or total weight, of each subclass.
     positive_count_ : float
@@ -313,6 +317,7 @@ class PCSDA(Verifier):
         data = replace(data, groups=divide(self, data, subclass_labels)[0])
         shared = together is not None or hidden is not None
         fit_rows(self, pcsda_factory(self, seed, together=shared), data)
+        name_by_labels(self, y, subclass_labels)
         return self
 
     _coordinates = linear_coordinates

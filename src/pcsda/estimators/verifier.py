@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
 from ..validation import MatrixLike
-from . import operating
+from . import naming, operating
 from .attribution import attributed
 from .callbacks import CallbackSupportMixin
 from .ratios import accuracy, bounded, narrowed, ranking_of, scores_of, sets_of, too_large
@@ -51,7 +52,7 @@ class Verifier(
     """Methods of all fitted estimators; subclasses define `_coordinates` and `_map`."""
 
     # Parameters that all estimators have.
-    n_components: int | None
+    n_components: int | str | None
     solver: str
     regularization: float | str
     shrinkage: float | str
@@ -70,6 +71,9 @@ class Verifier(
     regularization_: float
     subclass_counts_: Array
     n_components_: int
+    subclass_names_: list[str]
+    subclass_examples_: list[list[str]]
+    row_ids_: list[str]
     n_features_in_: int
     partition_: Ints
     loo_scores_: Array
@@ -385,7 +389,8 @@ class Verifier(
         Explanation
             With arrays `score`, `contributions` of the axes (they and `offset` sum up to the
             score), `positive_distance`, the nearest `subclass` with `subclass_size` and
-            `subclass_distance`, `typicality` and `outside`. It prints as one sentence per row. For
+            `subclass_distance`, `typicality` and `outside`. It prints as one sentence per row, in
+            which subclasses have the names that :meth:`name_rows` or `fit` gave them. For
             up to 200 rows it also has `columns`, the evidence of each column of X for or against
             the class (linear models), or the nearest training rows of both classes (kernels).
 
@@ -412,13 +417,19 @@ class Verifier(
             sizes=np.asarray(self.subclass_counts_, dtype=np.float64),
             unseen=self._unseen(z),
         )
+        found = replace(
+            found,
+            subclass_names=getattr(self, "subclass_names_", None),
+            subclass_examples=getattr(self, "subclass_examples_", None),
+        )
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
         """Mark rows whose coordinates carry no information; a linear projection has none."""
         return np.zeros(len(z), dtype=bool)
 
-    # Thresholds, counts and calibration are in a module of their own.
+    # Names, thresholds, counts and calibration are in modules of their own.
+    name_rows = naming.name_rows
     choose_threshold = operating.choose_threshold
     accepts = operating.accepts
     count = operating.count

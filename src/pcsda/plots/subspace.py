@@ -15,6 +15,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.linalg import Array, Mask
+from ..partition import MIXED, mostly
 from ..unwrap import unwrap
 from .decision import Decision, draw_decision, has_density, margin_decision
 from .style import BESIDE, DECISION_STYLE, Display, draw_histogram, group_style, rimmed
@@ -136,7 +137,7 @@ class SubspaceDisplay(Display):
             and one common group if the estimator has more than 20 subclasses.
         labels : array-like of shape (n_samples,), default=None
             Original labels, by which subclasses are named, as "subclass 3 (mostly 8)". None means
-            those of y, where it has more than two.
+            those of y, where it has more than two, or else the names that the model knows.
         contour : bool, default=True
             Whether to draw where the decision changes, at the fitted prior. If the subspace has
             more axes than are drawn, this is the decision of a model of the drawn axes alone.
@@ -156,7 +157,11 @@ class SubspaceDisplay(Display):
         if subclasses is None:
             centers = _subclass_centers(model)
             if len(centers) <= _MAX_SUBCLASSES:
-                subclasses = 1 + pairwise_distances_argmin(z, centers)
+                places = pairwise_distances_argmin(z, centers)
+                subclasses = 1 + places
+                known = getattr(model, "subclass_names_", None)
+                if known is not None and labels is None and len(np.unique(column_or_1d(y))) < 3:
+                    labels = np.array(known)[places]
         return cls.from_predictions(
             y,
             z,
@@ -320,8 +325,8 @@ class SubspaceDisplay(Display):
     def _draw_name(self, group: int, center: Array) -> None:
         """Write the name of a subclass at its centre, so that colour is not the only guide."""
         name = self.names[group].removeprefix(_SUBCLASS)
-        if " (mostly " in name:  # the label says more than the number, and is short
-            name = name.partition(" (mostly ")[2].removesuffix(")")
+        if name.endswith(")"):  # the label says more than the number, and is short
+            name = name.partition(" (")[2].removesuffix(")").removeprefix("mostly ")
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": 6}
         x, y = center.tolist()
         text = self.ax_.text(x, y, name, path_effects=rimmed(2.5), **style)
@@ -389,12 +394,10 @@ def _named_groups(groups: NDArray[np.int64], names: list[str], labels: NDArray[A
     if len(np.unique(labels[groups > 0])) < 2:
         return names
     found = list(names)
-    for group in range(1, len(names)):
-        values, counts = np.unique(labels[groups == group], return_counts=True)
-        share = counts.max(initial=0) / max(counts.sum(), 1)
-        most = values[counts.argmax()] if len(values) else None
-        if share > 0.5 and names[group] != f"{_SUBCLASS}{most}" and names[group] != "rest":
-            found[group] = f"{names[group]} (mostly {most})"
+    for group, most in enumerate(mostly(groups, labels), 1):
+        same = names[group] == f"{_SUBCLASS}{most.removeprefix('mostly ')}"
+        if not most.endswith(MIXED) and not same and names[group] != "rest":
+            found[group] = f"{names[group]} ({most})"
     return found
 
 

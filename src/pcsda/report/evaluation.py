@@ -17,6 +17,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from .. import metrics
 from ..core.linalg import Array, Mask
 from ..estimators import MixtureVerifier
+from ..partition import MIXED
 from ..scoring import Scorer
 from ..unwrap import unwrap
 from ..validation import MatrixLike, Seed
@@ -403,8 +404,19 @@ def _subspaces(
             z = np.column_stack([z, ratios[:, scorer.labels.index(label)]])
         kept = {"truth": labels[rows].astype(str), "id": ids[rows].astype(str)}
         kept |= {"x": z[:, 0], "y": z[:, 1], "positive": labels[rows] == interest}
-        found.append({"axes": ["axis 1", second], **kept})
+        named = _named_centres(scorer.verifier(label))
+        found.append({"axes": ["axis 1", second], "centres": named, **kept})
     return found
+
+
+def _named_centres(model: Any) -> list[tuple[str, float, float]]:
+    """Names and first two coordinates of subclasses of which a label has more than half."""
+    names = getattr(model, "subclass_names_", None)
+    if names is None or model.n_components_ < 2:
+        return []
+    centres = model.density_.base.subclasses[:, :2].tolist()
+    pairs = zip(names, centres, strict=True)
+    return [(name, *centre) for name, centre in pairs if not name.endswith(MIXED)]
 
 
 def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
@@ -431,6 +443,8 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
             "Subclasses": _span([len(model.subclass_counts_) for model in models]),
             "Dimensions of the subspace": _span([model.n_components_ for model in models]),
         }
+        if names := getattr(models[0], "subclass_names_", None):
+            sizes["Subclasses"] += ": " + ", ".join(names)
     return {
         "Model": ", ".join(
             [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]

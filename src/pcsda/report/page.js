@@ -119,7 +119,8 @@
     const points = view.subspace;
     at("subspace").hidden = !points;
     at("subspace-note").textContent = points
-      ? "Test rows on its first axes; the mean of the class is at the origin."
+      ? "Test rows on its first axes; the mean of the class is at the origin." +
+        (points.centres.length ? " Words stand at the centres of subclasses, and say what most of their training rows are." : "")
       : "Every label has its own: choose a label above to see it.";
     if (!points) return null;
     const traces = points.kinds.map((group, i) => ({
@@ -129,10 +130,15 @@
         : { color: OTHERS[i - 1], symbol: SYMBOLS[i - 1], size: 6, opacity: 0.75 },
       hovertemplate: "%{text}<extra></extra>",
     }));
+    // Subclasses that have a name are named where they lie: no legend of twenty entries would help.
+    const annotations = points.centres.map((c) => ({
+      x: c.x, y: c.y, text: "<b>" + plain(c.name.replace(/^mostly /, "")) + "</b>", showarrow: false,
+      bgcolor: "white", opacity: 0.85, borderpad: 1, hovertext: plain("subclass, " + c.name),
+    }));
     // The class of interest is drawn last, on top.
     return Plotly.react("subspace", [...traces.slice(1), traces[0]],
       layout({ title: { text: points.axes[0] }, zeroline: true }, { title: { text: points.axes[1] }, zeroline: true },
-        { margin: withLegend }), config);
+        { margin: withLegend, annotations }), config);
   }
 
   function showCounts() {

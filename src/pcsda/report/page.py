@@ -247,8 +247,10 @@ def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
     else:
         kinds.append(("the rest", ~positive))
     texts = np.array([f"{cut(t)}, {cut(i)}" for t, i in zip(truth, points["id"], strict=True)])
+    centres = [{"name": cut(n), "x": _short(x), "y": _short(y)} for n, x, y in points["centres"]]
     return {
         "axes": points["axes"],
+        "centres": centres,
         "kinds": [
             {
                 "name": cut(kind),

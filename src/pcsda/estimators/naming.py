@@ -1,0 +1,98 @@
+"""Names for the subclasses and rows of a fitted model, for all that speaks of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_consistent_length, column_or_1d
+
+from ..core.linalg import Array, Ints
+from ..partition import mostly
+from .attribution import NEAREST, nearest_rows
+
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+# More subclasses than this, such as one for each sample, are numbers only.
+MOST_NAMED = 100
+
+
+def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
+    """Name subclasses at the end of a fit, where its labels tell the negatives apart."""
+    labels = np.asarray(y if subclass_labels is None else subclass_labels)
+    if labels.ndim > 1:
+        labels = labels.ravel()
+    rest = np.unique(labels[model.partition_ > 0]) if labels.dtype != object else labels
+    if len(rest) > 1 and len(model.subclass_counts_) <= MOST_NAMED:
+        model.subclass_names_ = mostly(model.partition_, labels.astype(str))
+
+
+def name_rows(
+    self: Verifier,
+    labels: ArrayLike | None = None,
+    *,
+    X: Any = None,
+    ids: ArrayLike | None = None,
+) -> Verifier:
+    """Name the subclasses and the training rows, for explanations, pictures, reports and files.
+
+    `fit` names the subclasses itself where y has more than two labels, or with `subclass_labels`.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n_samples,), default=None
+        Labels of the training rows, finer than those of `fit`. A subclass is named by the label
+        that most of its rows have, as "mostly 8"; or "8" where all have it.
+    X : array-like or sparse matrix of shape (n_samples, n_features), default=None
+        The training rows. Those nearest to the centre of each subclass become its examples.
+    ids : array-like of shape (n_samples,), default=None
+        Names of the training rows; None means their numbers. A kernel model keeps all of them,
+        because it explains rows by their neighbours; a linear model those of its examples.
+
+    Returns
+    -------
+    self : estimator
+        With `subclass_names_`, `subclass_examples_` and `row_ids_`, as far as they were given. The
+        next fit forgets them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from pcsda import PCSDA
+    >>> X, digit = load_digits(return_X_y=True)
+    >>> model = PCSDA(n_subclasses=9, random_state=0).fit(X, digit == 3)
+    >>> model.name_rows(digit, X=X).subclass_names_[:2]
+    ['mostly 7', 'mostly 0']
+    >>> len(model.subclass_examples_[0])
+    3
+    """
+    groups = getattr(self, "partition_", None)
+    if groups is None:
+        raise ValueError(
+            f"this {type(self).__name__} does not know the subclasses of its training rows; "
+            "rows are named after fit, not after a fit in blocks"
+        )
+    check_consistent_length(groups, labels, X, ids)
+    if labels is not None:
+        self.subclass_names_ = mostly(groups, column_or_1d(labels).astype(str))
+    names = np.arange(len(groups)) if ids is None else column_or_1d(ids)
+    if ids is not None and getattr(self, "X_fit_", None) is not None:
+        self.row_ids_ = names.astype(str).tolist()
+    if X is not None:
+        self.subclass_examples_ = [
+            names[near].astype(str).tolist() for near in _nearest_members(self, X, groups)
+        ]
+    return self
+
+
+def _nearest_members(model: Verifier, X: Any, groups: Ints) -> list[Ints]:
+    """Numbers of the rows of each subclass that are nearest to its centre in the subspace."""
+    centres: Array = model.density_.base.subclasses
+    z = np.asarray(model.transform(X), dtype=np.float64)
+    found = []
+    for number, centre in enumerate(centres, 1):
+        members = np.flatnonzero(groups == number)
+        found.append(nearest_rows(centre[None], z[members], members)[0][:NEAREST])
+    return found
