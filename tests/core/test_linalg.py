@@ -169,6 +169,15 @@ def test_light_work_holds_blas_to_one_thread_and_lets_it_go_again(alone, expecte
         assert threads() == before
 
 
+def test_blas_that_is_held_is_not_asked_again(monkeypatch):
+    with threadpool_limits(2, user_api="blas"), linalg.one_thread():
+        monkeypatch.setattr(linalg, "_blas", lambda: pytest.fail("asked"))
+        with linalg.one_thread():
+            pass
+        linalg.lower_solve(np.eye(2), np.ones(2))
+        monkeypatch.undo()
+
+
 def test_work_is_light_up_to_a_number_of_multiplications():
     assert linalg.is_light(300, 512)
     assert linalg.is_light(512, 300)

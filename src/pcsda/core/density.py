@@ -235,7 +235,9 @@ class Mixture:
 
     def with_tails(self, left: LeftOut) -> Self:
         """Fit the degrees of freedom to negatives that are left out of covariance and mean."""
-        return replace(self, tail=left_density.left_out_tail(self.spreads[1], left))
+        found = replace(self, tail=left_density.left_out_tail(self.spreads[1], left))
+        found.__dict__["white"] = self.white  # tails change no covariance
+        return found
 
     def margin(self, axes: Sequence[int]) -> Self:
         """The density of some of the axes."""

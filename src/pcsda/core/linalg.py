@@ -67,6 +67,8 @@ def _blas() -> ThreadpoolController:
 
 # How many threads share narrow rows, while BLAS itself is held to one.
 _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
+# Whether BLAS is held to one thread already: holding it again takes as long as a small product.
+_held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 def _blas_threads() -> int:
@@ -85,7 +87,7 @@ def narrow_fit(width: int) -> Iterator[None]:
         return
     token = _row_threads.set(_blas_threads())
     try:
-        with _blas().limit(limits=1):
+        with one_thread():
             yield
     finally:
         _row_threads.reset(token)
@@ -102,11 +104,15 @@ def one_thread(alone: bool = True) -> Iterator[None]:
 
     Idle BLAS threads spin. On a busy machine they make small products many times slower.
     """
-    if not alone:
+    if not alone or _held.get():
         yield
         return
-    with _blas().limit(limits=1):
-        yield
+    token = _held.set(True)
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _held.reset(token)
 
 
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
@@ -116,13 +122,14 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
     centring run in parallel too. NumPy releases the interpreter lock during products.
     """
-    threads = _row_threads.get() or _blas_threads()
-    threads = min(threads, n_rows // block_rows(width)) if width <= NARROW else 1
+    threads = n_rows // block_rows(width) if width <= NARROW else 1
+    if threads > 1:
+        threads = min(threads, _row_threads.get() or _blas_threads())
     if threads <= 1:
         return [work(0, n_rows)]
     edges = [n_rows * part // threads for part in range(threads + 1)]
     # This thread takes the first range: starting one more costs as much as a few products.
-    with _blas().limit(limits=1), ThreadPoolExecutor(threads - 1) as pool:
+    with one_thread(), ThreadPoolExecutor(threads - 1) as pool:
         others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
         return [work(0, edges[1]), *(other.result() for other in others)]
 
@@ -206,7 +213,7 @@ def whitened_square_norms(
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:
     """Solve with a lower triangular factor, or with its transpose."""
     # SciPy may ship its own BLAS, whose idle threads would compete with NumPy's.
-    with _blas().limit(limits=1):
+    with one_thread():
         solution: Array = linalg.solve_triangular(
             factor, right, lower=True, trans=int(transposed), check_finite=False
         )

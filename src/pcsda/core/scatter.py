@@ -346,7 +346,8 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
     """Weighted mean of every group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
-    rows = (weight / counts[groups], (groups, np.arange(len(groups))))
-    averages = sparse.csr_array(rows, shape=(len(counts), len(groups))) @ X
+    # One entry a column: the arrays of a CSC matrix as they are.
+    columns = weight / counts[groups], groups, np.arange(len(groups) + 1)
+    averages = sparse.csc_array(columns, shape=(len(counts), len(groups))) @ X
     dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)
     return dense
