@@ -88,6 +88,8 @@ class GramFactor:
         Whether the first solution that leaves rows out may overwrite the factor.
     parts : Parts or None
         How the factorised rows were divided; `weights` then belong to the parts.
+    n_last : int or None
+        If only the last rows are ever left out, how many they are.
     """
 
     factor: Array
@@ -98,6 +100,7 @@ class GramFactor:
     rows: Rows | None = None
     spend: bool = False
     parts: Parts | None = None
+    n_last: int | None = None
 
     @cached_property
     def inverse(self) -> Array:
@@ -106,13 +109,20 @@ class GramFactor:
 
     @cached_property
     def diagonal(self) -> Array:
-        """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it."""
+        """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it.
+
+        With `n_last` it is NaN before the last rows, and costs less.
+        """
         inverse = self._inverted()
-        diagonal: Array = np.einsum("ji,ji->i", inverse, inverse)
+        diagonal = np.full(len(self.factor), np.nan)
+        diagonal[len(diagonal) - len(inverse) :] = np.einsum("ji,ji->i", inverse, inverse)
         return diagonal
 
     def _inverted(self) -> Array:
-        factor = self.factor if self.spend else self.factor.copy(order="F")
+        if self.n_last is not None:
+            factor = self.factor[-self.n_last :, -self.n_last :].copy(order="F")
+        else:
+            factor = self.factor if self.spend else self.factor.copy(order="F")
         inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]
         return inverse
 

@@ -15,6 +15,7 @@ from .. import validation
 from ..core.factor import factor_once
 from ..core.fit import Fitted
 from ..core.gram import FeatureFactor, features_of, of_kernel
+from ..core.kernel_once import KernelOnce
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
 from ..core.spread import no_spread
 from ..core.subspace import Factor
@@ -162,9 +163,11 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
         return factor_once(features, model.regularization_, weights, solver, resample)
 
     def factorise(matrix: Array, weights: Array | None) -> Factor:
-        if is_dual(model) or validation.is_contaminated(model):  # all exact solvers agree
-            made = next(of_kernel(matrix, [model.regularization_], weights))
-            return replace(made, spend=not validation.is_contaminated(model))
+        # All exact solvers agree.
+        if validation.is_contaminated(model):
+            return next(of_kernel(matrix, [model.regularization_], weights))
+        if is_dual(model):
+            return KernelOnce(matrix, model.regularization_, weights)
         return feature_factor(matrix, weights, model.regularization_, on_features)
 
     return factorise

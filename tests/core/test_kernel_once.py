@@ -1,0 +1,47 @@
+"""A kernel matrix that is solved once gives what its factor gives."""
+
+import numpy as np
+import pytest
+from factor_factories import WEIGHTED, assert_same_subspace
+from factories import make_rows
+from numpy.testing import assert_array_equal
+
+from pcsda.core import gram
+from pcsda.core.kernel_once import KernelOnce, reorder
+from pcsda.core.loo import Leave
+
+
+def kernel_rows(weighted=False):
+    X, groups, weights = make_rows([16, 12, 15, 9], 5, weighted=weighted)
+    return np.exp(-0.05 * ((X[:, None] - X[None]) ** 2).sum(axis=2)), groups, weights
+
+
+@WEIGHTED
+@pytest.mark.parametrize("count", [1, 20, 45], ids=["one row", "some", "nearly all"])
+def test_rows_that_come_last_are_left_out_as_in_their_own_order(weighted, count):
+    matrix, groups, weights = kernel_rows(weighted)
+    rows = np.sort(np.random.default_rng(count).choice(len(groups), count, replace=False))
+    leave = Leave(rows, np.linspace(1.0, 2.0, count))
+    expected = next(gram.of_kernel(matrix.copy(), [0.01], weights)).solve(groups, leave_out=leave)
+    found = KernelOnce(matrix, 0.01, weights).solve(groups, leave_out=leave)
+    assert_same_subspace(found, expected)
+    assert_array_equal(found.left.rows, rows)
+    assert_array_equal(found.left.stands_for, leave.stands_for)
+
+
+@pytest.mark.parametrize(
+    "leave", [True, False, Leave(np.arange(0, 52, 3), None, np.arange(52) // 3)]
+)
+def test_all_rows_none_or_blocks_are_left_out_by_the_whole_factor(leave):
+    matrix, groups, _ = kernel_rows()
+    expected = next(gram.of_kernel(matrix.copy(), [0.01])).solve(groups, 2, leave_out=leave)
+    assert_same_subspace(KernelOnce(matrix, 0.01).solve(groups, 2, leave_out=leave), expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_matrix_is_reordered_in_place(seed):
+    rng = np.random.default_rng(seed)
+    matrix, order = rng.standard_normal((23, 23)), rng.permutation(23)
+    expected = matrix[order][:, order]
+    reorder(matrix, order)
+    assert_array_equal(matrix, expected)
