@@ -32,6 +32,8 @@ DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
+# Columns of a block that are transposed at once.
+TILE = 512
 # For this few rows, computing each distance is faster than a matrix product.
 FEW_ROWS = 4
 
@@ -239,7 +241,9 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
         stop = min(start + step, size)
         block = kernel(X[start:stop], X[:stop])
         matrix[start:stop, :stop] = block
-        matrix[:start, start:stop] = block[:, :start].T
+        for first in range(0, start, TILE):  # a transpose of long rows would miss the cache
+            last = min(first + TILE, start)
+            matrix[first:last, start:stop] = block[:, first:last].T
     return matrix
 
 

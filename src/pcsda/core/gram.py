@@ -120,7 +120,8 @@ class GramFactor:
 
     def _inverted(self) -> Array:
         if self.n_last is not None:
-            factor = self.factor[-self.n_last :, -self.n_last :].copy(order="F")
+            factor = np.empty((self.n_last, self.n_last), order="F")
+            factor[:] = self.factor[-self.n_last :, -self.n_last :]  # `copy` takes 15 times as long
         else:
             factor = self.factor if self.spend else self.factor.copy(order="F")
         inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]

@@ -64,10 +64,12 @@ class KernelOnce:
 
 def reorder(matrix: Array, order: Ints) -> None:
     """Turn a square matrix into ``matrix[order][:, order]`` in place, row by row."""
-    step = linalg.cache_rows(len(matrix))
+    step = min(linalg.cache_rows(len(matrix)), len(matrix))
+    buffer = np.empty((step, len(matrix)))
     for start in range(0, len(matrix), step):
         block = matrix[start : start + step]
-        block[:] = block[:, order]
+        # "clip" avoids a copy; the order is in range.
+        block[:] = np.take(block, order, axis=1, out=buffer[: len(block)], mode="clip")
     waiting = order != np.arange(len(order))
     for first in np.flatnonzero(waiting).tolist():
         if not waiting[first]:  # moved with an earlier cycle
