@@ -409,10 +409,10 @@ def test_subclasses_of_one_negative_each_as_in_memory(negatives):
         found = fit_blocks(model, blocks, calibration_rows=5)
     else:
         message = (
-            "^of calibration_rows=19 rows of each class none of one class can be left out, because "
-            "they are alone in their subclasses or the scatter is singular without them; scores "
-            "are not calibrated. Give larger subclasses or a ridge, or calibration_rows=20 to "
-            "refit on folds of all rows$"
+            "^no row of one class can be left out, among calibration_rows=19 of each class: each "
+            "is alone in its subclass, or the scatter is singular without it. Scores are not "
+            "calibrated; give larger subclasses or a ridge, or calibration_rows=20 to refit on "
+            "folds of all rows$"
         )
         with pytest.warns(UserWarning, match=message):
             found = fit_blocks(model, blocks, calibration_rows=19)
@@ -801,7 +801,7 @@ def test_labels_that_cannot_be_a_binary_problem():
         (PCSDA(balance="resampled"), ValueError, "^balance='resampled' draws from each subclass"),
         (PCSDA(subclasses="samples"), ValueError, "^subclasses='samples' keeps a mean for every"),
         (PCSDA(subclasses=AgglomerativeClustering(3)), ValueError,
-         "^subclasses=AgglomerativeClustering cannot divide rows that it was not fitted on"),
+         "^subclasses=AgglomerativeClustering cannot assign rows that it was not fitted on"),
         (PCSDA(n_components=9), ValueError, r"^n_components=9 must be at most 3 \(= min\(n_subcl"),
         (PCSDA(regularization=-1), ValueError, "^regularization=-1 must be"),
     ],

@@ -937,7 +937,7 @@ def test_two_points(make, kernel):
 def test_one_positive_warns_about_the_bandwidth():
     X, _, _ = labelled()
     y = (np.arange(len(X)) == 3).astype(int)
-    message = "gamma='positive' has no distance to go by (1 positives, all equal); using gamma="
+    message = "gamma='positive' is undefined (1 positives, all equal); using gamma="
     with pytest.warns(UserWarning, match=re.escape(message)):
         model = KernelPCSDA(random_state=0).fit(X, y)
     assert model.kernel_.gamma == KernelPCSDA(gamma="all").fit(X, y).kernel_.gamma

@@ -220,8 +220,7 @@ def test_positives_without_a_distance_fall_back_to_all_rows(n_positive, metric):
     positive = np.arange(len(X)) < n_positive
     X[positive] = X[0]
     message = (
-        f"gamma='positive' has no distance to go by ({n_positive} positives, all equal); using "
-        "gamma='all'"
+        f"gamma='positive' is undefined ({n_positive} positives, all equal); using gamma='all'"
     )
     with pytest.warns(UserWarning, match=re.escape(message)):
         gamma = bandwidth("positive", X, positive, metric)

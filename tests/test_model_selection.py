@@ -499,7 +499,7 @@ def test_more_subclasses_than_different_negatives_are_skipped():
     ("sizes", "counts"),
     [((2, 2), {1}), ((6, 6), {1}), ((6, 7), {1, 5}), ((2, 20), {1, 5, 10}), ((20, 13), {1, 5, 10})],
 )
-@pytest.mark.filterwarnings("ignore:gamma='positive' has no distance to go by")
+@pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 def test_folds_of_few_negatives_have_fewer_subclasses(template, sizes, counts):
     X, y, _ = problem(sizes=sizes)
     search = PCSDACV(template, n_subclasses=[1, 5, 10, 15, 20]).fit(X, y)

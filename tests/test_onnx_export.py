@@ -362,7 +362,9 @@ def test_labels_of_every_type(kind, tmp_path):
 def test_labels_that_onnx_has_no_place_for(tmp_path):
     model = PCSDA(2).fit(X, np.array([0.25, 0.75], dtype=object)[Y].astype(str).astype(object))
     model.classes_ = np.array([0.25, 0.75])
-    message = r"labels \[0.25, 0.75\] of type float64 have no place in an ONNX graph; use whole"
+    message = (
+        r"labels \[0.25, 0.75\] of type float64 cannot be stored in an ONNX graph; use integers"
+    )
     with pytest.raises(ValueError, match=message):
         export_onnx(model, tmp_path / "m.onnx")
 

@@ -186,7 +186,7 @@ def bandwidth(
         if value > 0:
             return 1 / _finite(value)
         warnings.warn(
-            f"gamma='positive' has no distance to go by ({positive.sum()} positives, all equal); "
+            f"gamma='positive' is undefined ({positive.sum()} positives, all equal); "
             "using gamma='all'",
             stacklevel=2,
         )

@@ -120,7 +120,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if not FLAT * np.abs(found).max() < scales[column] < np.inf:
                 raise ValueError(
                     f"the cohort's scores for label {name!r} have a spread of {scales[column]:g} "
-                    f"about {means[column]:g}, of which no scale can be made; give a larger or more"
+                    f"about {means[column]:g}, which cannot serve as a scale; give a larger or more"
                     " varied cohort"
                 )
         return means, scales
@@ -149,7 +149,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             row, column = np.argwhere(bad)[0]
             raise ValueError(
                 f"the scores of row {row} for the cohort's models have a spread of "
-                f"{spread[row, column]:g}, of which no scale can be made; leave the row out or "
+                f"{spread[row, column]:g}, which cannot serve as a scale; leave the row out or "
                 "give a cohort with more models"
             )
         return means, spread
@@ -221,16 +221,16 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             shared = [name for name in names if name in known]
             if shared:
                 raise ValueError(
-                    f"{len(shared)} ids are in the cohort too, such as {shared[0]!r}; statistics "
-                    "of the cohort must not come from what is scored: leave them out on one side"
+                    f"{len(shared)} ids are in the cohort too, such as {shared[0]!r}; the "
+                    "cohort must not contain rows that are scored: remove them from one of the two"
                 )
             return
         rows = _matches(self._rows, scores, max(precision, self._precision))
         if len(rows):
             raise ValueError(
-                f"{len(rows)} rows have the very scores of a cohort row, such as row {rows[0]}; "
-                "statistics of the cohort must not come from what is scored: leave them out on one "
-                "side, or give ids to both if they are other samples"
+                f"{len(rows)} rows have exactly the scores of a cohort row, such as row {rows[0]}; "
+                "the cohort must not contain rows that are scored: remove them from one of the "
+                "two, or give ids to both if they are different samples"
             )
 
     def _refuse_labels(self, y: ArrayLike | None, n_rows: int) -> None:
@@ -240,7 +240,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         shared = np.isin(own, self.labels_[self.cohort_])
         if shared.any():
             raise ValueError(
-                f"{shared.sum()} rows are of labels whose models are in the cohort, such as "
+                f"{shared.sum()} rows have labels whose models are in the cohort, such as "
                 f"{own[shared].tolist()[0]!r}; leave those rows out, or choose other models"
             )
 

@@ -192,8 +192,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         foreign = sorted({*skops_io.get_untrusted_types(data=payload)} - {*trusted})
     if foreign:
         raise ValueError(
-            f"{path} holds {', '.join(foreign)}, which a model file may not; nothing of it was "
-            "run. Do not use the file unless you know who made it and why"
+            f"{path} contains {', '.join(foreign)}, which model files never do; nothing was "
+            "executed. Do not use the file unless you know who made it and why"
         )
     with _as_unreadable(path):
         model = _unpacked(payload, trusted)
@@ -307,8 +307,8 @@ def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
         raise TypeError(
-            f"metrics holds {value!r:.100} of type {type(value).__name__}; a model file keeps "
-            "numbers, texts, and lists or dictionaries of those"
+            f"metrics contains {value!r:.100} of type {type(value).__name__}; a model file can "
+            "store numbers, strings, and lists or dictionaries of those"
         )
 
     kept: dict[str, Any] = json.loads(json.dumps(dict(metrics or {}), default=plain))
@@ -338,14 +338,14 @@ def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> No
     for place, node in _nodes(schema, ""):
         if (name := _type_name(node)) in foreign:
             raise TypeError(
-                f"its {place} is {name}, and a model file holds only types of pcsda and what skops "
-                f"trusts (numbers, texts, arrays, scikit-learn's estimators); {remedy}"
+                f"its {place} is {name}, but a model file can store only types of pcsda and those "
+                f"that skops trusts (numbers, strings, arrays, scikit-learn's estimators); {remedy}"
             )
         keys = {key["__class__"] for key in node.get("key_types", {}).get("content", ())}
         if not keys <= KEYS:
             raise TypeError(
                 f"the dictionary {place} has keys of type {', '.join(sorted(keys - KEYS))}; only "
-                "texts and numbers come back as they were"
+                "strings and numbers can be restored"
             )
     if foreign:
         raise TypeError(f"it holds {', '.join(sorted(foreign))}")
@@ -452,7 +452,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     if head is None or _checksum(memoryview(data)[head.start(2) :]) != head[1]:
         raise ValueError(
             f"{path} is damaged: it was cut off or altered after it was written ({len(data)} "
-            "bytes, whose sum is not the one it names); get it again from where it was saved"
+            "bytes, whose checksum does not match); get it again from where it was saved"
         )
     with _as_unreadable(path):
         facts = dict(json.loads(head[2]))

@@ -303,13 +303,13 @@ def _check_contamination(model: BaseEstimator) -> None:
     ):
         if getattr(model, name) != wanted:
             raise ValueError(
-                f"contamination={share!r} is estimated on left-out scores, which "
-                f"{name}={getattr(model, name)!r} has none of; set {name}={wanted!r} or "
+                f"contamination={share!r} is estimated on left-out scores, and there are "
+                f"none with {name}={getattr(model, name)!r}; set {name}={wanted!r} or "
                 "contamination=0"
             )
     if model.solver == "lsqr":
         raise ValueError(
-            f"contamination={share!r} needs a factorisation, which solver='lsqr' does without; "
+            f"contamination={share!r} needs a factorisation, which solver='lsqr' avoids; "
             "set solver='auto' or contamination=0"
         )
 

@@ -64,7 +64,9 @@ def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
         kind, parts = KINDS.get(str(described["kind"])), described.get("fields")
         known = set() if kind is None else {field.name for field in fields(kind)}
         if kind is None or not isinstance(parts, dict) or set(parts) != known:
-            raise ValueError(f"{described['kind']!r:.100} is no result of a pass, or lacks parts")
+            raise ValueError(
+                f"{described['kind']!r:.100} is not the result of a pass, or lacks parts"
+            )
         found = {name: unpack(part, arrays) for name, part in parts.items()}
         for name, hint in get_type_hints(kind).items():
             if not _fits(found[name], hint):
@@ -188,7 +190,7 @@ class Checkpoint:
         """Restore the state from a file; raise an error if :meth:`save` cannot have written it."""
         seed, prints = state["seed"], [(str(y), X) for y, X in state["prints"]]
         if not isinstance(seed, int | None) or not isinstance(state["identity"], dict):
-            raise ValueError(f"seed={seed!r:.100} is no whole number, or the identity no table")
+            raise ValueError(f"seed={seed!r:.100} is not an integer, or the identity not a dict")
         self.seed, self.prints = seed, prints
         for name, (taken, result) in state["passes"].items():
             if not isinstance(taken, int) or not DONE <= taken <= len(prints):

@@ -101,7 +101,7 @@ def _check_pcsda(model: PCSDA) -> None:
         )
     if not isinstance(rule, str) and not hasattr(rule, "predict"):
         raise ValueError(
-            f"subclasses={type(rule).__name__} cannot divide rows that it was not fitted on; use a "
+            f"subclasses={type(rule).__name__} cannot assign rows that it was not fitted on; use a "
             "clusterer with predict, such as KMeans"
         )
 
@@ -310,9 +310,9 @@ class _Fit:
         if found.n_rows.min() < 2 or not whole:
             if found.n_rows.min() >= 2:
                 warnings.warn(
-                    f"of calibration_rows={self.calibration_rows} rows of each class none of one "
-                    "class can be left out, because they are alone in their subclasses or the "
-                    "scatter is singular without them; scores are not calibrated. Give larger "
+                    f"no row of one class can be left out, among calibration_rows="
+                    f"{self.calibration_rows} of each class: each is alone in its subclass, or the "
+                    "scatter is singular without it. Scores are not calibrated; give larger "
                     f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
                     "refit on folds of all rows",
                     stacklevel=2,

@@ -35,8 +35,8 @@ class DetectionScorer:
         if len(arguments) == 2:
             if self.on_ratios:
                 raise ValueError(
-                    f"{_plain(self.metric).__name__} judges log-likelihood ratios, but what is to "
-                    "be scored are log posterior ratios; use scoring='neg_log_loss'"
+                    f"{_plain(self.metric).__name__} judges log-likelihood ratios, but PCSDACV "
+                    "scores log posterior ratios; use scoring='neg_log_loss'"
                 )
             return self._value(*arguments, sample_weight)
         estimator, X, y = arguments

@@ -92,8 +92,8 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
     if all(isinstance(label, str) for label in classes.tolist()):
         return classes.astype(str)
     raise ValueError(
-        f"labels {classes[:4].tolist()} of type {classes.dtype} have no place in an ONNX graph; "
-        "use whole numbers or texts as labels"
+        f"labels {classes[:4].tolist()} of type {classes.dtype} cannot be stored in an ONNX graph; "
+        "use integers or strings as labels"
     )
 
 
