@@ -1,4 +1,4 @@
-"""Find, verify, know strangers: the three jobs on scikit-learn's digits; ``make demo``.
+"""Find, verify, reject strangers: the three jobs on scikit-learn's digits; ``make demo``.
 
 Logistic regression and SVC do the same jobs beside pcsda, with the same rows. Half of the digits is
 the collection that is searched and learned from; the other half is fresh, and only judges.
@@ -172,7 +172,7 @@ def know_strangers(data: Digits, story: Story) -> None:
     known = ~np.isin(data.y, STRANGERS)
     stranger = np.isin(data.fresh_y, STRANGERS)
     story.begin(
-        f"3. Know strangers: the digits 0 to 7 are people with {known.sum() // 8} pictures each, "
+        f"3. Reject strangers: the digits 0 to 7 are people with {known.sum() // 8} pictures each, "
         f"{STRANGERS[0]} and {STRANGERS[1]} come to the door"
     )
     bank = VerifierBank(KernelPCSDA(gamma="all", random_state=0)).fit(data.X[known], data.y[known])
@@ -251,7 +251,7 @@ def page(story: Story, digit: int) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>pcsda: find, verify, know strangers</title><style>{STYLE}</style>"
+        f"<title>pcsda: find, verify, reject strangers</title><style>{STYLE}</style>"
         f"<h1>One digit, the {digit}, and the rest of the world</h1>{''.join(story.html)}</html>"
     )
 

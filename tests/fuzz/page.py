@@ -1,4 +1,4 @@
-"""The page "What was tried to break it", from the rows of a run.
+"""The page "How we tried to break it", from the rows of a run.
 
 python -m fuzz.page         in the folder tests: write the table of docs/tried.md anew
 """
