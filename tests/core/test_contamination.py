@@ -1,4 +1,4 @@
-"""Laws of the joint fit of ratio and share, and of rows that are divided into parts."""
+"""Laws of the joint fit of ratio and share."""
 
 from __future__ import annotations
 
@@ -7,72 +7,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pcsda.core.contamination import Scores, fit_shares, hidden_probability
-from pcsda.core.gram import of_kernel, wide
-from pcsda.core.loo import Leave
-from pcsda.core.white import whiten
-
-N_ROWS = 40
-
-
-def make_parts(seed=0):
-    """Rows, and parts of them: some rows are divided in two, the first into a positive part."""
-    rng = np.random.default_rng(seed)
-    groups = np.repeat([0, 1, 2, 3], [6, 14, 12, 8])
-    weights = rng.uniform(0.5, 2.0, N_ROWS)
-    divided = np.array([8, 9, 21, 30, 39])
-    share = rng.uniform(0.1, 0.9, len(divided))
-    rows = np.append(np.arange(N_ROWS), divided)
-    parts = np.append(weights, weights[divided] * share)
-    parts[divided] *= 1 - share
-    labels = np.append(groups, np.zeros(len(divided), dtype=np.intp))
-    return rng, rows, weights, parts, labels
-
-
-def assert_same_subspace(found, expected, n_axes):
-    assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-8)
-    signs = np.sign(np.sum(found.left.coordinates * expected.left.coordinates, axis=0))
-    turned = expected.left.coordinates * signs
-    assert_allclose(found.left.coordinates, turned, rtol=1e-7, atol=1e-8)
-    assert_allclose(found.left.residuals, expected.left.residuals * signs, rtol=1e-7, atol=1e-8)
-    assert_allclose(found.left.height, expected.left.height, rtol=1e-7, atol=1e-8)
-    assert found.coefficients.shape == (n_axes, len(expected.eigenvalues))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("width", [5, 60])
-def test_parts_of_rows_are_weighted_rows(width, weighted):
-    rng, rows, weights, parts, labels = make_parts()
-    X = rng.standard_normal((N_ROWS, width)) + 3
-    X[labels[:N_ROWS] == 0] += 1
-    if not weighted:
-        parts, weights = parts / weights[rows], None
-    factorise = whiten if width < N_ROWS else wide
-    factor = next(factorise(X, [0.3], weights))
-    again = next(factorise(X[rows], [0.3], parts, [factor.ridge]))
-    leave = Leave(together=rows)
-    found = factor.split(rows, parts).solve(labels, leave_out=leave)
-    expected = again.solve(labels, leave_out=leave)
-    assert_same_subspace(found, expected, width)
-    assert_allclose(found.means, expected.means, rtol=1e-10)
-    # The factor itself is as it was.
-    assert len(factor.solve(labels[:N_ROWS]).left.groups) == N_ROWS
-
-
-@pytest.mark.parametrize("offset", [0.0, 50.0])
-def test_parts_of_kernel_rows_are_weighted_rows(offset):
-    rng, rows, weights, parts, labels = make_parts(1)
-    X = rng.standard_normal((N_ROWS, 6))
-    X[labels[:N_ROWS] == 0] += 1
-    matrix = np.exp(-0.1 * np.sum((X[:, None] - X) ** 2, axis=2)) + offset
-    factor = next(of_kernel(matrix.copy(), [0.3], weights))
-    again = next(of_kernel(matrix[np.ix_(rows, rows)], [0.3], parts, [factor.ridge]))
-    leave = Leave(together=rows)
-    found = factor.split(rows, parts).solve(labels, leave_out=leave)
-    expected = again.solve(labels, leave_out=leave)
-    assert_same_subspace(found, expected, N_ROWS)
-    signs = np.sign(np.sum(found.left.coordinates * expected.left.coordinates, axis=0))
-    z = found.project(matrix)
-    assert_allclose(z, expected.project(matrix[:, rows]) * signs, rtol=1e-7, atol=1e-7)
 
 
 def make_scores(share, n_positive, seed, *, checked=0, gap=3.0):

@@ -45,30 +45,6 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Parts of the rows of a Gram matrix: the row of each, and the root of its share of the row.
-
-    With U the N parts' roots in the columns of their rows, ``U'U = I`` and the Gram matrix of the
-    parts is ``U Kx U'``. Its regularised inverse is ``U R U' + (I - U U') / eps``: the factor of
-    the rows serves the parts.
-    """
-
-    rows: Ints
-    root: Array
-
-    def gather(self, columns: Array, n_rows: int) -> Array:
-        """``U'`` times columns over the parts."""
-        total = np.zeros((n_rows, columns.shape[1]))
-        np.add.at(total, self.rows, self.root[:, None] * columns)
-        return total
-
-    def scatter(self, columns: Array) -> Array:
-        """``U`` times columns over the rows."""
-        spread: Array = self.root[:, None] * columns[self.rows]
-        return spread
-
-
-@dataclass(frozen=True)
 class GramFactor:
     """Solves any division of rows from one Cholesky factor of their Gram or kernel matrix.
 
@@ -86,8 +62,6 @@ class GramFactor:
         Rows in input space, for wide data; axes are then directions in that space.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
-    parts : Parts or None
-        How the factorised rows were divided; `weights` then belong to the parts.
     n_last : int or None
         If only the last rows are ever left out, how many they are.
     """
@@ -99,7 +73,6 @@ class GramFactor:
     moved: Array | None = None
     rows: Rows | None = None
     spend: bool = False
-    parts: Parts | None = None
     n_last: int | None = None
 
     @cached_property
@@ -137,28 +110,13 @@ class GramFactor:
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
-        parts = self.parts
-        whole = unit if parts is None else parts.gather(unit, len(self.factor))
-        half = linalg.lower_solve(self.factor, whole)
+        half = linalg.lower_solve(self.factor, unit)
         solved = linalg.lower_solve(self.factor, half, transposed=True)
         inner = half.T @ half
-        if parts is not None:
-            beside = unit - parts.scatter(whole)
-            solved = parts.scatter(solved) + beside / self.ridge
-            inner += unit.T @ beside / self.ridge
         means = None
         if self.rows is not None:
-            middle = self.rows.X - self.rows.origin
-            middle = middle if parts is None else middle[parts.rows]
-            means = group_means(middle, groups, counts, self.weights)
+            means = group_means(self.rows.X - self.rows.origin, groups, counts, self.weights)
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
-
-    def split(self, rows: Ints, weights: Array) -> GramFactor:
-        """Divide rows into parts, given by row number and weight."""
-        own = 1.0 if self.weights is None else self.weights[rows]
-        divided = replace(self, weights=weights, parts=Parts(rows, np.sqrt(weights / own)))
-        divided.__dict__["inverse"] = self.inverse
-        return divided
 
     def over(self, cells: Cells) -> GramCells:
         """Solve for the indicators of the cells once, for all classes."""
@@ -230,21 +188,15 @@ class GramFactor:
 
     def _in_space(self, directions: Array) -> Array:
         """Express directions over the rows, or in input space if it is known."""
-        if self.parts is not None:
-            ones = replace(self.parts, root=np.ones(len(directions)))
-            directions = ones.gather(directions, len(self.factor))
         if self.rows is not None:
             directions = (self.rows.X - self.rows.origin).T @ directions
         return directions
 
     def _among(self, members: Ints, root: Array) -> Array:
         """Inner products ``V A_T V'`` of the rows of blocks among themselves (MATH 17)."""
-        own, weight = members, root[members]
-        if self.parts is not None:
-            own, weight = self.parts.rows[members], weight / self.parts.root[members]
-        columns = self.inverse.T[own]
-        same: Mask = own[..., None] == own[..., None, :]
-        among: Array = same - self.ridge * (columns @ columns.swapaxes(-1, -2))
+        columns, weight = self.inverse.T[members], root[members]
+        inner = self.ridge * (columns @ columns.swapaxes(-1, -2))
+        among: Array = np.eye(members.shape[-1]) - inner
         return among / (weight[..., None] * weight[..., None, :])
 
     def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:

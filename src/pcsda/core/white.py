@@ -74,10 +74,6 @@ class WhiteFactor:
         means = group_means(self.X - self.origin, groups, counts, self.weights)
         return self.solve_means(white, means, groups, counts, n_components, leave_out)
 
-    def split(self, rows: Ints, weights: Array) -> WhiteFactor:
-        """Divide rows into parts, given by row number and weight; the total scatter stays."""
-        return replace(self, X=self.X[rows], rows=self.rows[rows], weights=weights)
-
     def over(self, cells: Cells) -> WhiteCells:
         """Sum the rows over cells once, for all classes."""
         return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
