@@ -5,10 +5,12 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
 from pcsda.retrieval.estimates import (
+    TAIL,
     count_by_audit,
     count_by_model,
     count_by_shape,
@@ -128,6 +130,24 @@ def test_finds_tell_how_many_are_left_where_their_odds_fall_by_a_law():
         logs = log_likelihood(counts, falling(finds[:200].tolist()))
         errors.append(np.log(counts[logs.argmax()] + 0.5) - np.log(finds[200:].sum() + 0.5))
     assert abs(np.mean(errors)) < 0.25
+
+
+def test_a_few_that_are_hard_to_find_are_not_forgotten():
+    """Most of a class is found quickly; eight members come slowly, and some are left."""
+    counts, held = np.geomspace(0.02, 500, 300), []
+    for seed in range(40):
+        rng, hard, finds = np.random.default_rng(seed), 8, []
+        for odds in 4 - 0.08 * np.arange(200):
+            easy = bool(rng.random() < 1 / (1 + np.exp(-odds)))
+            late = not easy and bool(rng.random() < 0.006 * hard)
+            hard -= late
+            finds.append(easy or late)
+        shares = np.cumsum(softmax(log_likelihood(counts, falling(finds))))
+        low, high = np.interp([0.05, 0.95], shares, counts)
+        held.append(
+            low - TAIL * np.sqrt(low + 0.5) <= hard <= np.ceil(high + TAIL * np.sqrt(high + 0.5))
+        )
+    assert np.mean(held) > 0.85
 
 
 def test_only_the_fall_of_finds_counts():

@@ -29,6 +29,8 @@ MANY, WIDTH = 600, 0.05
 STRETCH, DECAYS = 20, (1e-4, 1.0)
 # What an answer tells: finds come in clusters, so less than if each were drawn for itself.
 EACH = 0.5
+# So many answers later one tells half as much: those that are left are not like those found first.
+HALF_LIFE = 75
 # Counts that are weighed up, and the least of them.
 GRID, LEAST = 120, 0.02
 
@@ -157,7 +159,8 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
     """Log likelihood of numbers that are left, from finds in stretches of a search.
 
     The log odds of a find fall by `b` with each row that is shown, so that ``ln(1 + odds)/b`` are
-    left beyond the last one. All b are alike on a logarithmic scale.
+    left beyond the last one. All b are alike on a logarithmic scale. Late answers count more: the
+    members that are hard to find come last, and more slowly than the fall of the others says.
     """
     found, shown = falls
     if len(found) == 0:
@@ -167,7 +170,8 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
     product = np.minimum(decay * counts[:, None], 600.0)
     last = product + np.log(-np.expm1(-product))
     odds = last[..., None] + decay[:, None] * before
-    logs = EACH * (found * odds - shown * np.logaddexp(0, odds)).sum(axis=2)
+    weights = EACH * 0.5 ** (before / HALF_LIFE)
+    logs = (weights * (found * odds - shown * np.logaddexp(0, odds))).sum(axis=2)
     return np.asarray(logsumexp(logs, axis=1))
 
 
