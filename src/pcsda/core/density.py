@@ -5,6 +5,7 @@ negatives:
 
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
+- `Posterior`: one cloud about the centre of all labels of a bank;
 - `Blend`: the mixture, and all negatives as one cloud along Fisher's axis of the subspace (the view
   of K = 1). The mixture resolves more detail; the single cloud has fewer parameters to get wrong.
 
@@ -307,6 +308,34 @@ class Marginal(Mixture):
     def with_tails(self, left: LeftOut) -> Self:
         """The density itself: published tails are Gaussian."""
         return self
+
+
+@dataclass(frozen=True)
+class Posterior(Mixture):
+    """Positives about the posterior mean of a label, the rest about the centre of all labels.
+
+    See `core.kindred`: both covariances are those of a predictive law, and there is one centre.
+    """
+
+    def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
+        """Log ratio of sets: either mean is unknown, and the rows of a set share it."""
+        assert self.within is not None
+        inside = shared_mean_log_likelihood(
+            z, sets, n_sets, self.positive - self.within, self.within
+        )
+        outside = shared_mean_log_likelihood(
+            z - self.centres[0], sets, n_sets, self.negative - self.within, self.within
+        )
+        ratio = inside - outside
+        # The density itself scores a single sample, with its tails.
+        single = np.bincount(sets, minlength=n_sets) == 1
+        rows = single[sets]
+        ratio[sets[rows]] = self.views(z[rows])[0]
+        return ratio[None]
+
+    def left_out_views(self, left: LeftOut, counts: Array) -> Array:
+        """Left-out log ratios, shape (1, n); the covariances are those of all labels."""
+        return self.views(left.coordinates)
 
 
 @dataclass(frozen=True)

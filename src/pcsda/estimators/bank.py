@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -32,14 +33,16 @@ from .changes import (
     warn_of_shared_rows,
 )
 from .closed_set import chances, identities, second_of_two
+from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
-from .pooled_labels import PooledLabels, Settings, are_clusters, can_pool
+from .pooled_labels import PooledLabels, Settings, can_pool
 from .ratios import narrowed, sets_of
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
 from .steps import draw_seed, is_curved
 from .threads import reads, updates
 
+Labels = PooledLabels | KindredLabels | SeparateLabels
 # Share of strangers that the threshold chosen by `fit` accepts.
 USUAL_RATE = 0.01
 
@@ -56,10 +59,10 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "positive"; everything else is fitted for each label on its own, in parallel.
     subclasses : {"shared", "per-class"}, default="shared"
         One clustering of all rows, of which each label's negatives keep their part, or a k-means
-        of its own for each label, started from the shared one. Where k-means would find fewer
-        clusters than there are labels, and there are at most 100 labels of five rows or more and
-        no background, a bank with one calibration takes the labels themselves for clusters; give
-        the estimator a number for `n_subclasses` to have k-means there too.
+        of its own for each label, started from the shared one. A bank of ten labels or more with
+        few rows each, and with one calibration, needs no clusters: its labels share two
+        covariances, see the notes. Give the estimator a number for `n_subclasses` to have k-means
+        there too.
         PCSDACV, which chooses K for each label, has a shared clustering for each K, and where it
         needs folds, or cannot share, clusters of its own.
     calibration : {"pooled", "per-label"}, default="pooled"
@@ -93,6 +96,16 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     Notes
     -----
+    Ten labels or more, of two to 50 rows in the median, or of any number of rows if there are more
+    than 100 labels, have two covariances in common: that of rows about their label and that of
+    labels (two-covariance PLDA). The axes are those of PCSDA with the labels as subclasses. A row
+    is compared under the predictive law of the label, whose mean is shrunk toward the centre of
+    all labels as its rows are few, and under that of somebody unseen. This asks for the defaults
+    of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and for neither
+    background nor groups; ``regularization="auto"`` is Ledoit and Wolf's shrinkage there. What
+    labels share follows their rows at `refresh`; the first rejected rows turn the bank to clusters,
+    which takes as long as a fit.
+
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
     keeps its training rows. A label that is touched is brought up to date at once, the others and
     the common calibration by `refresh`. Linear banks update their factorisation, which costs
@@ -138,6 +151,10 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             fitted = state.pop("_labels_")
             if isinstance(fitted, PooledLabels):
                 state["_pooled"] = fitted.state()
+            elif isinstance(fitted, KindredLabels):
+                state["_kindred"] = fitted.state()
+                same = fitted.support is None or fitted.support is rows.X
+                state["_support"] = None if same else fitted.support
             else:
                 state["models_"] = list(fitted.models)
         return state
@@ -146,7 +163,8 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         state = dict(state)
         state.setdefault("calibration", "per-label")  # what version 0.1.0 had
         pooled, models = state.pop("_pooled", None), state.pop("models_", None)
-        fitted = pooled is not None or models is not None
+        kindred, support = state.pop("_kindred", None), state.pop("_support", None)
+        fitted = pooled is not None or models is not None or kindred is not None
         if fitted:
             for name in ("_source", "_factor", "_matrix"):  # of earlier versions
                 state.pop(name, None)
@@ -161,7 +179,11 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         kernel = getattr(self, "kernel_", None)
         if pooled is not None:
             of_state = PooledLabels.of_state(pooled, self._settings, self._rows, kernel)
-            self._labels_: PooledLabels | SeparateLabels = of_state
+            self._labels_: Labels = of_state
+        elif kindred is not None:
+            if kernel is not None and support is None:
+                support = self._rows.X
+            self._labels_ = KindredLabels(self._settings, kindred, kernel, support)
         else:
             ridge = getattr(self, "ridge_", None)
             self._labels_ = SeparateLabels(self._settings, self._rows, ridge, kernel, models)
@@ -199,7 +221,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
         validation.check_option("calibration", self.calibration, ("pooled", "per-label"))
         validation.refuse_dask(X, y)
-        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_by_label"):
+        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_kindred_"):
             self.__dict__.pop(name, None)
         # Enrolling and kernel models use the rows later, so the bank keeps a copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
@@ -215,13 +237,8 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._seed = draw_seed(getattr(template, "random_state", None))
         self._given = subclass_labels is not None
         if isinstance(getattr(template, "regularization", None), str):
-            # One ridge for all labels, so that one factorisation serves them.
-            median = float(np.median(np.bincount(labels)))
-            self.regularization_ = auto_regularization(median, kernel=is_curved(template))
-        self._rows = self._collected(X, labels, background, subclass_labels, groups)
-        self.clusters_ = self._rows.clusters
-        sizes = np.bincount(self.clusters_).astype(np.float64)
-        self.centroids_ = group_means(self._rows.X, self.clusters_, sizes, None)
+            self.regularization_ = self._auto_ridge(labels)
+        self._set_rows(self._collected(X, labels, background, subclass_labels, groups))
         self._fit_labels()
         warn_of_shared_rows(X, labels, classes)
         return self
@@ -247,8 +264,8 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
         elif clusters is None and self.calibration == "pooled":
-            self._by_label = are_clusters(self._settings, X, labels)
-            clusters = labels.copy() if self._by_label else None
+            self._kindred_ = together is None and are_kindred(self._settings, X, labels)
+            clusters = labels.copy() if self._kindred_ else None
         if clusters is None:
             clusters = cluster_rows(self._template, rows, None, self._seed)
         keys = np.random.default_rng(self._seed).random(len(rows))
@@ -265,15 +282,22 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _settings(self) -> Settings:
         own = self.subclasses == "per-class"
         fixed = self._template, self._seed, self._given, own
-        by_label = getattr(self, "_by_label", False)
-        return Settings(*fixed, self.n_jobs, bool(self.verbose), by_label)
+        given = getattr(self.estimator, "regularization", "auto")
+        return Settings(*fixed, self.n_jobs, bool(self.verbose), isinstance(given, str))
 
     def _fit_labels(self) -> None:
         """Fit all labels on the current rows; keep a known ridge and kernel."""
         settings = self._settings
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
-        found: PooledLabels | SeparateLabels | None = None
-        if self.calibration == "pooled" and can_pool(settings, self._rows):
+        found: Labels | None = None
+        if getattr(self, "_kindred_", False):
+            try:
+                found = KindredLabels.fit(settings, self._rows, *known)
+            except SingularMatrixError:  # the rows do not show both covariances
+                self._take_clusters()
+                self._fit_labels()
+                return
+        elif self.calibration == "pooled" and can_pool(settings, self._rows):
             try:
                 found = PooledLabels.fit(settings, self._rows, *known)
             except SingularMatrixError:  # the shared rows do not determine a label
@@ -282,11 +306,34 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             found = SeparateLabels(settings, self._rows, *known)
             found.fit_all(len(self.classes_))
         self._keep(found)
-        if isinstance(found, PooledLabels):
+        if isinstance(found, KindredLabels) and settings.auto_ridge:
+            self.regularization_ = found.regularization
+        if not isinstance(found, SeparateLabels):
             self._rate = getattr(self, "_rate", USUAL_RATE)
             self._set_door()
 
-    def _keep(self, found: PooledLabels | SeparateLabels) -> None:
+    def _take_clusters(self) -> None:
+        """Go over from labels that have covariances in common to clusters of all rows."""
+        self._kindred_ = False
+        for name in ("ridge_", "kernel_"):
+            self.__dict__.pop(name, None)
+        if hasattr(self, "regularization_"):
+            self.regularization_ = self._auto_ridge(self._rows.labels)
+        clusters = cluster_rows(self._template, self._rows.X, None, self._seed)
+        self._set_rows(replace(self._rows, clusters=clusters))
+
+    def _set_rows(self, rows: BankRows) -> None:
+        """Keep rows, and the means of their clusters."""
+        self._rows, self.clusters_ = rows, rows.clusters
+        sizes = np.bincount(rows.clusters).astype(np.float64)
+        self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
+
+    def _auto_ridge(self, labels: Ints) -> float:
+        """One ridge for all labels, so that one factorisation serves them."""
+        median = float(np.median(np.bincount(labels[labels >= 0])))
+        return auto_regularization(median, kernel=is_curved(self._template))
+
+    def _keep(self, found: Labels) -> None:
         self._labels_ = found
         if found.ridge is not None:
             self.ridge_ = found.ridge
@@ -296,7 +343,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _set_door(self) -> None:
         """Choose the threshold for the requested rate and the current number of labels."""
         fitted = self._labels_
-        if isinstance(fitted, PooledLabels) and self._rate is not None:
+        if not isinstance(fitted, SeparateLabels) and self._rate is not None:
             self.threshold_ = fitted.door.choose(self._rate, len(self.classes_), quiet=True)
 
     @property
@@ -305,7 +352,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if "_labels_" not in self.__dict__:
             raise AttributeError("models_ is there after fit only")
         names, fitted = self.classes_.tolist(), self._labels_
-        if isinstance(fitted, PooledLabels):
+        if not isinstance(fitted, SeparateLabels):
             return fitted.models(names, self._rows)
         return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
 
@@ -320,10 +367,10 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         X = self._checked(X)
         fitted = self._labels_
-        if isinstance(fitted, PooledLabels) and trials is not None:
+        if not isinstance(fitted, SeparateLabels) and trials is not None:
             columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
             return np.column_stack(columns).astype(np.float64), X.dtype
-        if isinstance(fitted, PooledLabels):
+        if not isinstance(fitted, SeparateLabels):
             return fitted.scores(X), X.dtype
         return fitted.scores(X, trials), X.dtype
 
@@ -437,7 +484,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self._refuse_known(self._checked(strangers), "strangers")
             best = self._scores(strangers)[0].max(axis=1)
             self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
-        elif isinstance(fitted, PooledLabels):
+        elif not isinstance(fitted, SeparateLabels):
             self.threshold_ = fitted.door.choose(max_false_alarms, len(self.classes_))
             self._rate = max_false_alarms
         else:
@@ -689,6 +736,9 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._known(label)
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
+        if isinstance(self._labels_, KindredLabels):  # their covariances have no background
+            self._take_clusters()
+            self._fit_labels()
         same: list[int | None] = list(range(len(self.classes_)))
         self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
         return self
@@ -754,9 +804,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._commit(found, rows, np.delete(self.classes_, place))
         return self
 
-    def _commit(
-        self, found: PooledLabels | SeparateLabels, rows: BankRows, classes: NDArray[Any]
-    ) -> None:
+    def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
         self._labels_, self._rows, self.classes_ = found, rows, classes
         self.clusters_ = rows.clusters
         self._set_door()
@@ -773,5 +821,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self : VerifierBank
         """
         check_is_fitted(self)
+        if getattr(self, "_kindred_", False):
+            self._set_rows(replace(self._rows, clusters=self._rows.labels.copy()))
         self._fit_labels()
         return self

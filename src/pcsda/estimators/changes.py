@@ -152,23 +152,31 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
     return order
 
 
-def one_row(
-    label: Any, solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
-) -> str:
+def missed_share(
+    solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
+) -> float | None:
+    """Share of the rows of a label of one row that a threshold would miss, if it can be told."""
+    few = pseudo_positives(solved.subspace)
+    if few is None or threshold is None:
+        return None
+    scores = pool.calibration(density.views(few[0]))
+    return float(np.average(scores < threshold, weights=few[1]))
+
+
+def warn_of_one_row(label: Any, missed: float | None, threshold: float | None) -> None:
     """Warn of a label with a single row, and say what to expect."""
     expected = ""
-    few = pseudo_positives(solved.subspace)
-    if few is not None and threshold is not None:
-        scores = pool.calibration(density.views(few[0]))
-        share = float(np.average(scores < threshold, weights=few[1]))
+    if missed is not None:
         expected = (
-            f"; if it spreads as the others do, expect about {share:.0%} of its rows to be "
+            f"; if it spreads as the others do, expect about {missed:.0%} of its rows to be "
             f"missed at the threshold of {threshold:.3g}"
         )
-    return (
+    warnings.warn(
         f"label {label!r} has one row, which shows nothing of how the label spreads: its ratios "
         f"rest on the spread of the other labels{expected}. Add rows with update as soon as you "
-        "have them"
+        "have them",
+        UserWarning,
+        stacklevel=5,
     )
 
 

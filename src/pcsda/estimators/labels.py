@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from ..core.calibration import Calibration
 from ..core.fit import Fitted
 from ..core.linalg import Array, Floats, Ints
-from ..core.many import SharedRows, solve_labels
+from ..core.many import SharedRows, SolvedLabel, solve_labels
 from ..core.scatter import GroupScatter
 from ..core.subspace import Subspace
+from ..kernels import Kernel
 from .dual import keep_kernel
 from .linear import PCSDA
-from .side import LabelModel, SideBySide
+from .side import LabelModel
 from .spaces import Space
 from .steps import keep_decision, settle_ridge
 from .training import keep_linear
@@ -53,49 +55,69 @@ class LabelModels(Mapping[Any, Any]):
 
 @dataclass(frozen=True)
 class Source:
-    """What an estimator of one label is built from."""
+    """What an estimator of one label is built from.
+
+    Attributes
+    ----------
+    template : estimator
+    label : LabelModel
+    calibration : Calibration
+    left_out_views : function of a solved label
+        Views of the rows that were left out.
+    shared : SharedRows
+    space : Space
+    kernel : Kernel or None
+    rows : array or None
+        Training rows of a kernel bank.
+    n_features : int
+    dtype : numpy.dtype
+    """
 
     template: Any
-    side: SideBySide
+    label: LabelModel
+    calibration: Calibration
+    left_out_views: Callable[[SolvedLabel], Array]
     shared: SharedRows
     space: Space
+    kernel: Kernel | None
+    rows: Floats | None
     n_features: int
     dtype: np.dtype[np.floating]
 
 
 def estimator_of(source: Source, place: int) -> Any:
     """Build the estimator of one label as a fit of its own would leave it."""
-    side, label = source.side, source.side.models[place]
+    label = source.label
     model = clone(source.template)
     model.classes_ = np.array([False, True])
     model.n_features_in_ = source.n_features
     settle_ridge(model, float(label.counts[0]))
-    fitted = Fitted(_subspace(source, label, place), label.density, label.calibration(side.pool))
+    fitted = Fitted(_subspace(source, place), label.density, source.calibration)
     keep_decision(model, fitted)
     if isinstance(model, PCSDA):
         keep_linear(model, fitted, source.dtype)
     else:
-        assert side.rows is not None
+        assert source.rows is not None
         # All labels share the rows, so that kernel values are computed once for many of them.
         everything = np.arange(len(fitted.subspace.coefficients))
-        keep_kernel(model, fitted, side.rows[: len(everything)], everything)
-        model.kernel_, model.support_ = side.kernel, everything
+        keep_kernel(model, fitted, source.rows[: len(everything)], everything)
+        model.kernel_, model.support_ = source.kernel, everything
     model.partition_ = source.shared.groups(place, np.arange(len(source.shared.owner)), label.kept)
     if label.fresh:
-        model.loo_scores_, mass = left_out_scores(source, label, place)
+        model.loo_scores_, mass = left_out_scores(source, place)
         if mass is not None:
             model.loo_weights_ = mass
     return model
 
 
-def _subspace(source: Source, label: LabelModel, place: int) -> Subspace:
-    shared = source.shared
+def _subspace(source: Source, place: int) -> Subspace:
+    shared, label = source.shared, source.label
     base = label.density.base
     d = len(label.eigenvalues)
-    centres = np.vstack([np.zeros(d), base.centres])
+    centres = np.vstack([np.zeros(d), base.subclasses])
     scatter = GroupScatter(label.counts, centres, base.positive, base.negative)
     means: Array | None = None
-    if source.side.kernel is None:
+    if source.kernel is None:
         kept, _, found = shared.division(place, shared.own(place))
         rows = {int(one): row for one, row in zip(kept, found[1:], strict=True)}
         rest = [rows.get(int(one), found[0]) + shared.origin for one in label.kept]
@@ -104,19 +126,16 @@ def _subspace(source: Source, label: LabelModel, place: int) -> Subspace:
     return Subspace(coefficients, label.origin, label.eigenvalues, d, scatter, np.eye(d), means)
 
 
-def left_out_scores(source: Source, label: LabelModel, place: int) -> tuple[Array, Array | None]:
+def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
     """Left-out log-likelihood ratios of the training rows, NaN for those that were not left out.
 
     Where the rows are a sample, also how many rows each stands for.
     """
-    n_components = len(label.eigenvalues)
+    n_components = len(source.label.eigenvalues)
     (solved,) = solve_labels(source.shared, np.array([place]), n_components)
     left = solved.subspace.left
     assert left is not None
-    # Signs of the axes do not matter to the density that the same rows give again.
-    density = source.side.pool.density(solved)
-    views = density.left_out_views(left, solved.subspace.projected.counts)
-    scores = label.calibration(source.side.pool)(views)
+    scores = source.calibration(source.left_out_views(solved))
     scores[(left.groups == 0) & left.alone] = np.nan
     full = np.full(len(source.shared.owner), np.nan)
     full[solved.rows] = scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 
 from .. import validation
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
-from ..core.many import SharedRows
+from ..core.many import SharedRows, SolvedLabel
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, settled_kernel
 from ..memory import available_memory
-from ..partition import count_distinct, settle_count
-from .changes import BankRows, one_row
+from ..partition import count_distinct
+from .changes import BankRows, missed_share, warn_of_one_row
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of, on_support, stale
 from .pooled import PooledFit, Training, fit_pooled, solve_one
@@ -25,11 +24,6 @@ from .shared import cluster_rows, sharing_of
 from .side import LabelModel, SideBySide, packed, unpacked
 from .spaces import PlainSpace, Space, space_of
 from .steps import check_rank
-
-# Up to so many labels are each other's subclasses, where k-means would find fewer clusters: a
-# label then has as many axes as there are other labels. Labels of fewer rows show too little of
-# their spread for that.
-MOST_BY_LABEL, LEAST_BY_LABEL = 100, 5
 
 
 @dataclass(frozen=True)
@@ -47,8 +41,8 @@ class Settings:
         Whether each label has a k-means of its own.
     n_jobs : int or None
     verbose : bool
-    by_label : bool
-        Whether the labels are the clusters.
+    auto_ridge : bool
+        Whether the ridge was left to the bank.
     """
 
     template: Any
@@ -57,7 +51,7 @@ class Settings:
     own_clusters: bool
     n_jobs: int | None
     verbose: bool
-    by_label: bool = False
+    auto_ridge: bool = False
 
 
 def can_pool(settings: Settings, rows: BankRows) -> bool:
@@ -70,21 +64,6 @@ def can_pool(settings: Settings, rows: BankRows) -> bool:
     people = len(np.unique(rows.labels))
     blend = template.negatives in ("blend", "mixture")
     return bool(shrunk and known and blend and people > 2 and template.regularization > 0)
-
-
-def are_clusters(settings: Settings, X: Floats, labels: Ints) -> bool:
-    """Whether labels are better subclasses than k-means would find (MATH 18).
-
-    Few rows of many labels give k-means a few clusters that mix labels. What is between the labels
-    of a cluster then counts as spread within it, although it is what tells labels apart.
-    """
-    template, sizes = settings.template, np.bincount(labels)
-    if not can_pool(settings, BankRows(X, labels, labels, np.zeros(len(X)), None)):
-        return False
-    by_means = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
-    if not by_means or template.n_subclasses != "auto" or np.median(sizes) < LEAST_BY_LABEL:
-        return False
-    return settle_count(X, "auto") < len(sizes) <= MOST_BY_LABEL
 
 
 @dataclass(frozen=True)
@@ -140,7 +119,7 @@ class PooledLabels:
             When a label cannot be solved on the rows that all share.
         """
         _check_room(settings, rows)
-        prepared = _prepare(settings, rows, ridge, kernel)
+        prepared = prepare(settings, rows, ridge, kernel)
         found = fit_pooled(prepared.training, prepared.shared)
         models = _models(settings, found, prepared.space, rows.X.dtype)
         kernel = _kernel_of(prepared)
@@ -160,17 +139,26 @@ class PooledLabels:
         """Estimators of the labels, built when they are asked for."""
 
         def build(place: int) -> Any:
-            at_hand = self.prepared(rows)
-            width, dtype = rows.X.shape[1], rows.X.dtype
-            fixed = self.settings.template, self.side, at_hand.shared, at_hand.space
-            return estimator_of(Source(*fixed, width, dtype), place)
+            at_hand, side = self.prepared(rows), self.side
+            label = side.models[place]
+
+            def views(solved: SolvedLabel) -> Array:
+                # Signs of the axes do not matter to the density that the same rows give again.
+                density, left = side.pool.density(solved), solved.subspace.left
+                assert left is not None
+                return density.left_out_views(left, solved.subspace.projected.counts)
+
+            fixed = self.settings.template, label, label.calibration(side.pool), views
+            spaces = at_hand.shared, at_hand.space, side.kernel, side.rows
+            source = Source(*fixed, *spaces, rows.X.shape[1], rows.X.dtype)
+            return estimator_of(source, place)
 
         return LabelModels(names, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
         """The factorisation of the rows, made anew where it is not at hand."""
         if self._prepared is None:
-            self._prepared = _prepare(self.settings, rows, self.ridge, self.kernel)
+            self._prepared = prepare(self.settings, rows, self.ridge, self.kernel)
         return self._prepared
 
     def scores(self, X: Floats) -> Array:
@@ -239,8 +227,8 @@ class PooledLabels:
                 model = on_support(model, index, len(support))
             models[touched] = model
             if old is None and solved.n_own == 1:
-                text = one_row(name, solved, density, self.side.pool, threshold)
-                warnings.warn(text, UserWarning, stacklevel=4)
+                missed = missed_share(solved, density, self.side.pool, threshold)
+                warn_of_one_row(name, missed, threshold)
         side = self.side.with_models(models, support)
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
@@ -259,7 +247,7 @@ class PooledLabels:
         held = self._prepared
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
-            return _prepare(self.settings, rows, self.ridge, self.kernel)
+            return prepare(self.settings, rows, self.ridge, self.kernel)
         shared = held.shared.owned(before.labels)
         data = rows.X, rows.labels, rows.clusters, rows.keys, rows.together
         try:
@@ -268,7 +256,7 @@ class PooledLabels:
             else:
                 shared = shared.without(np.flatnonzero(~kept)).holding(*data, kept)
         except SingularMatrixError:
-            return _prepare(self.settings, rows, self.ridge, self.kernel)
+            return prepare(self.settings, rows, self.ridge, self.kernel)
         training = _training(self.settings, rows, rows.X, self.ridge)
         return Prepared(PlainSpace(rows.X), shared, training)
 
@@ -315,17 +303,22 @@ def _kernel_of(prepared: Prepared) -> Kernel | None:
     return getattr(prepared.space, "kernel", None)
 
 
-def _prepare(
-    settings: Settings, rows: BankRows, ridge: float | None, kernel: Kernel | None
-) -> Prepared:
-    """Factorise the rows of a bank."""
-    template, X = settings.template, rows.X
+def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
+    """The space in which the rows of a bank are factorised; the kernel may be known."""
+    template = settings.template
     if sharing_of(template, X.shape) == "kernel":
         if count_distinct(X, 2) < 2:
             raise no_spread()
         check_memory(len(X), 4)
         kernel = settled_kernel(template, X, None, settings.seed) if kernel is None else kernel
-    space = space_of(X, kernel, template.regularization, verbose=settings.verbose)
+    return space_of(X, kernel, template.regularization, verbose=settings.verbose)
+
+
+def prepare(
+    settings: Settings, rows: BankRows, ridge: float | None, kernel: Kernel | None
+) -> Prepared:
+    """Factorise the rows of a bank."""
+    space = space_for(settings, rows.X, kernel)
     training = _training(settings, rows, space.features, ridge)
     return Prepared(space, training.shared(), training)
 
@@ -336,8 +329,6 @@ def _training(
     template = settings.template
 
     def cluster(kept: Ints) -> Ints:
-        if settings.by_label:
-            return np.unique(rows.clusters[kept], return_inverse=True)[1]
         return cluster_rows(template, rows.X[kept], None, settings.seed)
 
     return Training(
@@ -361,15 +352,19 @@ def _training(
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
     """Refuse more labels than memory allows, before it is taken."""
-    count, (n_rows, width) = int(rows.labels.max()) + 1, rows.X.shape
+    count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
-    needed = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize + 24 * n_rows * min(
-        width, n_rows
-    )
-    available = available_memory()
+    arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
+    require_room(rows, f"{axes} axes each over {width} features", arrays)
+
+
+def require_room(rows: BankRows, what: str, arrays: int) -> None:
+    """Refuse a bank whose arrays, beside the factorised rows, do not fit into memory."""
+    n_rows, width = rows.X.shape
+    needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:
         raise MemoryError(
-            f"a bank of {count} labels with {axes} axes each over {width} features needs about "
+            f"a bank of {int(rows.labels.max()) + 1} labels with {what} needs about "
             f"{needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are available; lower "
             "n_components or n_subclasses, give float32 rows, or divide the labels among banks"
         )

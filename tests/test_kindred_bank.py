@@ -1,0 +1,326 @@
+"""Banks of labels that have two covariances in common: oracles, laws, changes and refusals."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.covariance import ledoit_wolf_shrinkage
+
+from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
+from pcsda.core.kindred import (
+    Kindred,
+    LabelledRows,
+    LabelSums,
+    Predictive,
+    fit_kindred,
+    ledoit_wolf,
+)
+from pcsda.core.linalg import SingularMatrixError
+
+LINEAR = PCSDA(random_state=0)
+KERNEL = KernelPCSDA(gamma="all", random_state=0)
+CASES = pytest.mark.parametrize(
+    ("template", "width"),
+    [(LINEAR, 20), (LINEAR, 130), (KERNEL, 20)],
+    ids=["tall", "wide", "kernel"],
+)
+
+
+def people(n_people, n_rows, width=20, seed=0, within=0.5):
+    """Rows of planted identities."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((n_people, width))
+    y = np.repeat(np.arange(n_people), n_rows)
+    return centres[y] + within * rng.standard_normal((len(y), width)), y
+
+
+def close(found, expected, rtol=1e-8):
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def sums_of(X, y):
+    counts = np.bincount(y).astype(float)
+    means = np.stack([X[y == label].mean(axis=0) for label in range(len(counts))])
+    residuals = X - means[y]
+    return LabelSums(counts, means, residuals.T @ residuals), residuals
+
+
+def test_the_shrinkage_is_that_of_ledoit_and_wolf():
+    X, y = people(9, 5)
+    sums, residuals = sums_of(X, y)
+    fourth = (residuals**2).sum(axis=1) @ (residuals**2).sum(axis=1)
+    found = ledoit_wolf(sums.scatter, fourth, len(X))
+    assert found == pytest.approx(ledoit_wolf_shrinkage(residuals, assume_centered=True))
+    ridge = fit_kindred(X, y, np.random.default_rng(0)).ridge
+    level = np.trace(sums.scatter) / 20
+    assert ridge / (ridge + level) == pytest.approx(found)
+
+
+@pytest.mark.parametrize("n_people", [8, 40])
+def test_the_axes_make_one_covariance_the_identity_and_the_other_diagonal(n_people):
+    X, y = people(n_people, 5)
+    sums, _ = sums_of(X, y)
+    found = Kindred.fit(sums, 3.0)
+    within = found.scale * (sums.scatter + 3.0 * np.eye(20))
+    assert np.trace(within) == pytest.approx(np.trace(sums.scatter) / sums.free)
+    close(found.axes.T @ within @ found.axes, np.eye(found.axes.shape[1]))
+    z = found.project(sums.means)
+    assert_allclose(z.mean(axis=0), 0, atol=1e-10)
+    between = z.T @ z
+    assert_allclose(between - np.diag(np.diag(between)), 0, atol=1e-8 * between.max())
+    assert np.all(np.diff(found.values) <= 1e-9)
+    assert found.axes.shape[1] == min(n_people - 1, 20)
+
+
+def test_ratios_are_those_of_the_joint_gaussian_of_label_and_row():
+    """A row and a label's rows, with the mean of the label integrated out."""
+    values, n = np.array([4.0, 0.7, 0.1]), 3
+    law = Predictive(values, np.inf)
+    rng = np.random.default_rng(0)
+    own, new = rng.standard_normal((n, 3)), rng.standard_normal((5, 3))
+    means, counts = np.vstack([own.mean(axis=0), np.ones(3)]), np.array([3.0, 1.0])
+    found = law.ratios(new, law.places(means, counts))[:, 0]
+    for row, ratio in zip(new, found, strict=True):
+        together = 0.0
+        for axis, value in enumerate(values):
+            known = np.append(own[:, axis], row[axis])
+            joint = multivariate_normal(np.zeros(n + 1), np.eye(n + 1) + value)
+            before = multivariate_normal(np.zeros(n), np.eye(n) + value)
+            alone = multivariate_normal(0, 1 + value)
+            together += joint.logpdf(known) - before.logpdf(own[:, axis])
+            together -= alone.logpdf(row[axis])
+        assert ratio == pytest.approx(together, rel=1e-10)
+
+
+def test_folds_are_fits_on_the_rows_that_are_left():
+    X, y = people(12, 4)
+    folds = []
+
+    def keep(made, _):
+        folds.extend(made)
+        return iter(folds)
+
+    found = fit_kindred(X, y, np.random.default_rng(0), steps=keep)
+    assert len(folds) == 12
+    assert sorted(label for one in folds for label in np.unique(one.identity)) == list(range(12))
+    for one in folds:
+        left = np.flatnonzero(~np.isin(np.arange(12), one.identity))
+        rows = np.isin(y, left)
+        # Rows that left their own labels are the ones whose coordinates the fold has.
+        z = one.kindred.project(X)
+        gone = np.array(
+            [np.flatnonzero((np.abs(z - own) < 1e-9).all(axis=1))[0] for own in one.own]
+        )
+        assert_array_equal(y[gone], left[one.of_own])
+        rows[gone] = False
+        number = np.searchsorted(left, y[rows])
+        again = Kindred.fit(sums_of(X[rows], number)[0], found.ridge)
+        close(again.values, one.kindred.values, 1e-7)
+        close(np.abs(again.project(X)), np.abs(z), 1e-6)
+
+
+@CASES
+def test_axes_are_those_of_a_fit_with_labels_as_subclasses(template, width):
+    X, y = people(12, 6, width)
+    new = people(12, 6, width, seed=1)[0]
+    bank = VerifierBank(template).fit(X, y)
+    assert_array_equal(bank.clusters_, y)
+    for label in (0, 7):
+        model = bank.models_[label]
+        alone = clone(template).set_params(regularization=bank.regularization_)
+        alone.fit(X, y == label, subclass_labels=y)
+        close(model.eigenvalues_, alone.eigenvalues_, 1e-7)
+        found, expected = model.transform(new), alone.transform(new)
+        moved = found[0] - expected[0] * np.sign((found - found[0]) * (expected - expected[0])).sum(
+            axis=0
+        ).clip(-1, 1)
+        signs = np.sign(((found - found[0]) * (expected - expected[0])).sum(axis=0))
+        close(found, expected * signs + moved, 1e-6)
+        assert_array_equal(model.partition_, alone.partition_)
+
+
+@CASES
+def test_the_bank_says_what_its_models_say(template, width):
+    X, y = people(12, 4, width)
+    new = people(12, 2, width, seed=1)[0]
+    bank = VerifierBank(template).fit(X, y)
+    ratios, odds = bank.log_likelihood_ratio(new), bank.decision_function(new)
+    for column, model in enumerate(bank.models_.values()):
+        close(ratios[:, column], model.log_likelihood_ratio(new), 1e-9)
+        close(odds[:, column], model.decision_function(new), 1e-9)
+        assert model.loo_scores_.shape == (len(X),)
+        own = y == column
+        assert model.loo_scores_[own].min() > model.loo_scores_[~own].max()
+    close(bank.verify(new, 5), ratios[:, 5])
+    close(bank.log_likelihood_ratio(new, np.arange(len(new))), ratios)
+    close(bank.explain(new, 5).score, ratios[:, 5])
+
+
+def test_trials_share_the_mean_that_is_unknown():
+    """Two rows of a trial: the joint Gaussian of the rows and those of the label."""
+    X, y = people(12, 4)
+    bank = VerifierBank(clone(LINEAR).set_params(tails="gaussian")).fit(X, y)
+    labels, new = bank._labels_, people(12, 2, seed=3)[0]
+    z, means, n = labels.project(new[:2]), labels.means, labels.counts[0]
+    ratio = 0.0
+    for axis, value in enumerate(labels.law.values):
+        both = np.eye(2) + value
+        shrunk = n * value / (1 + n * value)
+        after = np.eye(2) + value / (1 + n * value)
+        expected = np.full(2, shrunk * means[0, axis])
+        ratio += multivariate_normal(expected, after).logpdf(z[:, axis])
+        ratio -= multivariate_normal(np.zeros(2), both).logpdf(z[:, axis])
+    found = bank.log_likelihood_ratio(new[:2], [0, 0])[0, 0]
+    assert found == pytest.approx(labels.calibration(np.array([[ratio]]))[0], rel=1e-9)
+
+
+@CASES
+def test_files_and_pickles_change_nothing(template, width, tmp_path):
+    X, y = people(12, 3, width)
+    bank = VerifierBank(template).fit(X, y)
+    bank.enroll(X[:3] + 1.0, 30)
+    ratios = bank.log_likelihood_ratio(X)
+    save(bank, tmp_path / "bank.pcsda")
+    for copy in (load(tmp_path / "bank.pcsda"), pickle.loads(pickle.dumps(bank))):
+        assert_array_equal(copy.log_likelihood_ratio(X), ratios)
+        assert copy.threshold_ == bank.threshold_
+        close(copy.models_[30].log_likelihood_ratio(X), ratios[:, -1])
+        close(copy.refresh().log_likelihood_ratio(X), clone_of(bank).log_likelihood_ratio(X))
+
+
+def clone_of(bank):
+    return pickle.loads(pickle.dumps(bank)).refresh()
+
+
+@CASES
+def test_a_change_moves_one_label_and_a_refresh_the_rest(template, width):
+    X, y = people(14, 5, width)
+    new = people(14, 2, width, seed=1)[0]
+    given = clone(template).set_params(regularization=0.5)
+    first = y < 13
+    bank = VerifierBank(given).fit(X[first], y[first])
+    before, centre = bank.log_likelihood_ratio(new), bank._labels_.means[4].copy()
+    bank.enroll(X[~first], 13)
+    close(bank.log_likelihood_ratio(new)[:, :13], before)
+    # The rows of a label say the same, whether they come at once or one after the other.
+    step = VerifierBank(given).fit(X[first], y[first]).enroll(X[~first][:2], 13)
+    step.update(X[~first][2:], 13)
+    close(step.log_likelihood_ratio(new), bank.log_likelihood_ratio(new))
+    extra = X[y == 4] + 0.3
+    bank.update(extra, 4)
+    close(bank._labels_.means[4], (centre + bank._labels_.project(extra).mean(axis=0)) / 2)
+    bank.remove(2)
+    kept = np.delete(np.arange(13), [2, 4])
+    close(bank.log_likelihood_ratio(new)[:, np.delete(np.arange(12), 3)], before[:, kept])
+    rows = np.concatenate([X[y != 2], extra])
+    names = np.append(y[y != 2], np.full(5, 4))
+    values = None if not hasattr(bank, "kernel_") else bank.kernel_(rows, rows)
+    spread = rows.var(axis=0).sum() if values is None else np.trace(values) / len(rows)
+    spread = spread if values is None else spread - values.mean()
+    fixed = {"regularization": bank.ridge_ / spread}
+    if values is not None:
+        fixed["gamma"] = bank.kernel_.gamma
+    again = VerifierBank(clone(template).set_params(**fixed)).fit(rows, names)
+    bank.refresh()
+    # The order of rows says which are left out of their own labels, and only that.
+    assert_allclose(bank._labels_.law.values, again._labels_.law.values, rtol=1e-6)
+    found, expected = bank._labels_, again._labels_
+    close(np.abs(found.means), np.abs(expected.means), 1e-5)
+
+
+def test_rejected_rows_turn_the_bank_to_clusters():
+    X, y = people(12, 5)
+    rng = np.random.default_rng(0)
+    bank = VerifierBank(LINEAR).fit(X, y)
+    stranger = rng.standard_normal((1, 20)) + 0.3 * rng.standard_normal((6, 20))
+    before = bank.verify(stranger[3:], 0).mean()
+    with pytest.raises(ValueError, match="in the bank already"):
+        bank.reject(X[:1], 0)
+    assert_array_equal(bank.clusters_, y)
+    bank.reject(stranger[:3], 0)
+    assert len(bank.clusters_) == len(X) + 3
+    assert bank.verify(stranger[3:], 0).mean() != before
+    bank.refresh().reject(stranger[3:] + 0.1, 1)
+
+
+def test_where_labels_are_not_kindred():
+    away = np.random.default_rng(5).standard_normal((10, 20))
+    X, y = people(12, 6)
+    for bank in (
+        VerifierBank(PCSDA(n_subclasses=4)).fit(X, y),
+        VerifierBank(PCSDA(n_components=2)).fit(X, y),
+        VerifierBank().fit(X, y, background=away),
+        VerifierBank().fit(X, y, groups=np.arange(len(X)) // 2),
+        VerifierBank(calibration="per-label").fit(X, y),
+        VerifierBank().fit(*people(12, 1)),  # nothing shows their spread
+        VerifierBank().fit(*people(4, 40)),  # few labels, many rows
+    ):
+        assert type(bank._labels_).__name__ != "KindredLabels"
+
+
+def test_labels_of_equal_rows_have_no_spread():
+    X, y = people(12, 1)
+    with pytest.raises(SingularMatrixError, match="equal"):
+        fit_kindred(np.repeat(X, 3, axis=0), np.repeat(y, 3), np.random.default_rng(0))
+    bank = VerifierBank(LINEAR).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
+    assert type(bank._labels_).__name__ == "PooledLabels"
+
+
+def test_labels_of_unequal_sizes_and_single_precision():
+    X, y = people(15, 8)
+    kept = np.arange(len(X)) % 8 < 1 + y % 6
+    bank = VerifierBank(LINEAR).fit(X[kept], y[kept])
+    ratios = bank.log_likelihood_ratio(X)
+    single = VerifierBank(LINEAR).fit(X[kept].astype(np.float32), y[kept])
+    found = single.log_likelihood_ratio(X.astype(np.float32))
+    assert found.dtype == np.float32
+    assert_allclose(found, ratios, rtol=1e-3, atol=1e-3 * np.abs(ratios).max())
+    far = VerifierBank(LINEAR).fit(X[kept] + 1e6, y[kept])
+    assert_allclose(far.log_likelihood_ratio(X + 1e6), ratios, rtol=1e-5, atol=1e-4)
+    for label in (0, 5):
+        close(bank.models_[label].log_likelihood_ratio(X), ratios[:, label], 1e-9)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("n_rows", [5, 10, 20])
+@pytest.mark.parametrize("n_people", [30, 300])
+def test_as_many_strangers_come_in_as_were_promised(n_people, n_rows):
+    X, y = people(n_people + 100, n_rows, width=40, within=2.0)
+    known = y < n_people
+    bank = VerifierBank(LINEAR).fit(X[known], y[known])
+    for rate in (0.1, 0.05):
+        threshold = bank.choose_threshold(rate).value
+        came = np.mean(bank.log_likelihood_ratio(X[~known]).max(axis=1) >= threshold)
+        assert rate / 2.5 < came < rate * 2.5
+
+
+def test_a_model_of_strangers_beats_one_of_the_others():
+    """Names more of the known at 1 % strangers than a bank against clusters of the others."""
+    X, y = people(160, 8, width=30, within=1.0)
+    known, train = y < 120, np.arange(len(y)) % 8 < 4
+    found = []
+    for template in (LINEAR, PCSDA(n_subclasses=10, random_state=0)):
+        bank = VerifierBank(template).fit(X[known & train], y[known & train])
+        scores = bank.log_likelihood_ratio(X[~train])
+        bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)
+        right = scores.argmax(axis=1) == y[~train]
+        found.append(np.mean((right & (scores.max(axis=1) > bar))[known[~train]]))
+    assert found[0] > found[1] + 0.03
+
+
+def test_tails_follow_the_rows():
+    rng = np.random.default_rng(0)
+    X, y = people(60, 6)
+    heavy = X + 0.5 * rng.standard_t(3, size=X.shape) * rng.gamma(1, 1, size=(len(X), 1))
+    assert fit_kindred(heavy, y, rng).kindred.tail < 20
+    assert np.isinf(fit_kindred(heavy, y, rng, tails=False).kindred.tail)
+    known = LabelledRows.of(X, np.where(y > 50, -1, y))
+    assert len(known.counts) == 51
+    law = Predictive(np.ones(3), 5.0)
+    near = law.places(np.zeros((2, 3)), np.array([2.0, 4.0]))
+    single = replace(law).ratios(np.ones((1, 3), np.float32), near.single())
+    assert_allclose(single, law.ratios(np.ones((1, 3)), near), rtol=1e-5)
