@@ -20,6 +20,7 @@ from .paper import tables as paper_tables
 from .paper.rows import Row, read
 from .paper.summary import OURS, Cells, cells, mean_ranks, summarise
 from .paper.tables import Block, Table
+from .speed import folded
 from .speed import tables as speed_tables
 
 HERE = Path(__file__).parent
@@ -96,6 +97,11 @@ def speed(rows: list[Row]) -> str:
     if not rows:
         return NOT_RUN["speed"] + "\n"
     return speed_tables.markdown(rows).partition("\n\n")[2]
+
+
+def speed_page(rows: list[Row]) -> str:
+    """The same with the calls that users make at a glance, and all else folded."""
+    return folded.page(rows) if rows else NOT_RUN["speed"] + "\n"
 
 
 def quality_table(rows: list[Row]) -> list[Block]:

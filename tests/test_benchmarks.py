@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.speed import measure, rows, tables, where
+from benchmarks.speed import folded, measure, rows, tables, where
 from benchmarks.speed.__main__ import first_line, parse_arguments
 from benchmarks.speed.data import make_sample
 from benchmarks.speed.jobs import JOBS
@@ -237,6 +237,21 @@ def test_the_table_is_made_of_rows_alone():
         "|  |  | theirs | 240 | 1.20 | 1.20 to 1.43 "
         "| at least 1 x ours, is 0.80 x<br>at least 1 x limit, is 1.20 x | **no**<br>yes |",
     ]
+
+
+def test_the_page_shows_the_calls_of_users_and_folds_the_rest():
+    limit, ours, theirs = (row | {"job": "default-fit"} for row in three_rows())
+    first, other = [limit, ours | {"role": "pcsda"}, theirs], three_rows(noisy=True)
+    page = folded.page([*first, *other])
+    shown, _, rest = page.partition("<details>")
+    assert [line for line in shown.splitlines() if line.startswith("|")] == [
+        "| call | ms | others |",
+        "| --- | --- | --- |",
+        "| `ours`, N = 5, D = 2 | 300 | limit 200 (1.50 x)<br>theirs 240 (1.25 x) |",
+    ]
+    assert "<summary>All times, with their bounds</summary>\n\n" in rest
+    assert tables.table([*first, *other], "seconds") in rest
+    assert page.count("<details>") == page.count("</details>") == 1
 
 
 def test_the_table_marks_noise_and_does_not_judge_a_quick_look():

@@ -362,7 +362,8 @@ def test_a_rival_that_is_not_complete_has_no_value_and_no_rank():
 def test_pages_without_rows_say_that_nothing_was_run(monkeypatch, tmp_path):
     for name in ("paper", "speed"):
         monkeypatch.setitem(pages.ROWS, name, tmp_path / "absent.gz")
-    for make, name in ((pages.reproduction, "paper"), (pages.speed, "speed")):
+    speeds = (pages.speed, "speed"), (pages.speed_page, "speed")
+    for make, name in ((pages.reproduction, "paper"), *speeds):
         assert make(pages.load(name)) == pages.NOT_RUN[name] + "\n"
         assert not re.search(r"\d", pages.NOT_RUN[name])
 
@@ -373,7 +374,8 @@ def test_a_quick_look_is_no_study(monkeypatch, tmp_path):
 
 
 def test_pages_of_rows_have_no_second_title():
-    for text in (pages.speed(speed_rows()), pages.reproduction(paper_rows())):
+    speeds = pages.speed(speed_rows()), pages.speed_page(speed_rows())
+    for text in (*speeds, pages.reproduction(paper_rows())):
         assert "|" in text
         assert not re.search(r"^# ", text, re.M)
 

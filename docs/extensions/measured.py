@@ -6,10 +6,12 @@ from pathlib import Path
 
 from benchmarks import family, pages
 from benchmarks.speed import plot
+from benchmarks.speed.folded import details
 
-PICTURE = (
+PICTURE = "\n" + details(
+    "A picture of all ratios",
     "![Ratios of all jobs to the first contestant of each, then time against size]"
-    "(generated/speed.svg)\n\n"
+    "(generated/speed.svg)",
 )
 
 
@@ -22,7 +24,7 @@ def write_parts(app) -> None:
     parts = {
         "defaults.md": pages.defaults(pages.load("defaults")),
         "family.md": family.table(family.read(family.ROWS)),
-        "speed.md": (PICTURE if rows else "") + pages.speed(rows),
+        "speed.md": pages.speed_page(rows) + (PICTURE if rows else ""),
         "scale.md": pages.speed([row for row in rows if row["job"].startswith("scale")]),
     }
     for name, text in parts.items():

@@ -1,0 +1,74 @@
+"""The page of the documentation: the calls that users make at a glance, all else to unfold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from . import tables
+from .growth import growths
+from .rows import Row
+
+# The calls that users make; `headline.py` has their jobs.
+FIRST = (
+    *("default-fit", "few-positives", "default-kernel", "default-search"),
+    *("array-in-blocks", "command-line", "intelex"),
+)
+GLANCE = """\
+Milliseconds, the best of the rounds. Behind each of the others stand its time, and how many times
+as long ours takes. `~` marks noise.
+"""
+
+
+def page(rows: list[Row]) -> str:
+    """A short table of the calls that users make, and the full tables, folded."""
+    first = [row for row in rows if row["job"] in FIRST and "seconds" in row]
+    parts = [tables.headings(first), GLANCE.rstrip(), glance(first)] if first else []
+    single = [row for row in rows if "grows" not in row or row["bounds"]]
+    timed, sized = ([row for row in single if unit in row] for unit in ("seconds", "bytes"))
+    parts += fold("All times, with their bounds", tables.LEGEND, timed, "seconds")
+    parts += fold("All peaks of memory", "", sized, "bytes")
+    if found := growths(rows):
+        grown = [row for row in rows if "grows" in row]
+        text = tables.headings(grown), tables.GROWTH_LEGEND.rstrip(), tables.growth_table(found)
+        parts.append(details("Growth with the size of the data", *text))
+    slow = [r for r in tables.ends_of_growth(rows) if "where" in r and r["ratio"] > tables.SLOW]
+    if slow:
+        text = tables.WHERE_LEGEND.rstrip(), tables.where_table(slow)
+        parts.append(details("Where the time goes", *text))
+    return "\n\n".join(parts) + "\n"
+
+
+def glance(rows: list[Row]) -> str:
+    """One line for each of ours, with all the others of its case."""
+    lines = [("call", "ms", "others"), ("---", "---", "---")]
+    for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
+        of_case = list(contestants)
+        others = [row for row in of_case if row["role"] != "pcsda"] or of_case[:1]
+        for row in of_case:
+            if row["role"] == "pcsda" and row not in others:
+                fields = tables.cells(row, "seconds")
+                noise = " ~" if row["noisy"] else ""
+                call = f"`{row['contestant']}`, {fields['case']}{noise}"
+                lines.append((call, fields["ms"], "<br>".join(beside(row, others))))
+    return tables.lay_out(lines)
+
+
+def beside(own: Row, others: list[Row]) -> Iterator[str]:
+    """The others in words."""
+    for row in others:
+        ratio = tables.factor(own["seconds"] / row["seconds"])
+        yield f"{row['contestant']} {tables.cells(row, 'seconds')['ms']} ({ratio} x)"
+
+
+def fold(title: str, legend: str, rows: list[Row], unit: str) -> list[str]:
+    """One full table, folded; nothing where there are no rows."""
+    if not rows:
+        return []
+    return [details(title, tables.headings(rows), legend.rstrip(), tables.table(rows, unit))]
+
+
+def details(title: str, *parts: str) -> str:
+    """Markdown that a reader unfolds."""
+    inside = "\n\n".join(part for part in parts if part)
+    return f"<details>\n<summary>{title}</summary>\n\n{inside}\n\n</details>"
