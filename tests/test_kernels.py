@@ -18,6 +18,7 @@ from pcsda.kernels import (
     check_matrix,
     check_memory,
     kernel_matrix,
+    squared_distances,
     training_matrix,
 )
 
@@ -521,3 +522,14 @@ def test_partial_fit_checks_the_memory_for_its_rows(monkeypatch):
     model.partial_fit(X[:20])
     with refuses("an exact kernel fit on 21 rows needs", MemoryError):
         model.partial_fit(X[:21])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_an_rbf_kernel_of_squared_distances_is_the_kernel(offset):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 5)) + offset, rng.standard_normal((12, 5)) + offset
+    kernel = Kernel("rbf", gamma=0.3)
+    own = squared_distances(X)
+    assert_array_equal(own, own.T)
+    assert_allclose(kernel.of_squares(own), kernel(X, X), atol=1e-12)
+    assert_allclose(kernel.of_squares(squared_distances(X, Y)), kernel(X, Y), atol=1e-9)

@@ -71,6 +71,13 @@ class Kernel:
                 return np.exp(-self.gamma * np.asarray(cdist(rows, others, "sqeuclidean")))
             return self.against(others)(rows)
 
+    def of_squares(self, squares: Array) -> Array:
+        """Values of an RBF kernel at squared distances."""
+        assert self.metric == "rbf"
+        assert self.gamma is not None
+        values = squares * -self.gamma
+        return np.exp(values, out=values)
+
     def against(self, Y: Floats) -> Callable[[Floats], Array]:
         """Return a function of one row or several that gives kernel values with Y, unchecked."""
         others: Array = np.asarray(Y, dtype=np.float64)
@@ -247,6 +254,22 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
     return matrix
 
 
+def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
+    """Squared Euclidean distances between the rows of X and those of Y, by default of X itself.
+
+    Symmetric for the rows themselves. Rows are centred first, as in :func:`_rbf_with`.
+    """
+    rows: Array = np.asarray(X, dtype=np.float64)
+    origin = rows.mean(axis=0)
+    rows = rows - origin
+    others = rows if Y is None else np.asarray(Y, dtype=np.float64) - origin
+    lengths = (np.einsum("ij,ij->i", part, part) for part in (rows, others))
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
+        found: Array = np.add.outer(*lengths)
+        found -= 2 * (rows @ others.T)
+        return np.maximum(found, 0, out=found)
+
+
 def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
     """Kernel matrix of training rows, or the one given, checked."""
     if kernel.metric == "precomputed":
@@ -256,6 +279,13 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
         raise not_finite("the kernel matrix")
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")
+    return matrix
+
+
+def finite_diagonal(matrix: Array) -> Array:
+    """Return a kernel matrix, or refuse it where its diagonal is not finite."""
+    if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
+        raise not_finite("the kernel matrix")
     return matrix
 
 

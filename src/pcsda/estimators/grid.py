@@ -20,13 +20,24 @@ from ..core.gram import of_kernel
 from ..core.linalg import Array, Ints, Mask
 from ..core.loo import Leave
 from ..core.subspace import Factor
-from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
+from ..kernels import (
+    Kernel,
+    check_memory,
+    finite_diagonal,
+    settled_kernel,
+    squared_distances,
+    training_matrix,
+)
 from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .rows import rows_of
 from .steps import rule_of
 from .training import divide
+
+# Up to this many rows, squared distances are kept for all bandwidths; beyond, they are a small part
+# of the work and their memory is not.
+MOST_SQUARES = 2000
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,8 @@ class Cell:
 class Data:
     """Training rows with their labels, weights and groups.
 
-    `inputs` holds their divisions in input space by K, which all bandwidths of a kernel share.
+    All bandwidths of a kernel share `inputs`, the divisions in input space by K, and `squares`, the
+    squared distances of the rows and of those to score from the rows.
     """
 
     X: Any
@@ -65,6 +77,7 @@ class Data:
     pairwise: bool = False
     together: Ints | None = None
     inputs: dict[int, Ints] = field(default_factory=dict)
+    squares: list[Array] = field(default_factory=list)
 
     def counted(self) -> Data:
         """The rows of positive weight; the others are ignored."""
@@ -152,6 +165,21 @@ class GridRows:
         return values
 
 
+def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
+    """Kernel matrix of the rows, and values of the others with them."""
+    X = data.X
+    if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
+        check_memory(len(X), 4)
+        return training_matrix(kernel, X), None if others is None else kernel(others, X)
+    if not data.squares:
+        check_memory(len(X), 5)
+        data.squares.append(squared_distances(X))
+        if others is not None:
+            data.squares.append(squared_distances(X, others).T)
+    matrix = finite_diagonal(kernel.of_squares(data.squares[0]))
+    return matrix, None if others is None else kernel.of_squares(data.squares[1])
+
+
 MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
@@ -169,9 +197,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
 
     if isinstance(model, KernelPCSDA):
         kernel = settled_kernel(model, X, data.positive, seed)
-        check_memory(len(X), 4)
-        matrix = training_matrix(kernel, X)
-        values = None if others is None else kernel(others, X)
+        matrix, values = _kernel_values(kernel, data, others)
 
     def groups(count: int) -> Ints:
         if kernel is None:
