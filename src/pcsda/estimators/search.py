@@ -15,6 +15,7 @@ from .. import validation
 from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.threshold import Threshold
+from ..documented import Documented
 from ..metrics import PriorEstimate
 from ..unwrap import unwrap
 from ..validation import MatrixLike
@@ -28,7 +29,12 @@ from .verifier import Verifier
 
 
 class PCSDACV(
-    CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+    Documented,
+    CallbackSupportMixin,
+    MetaEstimatorMixin,
+    ClassifierMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """PCSDA with K, d, ridge and bandwidth chosen by left-out scores in closed form.
 

@@ -28,6 +28,7 @@ from ..core.explanation import Explanation, explain
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
+from ..documented import Documented
 from ..validation import MatrixLike
 from . import naming, operating
 from .attribution import attributed
@@ -42,6 +43,7 @@ FeatureMap = tuple[Callable[[Floats], Any], Array, Array]
 
 
 class Verifier(
+    Documented,
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     ClassifierMixin,
