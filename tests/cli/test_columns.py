@@ -1,5 +1,7 @@
 """Which columns are features, and what is said of those that cannot be."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,3 +64,47 @@ def test_large_numbers_are_no_gaps():
     words = Table("t", {}, 2, np.array([["a"], ["b"]]))
     with pytest.raises(Problem, match=r"t has columns that are not numeric: 0 \(<U1\)"):
         columns.numbers(words, words.names)
+
+
+class CountedName(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_columns_are_compared_a_few_times_each_however_many_there_are(command, monkeypatch, extra):
+    size = 1500
+    rng = np.random.default_rng(0)
+    names = [CountedName(f"f{i}") for i in range(size)]
+    held = {name: rng.standard_normal(40) for name in names}
+    held[CountedName("kind")] = np.array(["a", "b"] * 20)
+    held |= {CountedName("note"): np.array(["x"] * 40)} if extra else {}
+    monkeypatch.setattr("pcsda.cli.preparing.read", lambda *_: Table("t.csv", held, 40))
+    Path("t.csv").touch()
+    CountedName.compared = 0
+    command("fit", "t.csv", "--label", "kind", "--positive", "a", "-o", "m.pcsda")
+    assert CountedName.compared < 40 * size
+    CountedName.compared = 0
+    command("score", "m.pcsda", "t.csv")
+    command("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5")
+    assert CountedName.compared < 40 * size  # each with each would be 500 times that many
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["2024-05-31", "2023-01-02"], "dates"),
+        (["31.5.2024", "1.12.2023 "], "dates"),
+        (["5/31/2024 12:30", "6/1/2024 1:00"], "dates"),
+        (["2024-05-31T12:30:00Z", "x"], "dates"),
+        (["20240531x", "a"], "text"),
+    ],
+)
+def test_dates_that_are_text_are_called_dates(values, kind):
+    assert columns._unsuited(np.array(values, dtype=object), ".") == kind

@@ -509,8 +509,8 @@ def test_near_misses_are_suggested():
         table.chosen(["area[1]"])
 
 
-@pytest.mark.more  # 20,000 columns
-def test_many_columns_are_checked_in_linear_time(tmp_path):
+@pytest.mark.more
+def test_many_columns_keep_their_names_in_order(tmp_path):
     names = [f"f{i}" for i in range(5_000)]
     (tmp_path / "a.csv").write_text(",".join(names) + "\n" + ",".join("1" * len(names)) + "\n")
     assert tables.read(str(tmp_path / "a.csv")).names == names

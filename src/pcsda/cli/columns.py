@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,6 +17,8 @@ from .problems import Problem, note
 # Number of values from which text is recognised, and rows from which ids are.
 LOOKED_AT, ENOUGH_ROWS = 1000, 20
 WITH_COMMA = "numbers with a decimal comma"
+# 2024-05-31, 31.5.2024 or 5/31/2024, with or without a time.
+DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([T ]\d\d?:.*)?\s*$")
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +96,8 @@ def _unsuited(values: NDArray[Any], decimal: str) -> str | None:
         return "dates" if kinds <= {"date", "datetime", "Timestamp"} else None
     if _mostly_numbers(texts):
         return None
+    if 2 * sum(bool(DATE.match(text)) for text in texts) >= len(texts) > 0:
+        return "dates"
     if _mostly_numbers([text.replace(",", ".") for text in texts]):
         return WITH_COMMA if decimal == "." else None
     return "text"
@@ -152,7 +157,8 @@ def matched(
     present = {*table.names, *table.feature_names(table.names)}
     missing = [name for name in wanted if name not in present]
     needed = bases(list(wanted), table.names)
-    extra = [name for name in names if name not in needed]
+    taken = set(needed)
+    extra = [name for name in names if name not in taken]
     if missing:
         instead = f"; columns that the model does not know: {listed(extra)}" if extra else ""
         raise Problem(
@@ -161,7 +167,7 @@ def matched(
         )
     if extra:
         note(f"columns that the model does not know are left out: {listed(extra)}")
-    if [name for name in table.names if name in set(needed)] != needed:
+    if [name for name in table.names if name in taken] != needed:
         note("columns are in another order than at the fit; they are matched by name")
     return numbers(table, list(wanted), gaps)
 

@@ -155,7 +155,8 @@ def _features(
     """Choose the feature columns, and remember those that are left out because of their content."""
     wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
     names = columns.suitable(table, wanted, a.features, prepared.decimal)
-    return names, replace(prepared, left_out=tuple(n for n in wanted if n not in names))
+    taken = set(names)
+    return names, replace(prepared, left_out=tuple(n for n in wanted if n not in taken))
 
 
 def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Preparation) -> Part:
@@ -184,8 +185,8 @@ def _refuse_one_class(labels: NDArray[np.str_], positive: str, source: str) -> N
     there = labels == positive
     if not there.any():
         raise Problem(
-            f"--positive {positive}: no row of {source} has this label; the labels are "
-            f"{tables.listed(np.unique(labels).tolist())}"
+            f"--positive {positive}: no row of {source} has this label"
+            f"{tables.did_you_mean(positive, np.unique(labels).tolist(), 'the labels are')}"
         )
     if there.all():
         raise Problem(

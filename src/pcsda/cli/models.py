@@ -32,8 +32,8 @@ def label_of(scorer: Scorer, text: str | None) -> Any:
         return scorer.labels[0]
     known = {tables.as_text(label): label for label in scorer.labels}
     if text not in known:
-        has = tables.listed(list(known))
-        raise Problem(f"--positive {text}: the model has no such label; it has {has}")
+        ending = tables.did_you_mean(text, list(known), "it has")
+        raise Problem(f"--positive {text}: the model has no such label{ending}")
     return known[text]
 
 

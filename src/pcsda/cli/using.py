@@ -177,13 +177,14 @@ def new_rows(
     ignored = [*a.ignore, *prepared.left_out]
     names: list[str] = []
     for table in opened(a, prepared, used):
+        present = set(table.names)
         if not names:
-            there = [n for n in ignored if n in a.ignore or n in table.names]
+            there = [n for n in ignored if n in a.ignore or n in present]
             names = chosen(table, used, a.features, there)
             if expected is None:
                 names = suitable(table, names, a.features, prepared.decimal)
         needed = names if expected is None else bases(list(expected), table.names)
-        known = [n for n in needed if n in table.names]
+        known = [n for n in needed if n in present]
         table = without_gaps(table, known, prepared)
         X = matched(table, names, expected, scorer.n_features, prepared.missing == "impute")
         say_gaps(X, prepared)
@@ -252,13 +253,14 @@ def _claims(
     """Return the place of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
     names, codes = np.unique(claimed, return_inverse=True)
-    strangers = [name for name in names.tolist() if name not in known]
+    place = {name: number for number, name in enumerate(known)}
+    strangers = [name for name in names.tolist() if name not in place]
     if strangers:
         raise Problem(
             f"--claimed {a.claimed}: the bank does not know {tables.listed(strangers)}; it has "
             f"{tables.listed(known)}"
         )
-    places = np.array([known.index(name) for name in names.tolist()])[codes]
+    places = np.array([place[name] for name in names.tolist()])[codes]
     if trials is None:
         return places
     found, first, which = np.unique(trials, return_index=True, return_inverse=True)

@@ -283,10 +283,15 @@ def as_text(label: object) -> str:
 def no_column(source: str, name: str, known: Sequence[str], option: str = "") -> str:
     """Make the message for an unknown column; it names the closest match and the columns."""
     before = f"{option} {name}: " if option else ""
+    return f"{before}{source} has no column {name!r}{did_you_mean(name, known, 'it has')}"
+
+
+def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
+    """End a message about an unknown name: one that is close, if any is, and those there are."""
     lower = {one.lower(): one for one in known}
     near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
-    guess = f", did you mean {near[0]!r}? It" if near else "; it"
-    return f"{before}{source} has no column {name!r}{guess} has {listed(known)}"
+    guess = f", did you mean {near[0]!r}? {they[:1].upper()}{they[1:]}" if near else f"; {they}"
+    return f"{guess} {listed(known)}"
 
 
 def listed(names: Sequence[Any], limit: int = SHOWN) -> str:
