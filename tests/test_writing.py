@@ -161,3 +161,11 @@ def test_a_system_without_locks_writes_and_leaves_what_it_finds(tmp_path, monkey
     with whole_file(tmp_path / "a.bin") as file:
         file.write(b"x")
     assert sorted(os.listdir(tmp_path)) == [left.name, "a.bin"]
+
+
+def test_a_full_disk_is_named_with_the_file_it_has_no_room_for(tmp_path):
+    path = tmp_path / "model.pcsda"
+    room = pytest.raises(OSError, match=r"No space left on device: '.*model.pcsda'")
+    with room, whole_file(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not list(tmp_path.iterdir())

@@ -52,9 +52,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 os.replace(part, target)
         if fcntl is None:  # some systems cannot rename open files
             os.replace(part, target)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink()
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)  # a full disk does not say for which file
         raise
 
 

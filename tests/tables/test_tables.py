@@ -541,3 +541,11 @@ def test_a_table_is_large_beside_little_memory(folder, monkeypatch, name):
 def test_lists_are_cut():
     assert tables.listed("abc") == "a, b, c"
     assert tables.listed(range(20), 3) == "0, 1, 2, ... (20 in all)"
+
+
+def test_what_an_archive_lacks_is_said_before_it_is_unpacked(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, X=np.zeros((9, 2)), size=np.arange(9))
+    monkeypatch.setattr("pcsda.tables.arrays.load_npz", lambda *_: pytest.fail("unpacked"))
+    with pytest.raises(ValueError, match=r"a.npz has no column 'sise', did you mean 'size'\? It"):
+        tables.read(str(path), tables.Wording(text=("sise",)))

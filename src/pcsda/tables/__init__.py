@@ -184,6 +184,11 @@ def _parts(
             yield from read_text(str(file), wording, 0 if whole else block_rows)
         return
     for chunk in open_chunks(Path(path), block_rows=None if whole else block_rows):
+        # A few bytes of an archive may unpack to gigabytes, so what it lacks is said before.
+        packed = kind_of(files[0]) == "npz"
+        for name in wording.text if packed else ():
+            if name not in chunk.columns and not name.isdigit():
+                raise ValueError(no_column(path, name, chunk.columns))
         yield chunk.read(None)
 
 
