@@ -1,7 +1,7 @@
 """K-means of dense rows: k-means++ and Lloyd steps, as matrix products.
 
-It draws and stops as scikit-learn's ``KMeans`` does, and gives its clusters. Without its checks and
-its loops over rows a small problem takes half the time.
+It draws and stops like scikit-learn's ``KMeans`` and finds the same clusters. Without its checks
+and loops over rows a small problem takes half the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Many labels against the rest on rows that are factorised once (MATH 4, 11).
 
-Means and the total scatter need every row once. A label then costs what its own rows and a fixed
-sample of all rows cost: its groups are the shared clusters less its own rows, by subtraction, and
-what is estimated from left-out rows comes from its own and from the sample.
+Means and the total scatter need every row once. The cost of a label then depends only on its own
+rows and a fixed sample of all rows: its groups are the shared clusters minus its own rows, and
+left-out rows are its own and those of the sample.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .white import SMALLEST_REMAINDER, solution_of
 
 # Rows of no label, and rows that were taken away.
 BACKGROUND, GONE = -1, -2
-# Labels are projected in steps of about so many numbers.
+# Labels are projected in steps of about this many numbers.
 STEP_NUMBERS = 4_000_000
 
 
@@ -127,7 +127,7 @@ class SharedRows:
 
     @property
     def live(self) -> Ints:
-        """Numbers of the rows that are there."""
+        """Numbers of the current rows."""
         return np.flatnonzero(self.owner != GONE)
 
     def about(self, chosen: Ints) -> Array:
@@ -180,7 +180,7 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """What is known of the sample by now."""
+        """The results for the sample so far."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
@@ -254,7 +254,7 @@ class SharedRows:
         return self.owned(owner)._moved(gone, -1.0)
 
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
-        """Bring statistics and factorisation in line with rows that came or went."""
+        """Update statistics and factorisation for added or removed rows."""
         middle = self.about(chosen)
         _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
         scatter = 1 + sign * lengths**2

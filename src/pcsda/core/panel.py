@@ -1,9 +1,9 @@
-"""The densities of many labels side by side, without a loop over labels.
+"""The densities of many labels, stacked in arrays and evaluated without a loop over labels.
 
-In each label's subspace the axes are turned once more, so that the negatives have unit covariance
-about their centres and the positives a diagonal one. What is left of a density is then a weighted
-sum of squares, a sum of squares and products with the centres: small beside the projection.
-Labels with fewer axes or subclasses than others are filled up with zeros, which change nothing.
+In each label's subspace the axes are rotated once more, so that the negatives have unit covariance
+about their centres and the positives a diagonal one. A density then needs only a weighted sum of
+squares, a sum of squares and products with the centres: little work compared with the projection.
+Labels with fewer axes or subclasses than others are padded with zeros, which change nothing.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Panel:
     def views(self, z: Floats, tails: Tails) -> Array:
         """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n).
 
-        In the precision of the coordinates; some labels at a time, so that what is computed on
-        the way stays near the processor.
+        In the precision of the coordinates; some labels at a time, so that intermediate
+        results stay in cache.
         """
         count, n_rows, _ = z.shape
         rows: Any = z
@@ -175,7 +175,7 @@ class Panel:
 
     def _some_views(self, z: Array, products: tuple[Array, ...], tails: Tails) -> Array:
         scales, aims, sizes = products
-        rows = z.swapaxes(1, 2)  # (L, d, n): whatever follows runs along the rows
+        rows = z.swapaxes(1, 2)  # (L, d, n): the rows are contiguous in what follows
         inside, outside = (scales @ (rows * rows)).swapaxes(0, 1)
         both = aims @ rows
         near, on_axis = both[:, :-1], both[:, -1]
@@ -196,7 +196,7 @@ class Panel:
             return ratio
         half = 0.5 * (tail + self.width)[:, None]
         near += outside[:, None]
-        np.maximum(near, 0, out=near)  # rounding may leave a distance below zero
+        np.maximum(near, 0, out=near)  # rounding may make a distance negative
         near *= 1 / (tail - 2)
         near += 1
         np.log(near, out=near)

@@ -1,9 +1,9 @@
 """One calibration for all labels of a bank, from their pooled left-out scores (MATH 18).
 
-Five rows cannot calibrate a label; thirty labels can. The strength of the shrinkage, the tails, the
-weights of the views and the offset are one set for all. Positives are left out by row, negatives by
-identity. A label with many rows may move away from the common slope and offset as far as its own
-rows carry it.
+Five rows cannot calibrate a label, but the rows of thirty labels can. All labels share the strength
+of the shrinkage, the tails, the weights of the views and the offset. Positives are left out by row,
+negatives by identity. A label with many rows may move away from the common slope and offset, as far
+as its own rows support it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .student import fit_tail
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
 # Labels that the strength and the tails are chosen on, and identities that each meets.
 CHOICE_LABELS = 40
-# So many left-out positives make pseudo-positives superfluous.
+# With this many left-out positives, pseudo-positives are not needed.
 ENOUGH_POSITIVES = 20
 # Labels with at least so many rows show how far labels differ from the common calibration.
 MANY_ROWS = 20
@@ -88,7 +88,7 @@ class Strangers:
 
 
 def views_of(negatives: str) -> int:
-    """Number of views of a kind of density."""
+    """Return the number of views of a type of density."""
     return 2 if negatives == "blend" else 1
 
 
@@ -135,7 +135,7 @@ def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Arra
 
 
 def scored_rows(block: Ints, n_identities: int) -> Ints:
-    """Rows of an identity that are scored as those of a stranger."""
+    """Return the rows of an identity that are scored as a stranger's."""
     most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
     return block[:: -(-len(block) // most)]
 

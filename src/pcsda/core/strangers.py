@@ -1,8 +1,8 @@
-"""What a bank would say of each of its own people, if that person were a stranger (MATH 17).
+"""Scores of a bank's own people as if they were strangers (MATH 17).
 
-All rows of an identity leave the negatives of a label: its total scatter, its group means and
-their weights, in closed form. The axes without them are turned toward those of the full fit, and
-the covariances are held.
+All rows of an identity are removed from the negatives of a label, in closed form: from its total
+scatter, its group means and their weights. The axes without them are rotated toward those of the
+full fit, and the covariances stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SMALLEST = 1e-10
 
 @dataclass(frozen=True)
 class Away:
-    """A block of rows that left: their whitened directions, and what they take from clusters.
+    """A block of removed rows: their whitened directions, and their sums in the clusters.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Away:
 
     @classmethod
     def of(cls, shared: SharedRows, block: Ints, scored: Ints) -> Away:
-        """Take a block of rows away; some of them are `scored`."""
+        """Remove a block of rows, some of which are `scored`."""
         white = shared.white_rows[block]
         span: Array = white
         if len(white) > white.shape[1]:

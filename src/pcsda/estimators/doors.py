@@ -1,4 +1,4 @@
-"""From which score on a bank names a row: the threshold of an open set (MATH 17, 18)."""
+"""The threshold from which a bank names a row: an open set (MATH 17, 18)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.threshold import Threshold, check_criterion, choose_threshold, inter
 
 @dataclass(frozen=True)
 class Door:
-    """Best scores of rows that are taken for those of strangers.
+    """Best scores of rows that are treated as strangers.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Door:
         return _of_scores(self.best, self.own, rate)
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
-        """Choose the threshold on strangers that were given."""
+        """Choose the threshold on given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
         if len(best) * rate < 1 - 1e-9:
             warnings.warn(

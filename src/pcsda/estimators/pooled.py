@@ -27,13 +27,13 @@ from ..core.pooling import (
 )
 from ..progress import progress
 
-# Rows of the sample that is left out for every label: at least so many, and over all labels
-# together no more than so many, where the estimator does not ask for fewer.
+# Size of the sample that is left out for every label: at least this many rows, and over all labels
+# at most this many, unless the estimator asks for fewer.
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
-# Left-out negatives that are kept for the tails, over all labels.
+# Left-out negatives, over all labels, that the tails are fitted to.
 TAIL_PAIRS = 20_000
-# Below so many rows or identities a cluster, strangers are those of folds with clusters of their
-# own: an identity that shaped its cluster leaves a trace there (MATH 17).
+# With fewer rows or identities per cluster, strangers come from folds with clusters of their own:
+# an identity that shaped its cluster leaves a trace there (MATH 17).
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
 # Folds of identities, and the number of labels up to which the larger number of folds is taken.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
@@ -113,7 +113,7 @@ class Training:
 
 @dataclass(frozen=True)
 class PooledFit:
-    """All labels of a bank, what they have in common, and what strangers would score.
+    """All labels of a bank, their common calibration, and the scores of strangers.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
-    """Blocks of background rows, each of which is somebody else."""
+    """Return blocks of background rows, each of another identity."""
     rows = np.flatnonzero(shared.owner == BACKGROUND)
     if len(rows) == 0:
         return []
@@ -270,7 +270,7 @@ def _closed_form(
     pool: Pool,
     rng: np.random.Generator,
 ) -> Iterator[Strangers]:
-    """Take one identity after the other away, in closed form."""
+    """Remove one identity after the other, in closed form."""
     count = training.n_labels
     shared.index()
     chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])

@@ -68,7 +68,7 @@ def can_pool(settings: Settings, rows: BankRows) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows in the space in which they are factorised, and the factorisation."""
+    """Rows in the space where they are factorised, and the factorisation."""
 
     space: Space
     shared: SharedRows
@@ -136,7 +136,7 @@ class PooledLabels:
         return self.side.kernel
 
     def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Estimators of the labels, built when they are asked for."""
+        """Estimators of the labels, built on demand."""
 
         def build(place: int) -> Any:
             at_hand, side = self.prepared(rows), self.side
@@ -156,7 +156,7 @@ class PooledLabels:
         return LabelModels(names, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """The factorisation of the rows, made anew where it is not at hand."""
+        """The factorisation of the rows, recomputed if necessary."""
         if self._prepared is None:
             self._prepared = prepare(self.settings, rows, self.ridge, self.kernel)
         return self._prepared
@@ -243,7 +243,7 @@ class PooledLabels:
         return index, None if old is None else np.concatenate([old, rows.X[-fresh:]])
 
     def _moved(self, before: BankRows, rows: BankRows, kept: Mask | None) -> Prepared:
-        """Bring the factorisation in line with the rows, or make it anew."""
+        """Update the factorisation for changed rows, or recompute it."""
         held = self._prepared
         wide = rows.X.shape[1] > rows.X.shape[0]
         if held is None or not isinstance(held.space, PlainSpace) or wide:
@@ -261,7 +261,7 @@ class PooledLabels:
         return Prepared(PlainSpace(rows.X), shared, training)
 
     def state(self) -> dict[str, Any]:
-        """What files hold."""
+        """The state that files store."""
         door = self.door
         same = self.side.rows is None or len(self.side.rows) == len(self.index)
         return {
@@ -279,7 +279,7 @@ class PooledLabels:
     def of_state(
         cls, state: dict[str, Any], settings: Settings, rows: BankRows, kernel: Kernel | None
     ) -> PooledLabels:
-        """The labels from what :meth:`state` made."""
+        """Restore the labels from :meth:`state`."""
         support = None
         if kernel is not None:
             support = rows.X if state["support"] is None else state["support"]
@@ -351,7 +351,7 @@ def _training(
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Refuse more labels than memory allows, before it is taken."""
+    """Refuse more labels than fit in memory, before it is allocated."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize

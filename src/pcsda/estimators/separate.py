@@ -1,4 +1,4 @@
-"""Models of the labels of a bank that are calibrated label by label."""
+"""The labels of a bank whose models are calibrated separately."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .steps import axes_of, leave_sample
 
 
 class SeparateLabels:
-    """Models of labels: on one factorisation where that serves, else each on its own.
+    """Models of labels, on one factorisation if possible, otherwise fitted separately.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class SeparateLabels:
 
     @property
     def door(self) -> Door:
-        """Nobody is taken for a stranger where labels are calibrated on their own."""
+        """There are no scores of strangers if labels are calibrated separately."""
         none = np.zeros(0)
         return Door(none, none.astype(np.intp), none, 0.0)
 
@@ -133,7 +133,7 @@ class SeparateLabels:
 
     @property
     def sharing(self) -> Sharing | None:
-        """How the models share a factorisation."""
+        """Return how the models share a factorisation."""
         return sharing_of(self.template, self.X.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:
@@ -151,7 +151,7 @@ class SeparateLabels:
         return cluster_rows(self.template, self.X, count, self.seed)
 
     def _shared_fit(self) -> Callable[[int], Any]:
-        """How one label is fitted on the factorisation that all share."""
+        """Return a function that fits one label on the shared factorisation."""
         if self.sharing == "search":
             given = self.clusters if self.given else None
             data = self.X, self.labels, self.cluster, given, self.seed, self.together
@@ -161,7 +161,7 @@ class SeparateLabels:
         factor, template = self.factor, self.template
         assert factor is not None
         leave_out = template.covariance == "leave-one-out"
-        if leave_out:  # computed before threads share it
+        if leave_out:  # computed before threads use it
             _ = getattr(factor, "diagonal", None)
         kernel = self.kernel if self.sharing == "kernel" else None
         cells, together = Cells.of(self.labels, self.clusters), self.together
@@ -183,7 +183,7 @@ class SeparateLabels:
         return fit
 
     def _factorise(self) -> None:
-        """Factorise the rows; the ridge and the kernel of the first time stay."""
+        """Factorise the rows; the ridge and the kernel of the first fit stay."""
         template, X = self.template, self.X
         known = None if self.ridge is None else [self.ridge]
         if self.sharing == "linear":
@@ -232,7 +232,7 @@ class SeparateLabels:
         return groups
 
     def updated_factor(self, X: Floats, kept: Mask | None, fresh: int) -> SharedFactor | None:
-        """The factorisation of changed rows, or None where an update would lose digits.
+        """Update the factorisation for changed rows; None if that would lose digits.
 
         Rows that are not `kept` are gone, or `fresh` ones are at the end of X.
         """

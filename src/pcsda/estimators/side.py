@@ -1,4 +1,4 @@
-"""Fitted labels of a pooled bank side by side: scores without a loop over labels, and files."""
+"""Fitted labels of a pooled bank, stacked in arrays: scored together, and stored in files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FARTHEST_SINGLE = 1e3
 
 @dataclass(frozen=True)
 class LabelModel:
-    """What a bank keeps of one fitted label.
+    """The stored results of one fitted label.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Keep of a solved label what scores and later estimators need."""
+        """Store what scores and later estimators need of a solved label."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -139,7 +139,7 @@ class SideBySide:
 
     @cached_property
     def origins(self) -> Array:
-        """What is taken off the projections: of rows about the centre, or of kernel values."""
+        """Offsets to subtract from projections of rows about the centre, or of kernel values."""
         origins = np.zeros((len(self.models), self.width))
         for place, model in enumerate(self.models):
             d = len(model.eigenvalues)
@@ -212,7 +212,7 @@ class SideBySide:
         return np.exp(moved[:, :1]), moved[:, 1:]
 
     def with_models(self, models: Sequence[LabelModel], rows: Floats | None) -> SideBySide:
-        """Other labels on the same calibration."""
+        """Return other labels with the same calibration."""
         return SideBySide(models, self.pool, self.n_clusters, self.kernel, rows)
 
 

@@ -27,17 +27,17 @@ ENOUGH, STANDS_OUT = 5, 0.8
 MANY, WIDTH = 600, 0.05
 # Answers in a stretch of a search, and limits of the fall of log odds with each row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
-# What an answer tells: finds come in clusters, so less than if each were drawn for itself.
+# Weight of an answer: finds come in clusters, so each tells less than an independent draw.
 EACH = 0.5
 # So many answers later one tells half as much: those that are left are not like those found first.
 HALF_LIFE = 75
-# Counts that are weighed up, and the least of them.
+# Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.02
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """How many rows without an answer belong to the class, with a 90 % interval.
+    """Estimated number of unanswered rows that belong to the class, with a 90 % interval.
 
     Attributes
     ----------
@@ -47,9 +47,9 @@ class Remaining:
     n_rows : int
         Number of rows without a "yes" or "no".
     basis : {"audit", "model"}
-        Whether the interval rests on a random sample that was answered, or on the model.
+        Whether the interval comes from an answered random sample or from the model.
     note : str
-        What the numbers cannot tell, in words; empty where there is nothing to say.
+        A caveat in words; empty if there is none.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Stop:
     reason : str
         Why, in words.
     basis : {"audit", "model", "none"}
-        What the bound rests on: a random audit, the model, or nothing yet.
+        Where the bound comes from: a random audit, the model, or nowhere yet.
     recall_low : float
         Share of the class that has been found, at least, with a confidence of 95 %.
 

@@ -1,4 +1,4 @@
-"""A search session: from a few examples to the rest of them, and to a calibrated verifier."""
+"""A search session: from a few examples to the rest of the class and a calibrated verifier."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, simil
 from .store import Entry, Store
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
-# As many as the last LATELY answers found may be left, and more.
+# At least as many may be left as the last LATELY answers found.
 LATELY = 20
 NO_EXAMPLE = "no row has the answer yes yet; label at least one example of what you look for"
 
 
 class SearchSession:
-    """Find the rest of them: label rows of a gallery, and let a verifier learn what you look for.
+    """Interactive search: label rows of a gallery, and a verifier finds the rest of the class.
 
-    Give one example or more with :meth:`label`, look at what :meth:`suggest` gives, label that, and
-    so on. After every round :meth:`ranking` orders the gallery, :meth:`remaining` says how many are
-    left, :meth:`stop` whether it is time to stop, and `model_` is the verifier.
+    Give one example or more with :meth:`label`, look at the rows that :meth:`suggest` returns,
+    label these, and repeat. After every round :meth:`ranking` orders the gallery,
+    :meth:`remaining` estimates how many are left, :meth:`stop` says whether it is time to stop, and
+    `model_` is the fitted verifier.
 
     Parameters
     ----------
     gallery : array, memory map, sparse matrix, data frame or list of arrays
-        Rows to search. Anything with a shape of two numbers that gives rows for a slice will do,
-        and so will a list of arrays whose rows follow each other. Rows that are not finite are
-        never suggested and come last in the ranking.
+        Rows to search: anything two-dimensional that can be sliced by rows, or a list of such
+        blocks. Rows that are not finite are never suggested and come last in the ranking.
     ids : sequence of str or int, optional
-        A different name for each row. Without it rows go by their number.
+        A distinct name for each row; by default its number.
     estimator : estimator, optional
-        Verifier to fit after each round; None is a `PCSDA` with a ridge for few examples. It needs
-        `fit` and `log_likelihood_ratio`.
+        Verifier to fit after each round, with `fit` and `log_likelihood_ratio`; None means a
+        `PCSDA` with a ridge for few examples.
     store : path, optional
-        SQLite file for the labels. Each label is in it before :meth:`label` returns. A session with
-        the file of an earlier one goes on where that was. None keeps the labels in memory.
+        SQLite file for the labels. Every label is stored before :meth:`label` returns. With the
+        file of an earlier session, the session resumes. None keeps the labels in memory.
     carry_over : bool, default=False
-        Go on with a store of another gallery: labels count for the ids that are still there. The
-        default refuses it.
+        Whether to use the store of another gallery: labels then count for the ids that both have.
+        By default such a store is refused.
     random_state : int, default=0
         Seeds the clusters, the random negatives and the audits.
 
     Attributes
     ----------
     model_ : estimator
-        The verifier as of the labels given. Its threshold lets 1 % of the gallery's negatives pass;
-        :meth:`choose_threshold` chooses another.
+        The verifier fitted on the labels so far. Its threshold accepts 1 % of the gallery's
+        negatives; :meth:`choose_threshold` chooses another.
     gallery : Gallery
     store : Store
 
@@ -69,10 +69,10 @@ class SearchSession:
 
     Notes
     -----
-    Negatives are the "no" answers and 300 random rows of the gallery, with a fifth of their weight
-    because nobody has looked at them. Rows that were chosen for their rank are no random sample, so
-    the ratios are calibrated on left-out examples and random rows. While examples are few, the
-    order blends the verifier with the cosine to the examples.
+    Negatives are the "no" answers and 300 random rows of the gallery, which have a fifth of the
+    weight because they are unchecked. Rows that were chosen by their rank are not a random sample,
+    so the ratios are calibrated on left-out examples and random rows. With few examples, the order
+    blends the verifier with the cosine similarity to the examples.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class SearchSession:
     # Labels
 
     def label(self, ids: Any, values: ArrayLike, *, who: str | None = None) -> None:
-        """Give answers; they are in the store when this returns.
+        """Label rows; the labels are stored when this returns.
 
         Parameters
         ----------
@@ -132,30 +132,30 @@ class SearchSession:
         Raises
         ------
         ValueError
-            If ids are not in the gallery or values are no answers. The other labels of the call are
-            stored.
+            If ids are not in the gallery or values are not answers. The other labels of the call
+            are stored.
         """
         with self._lock:
             model = 0 if self._learned_at is None else self._learned_at[0]
             self._book.add(ids, values, who, model)
 
     def undo(self, who: str | None = None) -> list[Any]:
-        """Take back the labels of the last call of :meth:`label`; earlier answers count again.
+        """Undo the last call of :meth:`label`; earlier answers count again.
 
         Parameters
         ----------
         who : str, optional
-            Take back the last of this person only.
+            Undo the last call by this person only.
 
         Returns
         -------
         list of ids
-            Empty where there is nothing to take back.
+            Empty if there is nothing to undo.
         """
         return self.store.undo(who)
 
     def labels(self) -> dict[Any, bool | None]:
-        """Answers that count, in the order they were given: True, False, or None for a skip.
+        """Return the current answers, in the order given: True, False, or None for a skip.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class SearchSession:
             return self._book.values()
 
     def history(self) -> list[Entry]:
-        """All labels that were not taken back, of ids that are in the gallery.
+        """Return all labels that were not undone, for ids in the gallery.
 
         Returns
         -------
@@ -178,10 +178,10 @@ class SearchSession:
     # What was learned
 
     def refit(self) -> None:
-        """Learn from the labels given so far, if there are new ones.
+        """Refit the verifier if there are new labels.
 
-        All methods that need the model call it; a program may call it earlier, to have the waiting
-        time where it suits.
+        All methods that need the model call this. A program may call it earlier, to choose when to
+        wait.
         """
         with self._lock:
             state = self.store.state()
@@ -214,7 +214,7 @@ class SearchSession:
 
     @property
     def model_(self) -> Any:
-        """The verifier as of the labels given, with a threshold for 1 % false alarms."""
+        """The verifier fitted on the labels so far, with a threshold for 1 % false alarms."""
         learned = self._verified()
         fresh = isinstance(learned.model, Verifier) and not hasattr(learned.model, "threshold_")
         if fresh and (learned.random & ~learned.positive).any():
@@ -239,7 +239,7 @@ class SearchSession:
         Returns
         -------
         Threshold
-            The model keeps it as `threshold_`, until further labels are given.
+            The model stores it as `threshold_` until further labels are given.
         """
         check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
         learned = self._verified()
@@ -271,9 +271,9 @@ class SearchSession:
         return weight
 
     def ranking(self) -> list[Any]:
-        """All ids, best first: rows with the answer yes, then those without, then the others.
+        """Return all ids, best first: rows answered yes, then unanswered rows, then the others.
 
-        Rows without an answer are in the order of the model; rows that are not finite come last.
+        Unanswered rows are ordered by the model; rows that are not finite come last.
 
         Returns
         -------
@@ -293,7 +293,7 @@ class SearchSession:
         return [self.gallery.ids[place] for place in order]
 
     def scores(self) -> Array:
-        """Log-likelihood ratio of every row of the gallery, in its order; -inf if not finite.
+        """Return the log-likelihood ratio of every row of the gallery; -inf if not finite.
 
         Returns
         -------
@@ -302,20 +302,20 @@ class SearchSession:
         return self._verified().ratios.copy()
 
     def suggest(self, n: int = 20, how: str = "likely") -> list[Any]:
-        """Rows to look at next, none of which has an answer.
+        """Return unanswered rows to look at next.
 
         Parameters
         ----------
         n : int, default=20
         how : {"likely", "uncertain", "diverse", "mixed", "random"}, default="likely"
             The most likely rows; those with even odds; likely rows that differ from each other;
-            some of each; or random rows. Random rows are an audit: once all of them have an
-            answer, :meth:`stop` and :meth:`remaining` rest on them.
+            some of each; or random rows. Random rows are an audit: once all of them are answered,
+            :meth:`stop` and :meth:`remaining` rely on them.
 
         Returns
         -------
         list of ids
-            Fewer than `n` where fewer are left.
+            Fewer than `n` if fewer are left.
         """
         validation.check_option("how", how, STRATEGIES)
         if isinstance(n, bool) or int(n) != n or n < 1:
@@ -354,13 +354,13 @@ class SearchSession:
     # How many are left
 
     def remaining(self) -> Remaining:
-        """How many rows without an answer belong to the class, with a 90 % interval.
+        """Estimate how many unanswered rows belong to the class, with a 90 % interval.
 
         Returns
         -------
         Remaining
-            By the largest audit whose rows all have an answer, or else by the model. A row that
-            was skipped counts as one of the class where an audit is judged.
+            By the largest audit without unanswered rows, or else by the model. In an audit, a
+            skipped row counts as a member of the class.
         """
         audited = audited_remaining(self.store.audits(), self.history(), self.labels())
         return self._by_model() if audited is None else audited
@@ -378,14 +378,14 @@ class SearchSession:
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
         count, low, high = count_by_model(yes, no, learned.ratios[pool], ranked)
-        # A search whose last answers were full of finds has not run dry, whatever the model says.
+        # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
         note = "It rests on the model alone; answer random rows for a bound that does not."
         return Remaining(count, low, high, len(pool), "model", note)
 
     def recall(self) -> float:
-        """Share of the class that has been found, as far as :meth:`remaining` can tell.
+        """Estimate the share of the class that has been found, from :meth:`remaining`.
 
         Returns
         -------
@@ -396,7 +396,7 @@ class SearchSession:
         return found / (found + left) if found + left > 0 else 0.0
 
     def stop(self, recall: float = 0.95) -> Stop:
-        """Whether so much of the class has been found that the session may stop.
+        """Decide whether enough of the class has been found.
 
         Parameters
         ----------
@@ -406,9 +406,9 @@ class SearchSession:
         Returns
         -------
         Stop
-            True in a condition if the bound, with a confidence of 95 %, reaches `recall`. It says
-            whether the bound rests on a random audit, which holds whatever the model, or on the
-            model.
+            True in a condition if the lower bound, at 95 % confidence, reaches `recall`. `basis`
+            says whether the bound comes from a random audit, which does not depend on the model, or
+            from the model.
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -437,7 +437,7 @@ class SearchSession:
         Parameters
         ----------
         path : path
-            It appears whole or, if writing fails, not at all.
+            If writing fails, no partial file remains.
         """
         self.store.copy_to(path)
 
@@ -451,7 +451,7 @@ class SearchSession:
         estimator: BaseEstimator | None = None,
         carry_over: bool = False,
     ) -> Self:
-        """Go on with the session of a store.
+        """Resume the session of a store.
 
         Parameters
         ----------
@@ -470,5 +470,5 @@ class SearchSession:
         return cls(gallery, ids, estimator=estimator, store=path, carry_over=carry_over)
 
     def close(self) -> None:
-        """Close the store; without it, that happens when the program ends."""
+        """Close the store; otherwise it is closed when the program ends."""
         self.store.close()
