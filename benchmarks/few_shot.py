@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -143,7 +144,10 @@ def lda(problem: Problem) -> Scores:
 
 @method("QDA")
 def qda(problem: Problem) -> Scores:
-    model = QuadraticDiscriminantAnalysis(reg_param=0.5)
+    """Half shrunk: columns that few positives do not vary in leave "auto" a singular covariance."""
+    if "shrinkage" not in signature(QuadraticDiscriminantAnalysis).parameters:
+        raise ValueError("QDA has no shrinkage before scikit-learn 1.8")
+    model = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     return by_probability(make_pipeline(StandardScaler(), model), problem)
 
 

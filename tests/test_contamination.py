@@ -24,10 +24,12 @@ LINEAR = pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks
 KERNEL = pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
 
 
-def make_contaminated(share=0.1, n_positive=10, seed=0, *, n_negative=150, n_features=12):
+def make_contaminated(
+    share=0.1, n_positive=10, seed=0, *, n_negative=150, n_features=12, apart=2.2
+):
     """A class among eight others; a share of the negatives is drawn from the class itself."""
     rng = np.random.default_rng(seed)
-    centres = 2.2 * rng.standard_normal((9, n_features))
+    centres = apart * rng.standard_normal((9, n_features))
     n_hidden = round(share * n_negative)
 
     def draw(n_own, n_other):
@@ -126,6 +128,26 @@ def test_the_interval_covers_the_share(kind, share):
         X, y, *_ = make_contaminated(share, seed=seed)
         low, high = kind(random_state=0, contamination="auto").fit(X, y).contamination_interval_
         covered.append(low - 1e-9 <= share <= high + 1e-9)
+    assert np.mean(covered) >= 0.85
+
+
+@pytest.mark.parametrize(("kind", "n_positive"), [*product([PCSDA, KernelPCSDA], (3, 10))])
+@pytest.mark.more
+def test_no_share_costs_ranking_where_classes_overlap(kind, n_positive):
+    """Neither average precision, nor what the interval promises, over a grid of shares."""
+    covered = []
+    for share in (0.0, 0.02, 0.05, 0.1, 0.2):
+        gain = []
+        for seed in range(6):
+            X, y, hidden, test, truth = make_contaminated(share, n_positive, seed, apart=1.2)
+            model = kind(random_state=0, contamination="auto").fit(X, y)
+            scores = [
+                each.log_likelihood_ratio(test) for each in (kind(random_state=0).fit(X, y), model)
+            ]
+            gain.append(np.subtract(*(average_precision_score(truth, r) for r in scores[::-1])))
+            low, high = model.contamination_interval_
+            covered.append(low - 1e-9 <= hidden.sum() / np.sum(~y) <= high + 1e-9)
+        assert np.mean(gain) >= -2 * np.std(gain, ddof=1) / np.sqrt(len(gain))
     assert np.mean(covered) >= 0.85
 
 

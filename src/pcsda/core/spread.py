@@ -45,7 +45,7 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
         return float(max(times / count, least))
     if kernel:
         return float(np.clip(1 / count, 0.01, 0.3))
-    return float(max(3 / count**0.5, 10 / count**2, 0.3))
+    return float(np.clip(3 / count**0.5, 0.3, 2.0))
 
 
 def no_spread() -> TooFewRowsError:
