@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+from typing import Any, TypeVar
 
 # Address of a copy of the documentation, such as the folder that `make docs` writes.
 ADDRESS = "PCSDA_DOCS"
 
+Kind = TypeVar("Kind", bound=type)
 
-class Documented:
-    """Estimators with a page of their own.
+
+def documented(kind: Kind) -> Kind:
+    """Link the HTML of an estimator class, and of its subclasses, to their pages.
 
     The documentation has no public address, and a link must not lead nowhere: without the
     environment variable `PCSDA_DOCS` there is no link.
     """
+    links = {"module": "pcsda", "template": property(_template), "url_param_generator": _page}
+    for name, value in links.items():
+        setattr(kind, f"_doc_link_{name}", value)
+    return kind
 
-    _doc_link_module = "pcsda"
 
-    @property
-    def _doc_link_template(self) -> str:
-        address = os.environ.get(ADDRESS, "").rstrip("/").replace("{", "{{").replace("}", "}}")
-        return f"{address}/generated/api/{{page}}.html" if address else ""
+def _template(_: object) -> str:
+    address = os.environ.get(ADDRESS, "").rstrip("/").replace("{", "{{").replace("}", "}}")
+    return f"{address}/generated/api/{{page}}.html" if address else ""
 
-    def _doc_link_url_param_generator(self) -> dict[str, str]:
-        kind = type(self)
-        room = "pcsda.normalization" if kind.__module__ == "pcsda.normalization" else "pcsda"
-        return {"page": f"{room}.{kind.__name__}"}
+
+def _page(model: object) -> dict[str, Any]:
+    kind = type(model)
+    room = "pcsda.normalization" if kind.__module__ == "pcsda.normalization" else "pcsda"
+    return {"page": f"{room}.{kind.__name__}"}

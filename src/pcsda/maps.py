@@ -23,7 +23,7 @@ from .core import linalg
 from .core.gram import require_fine, require_fine_rows
 from .core.linalg import Array, Floats, Ints, feature_factor, pivoted_cholesky, row_basis, row_floor
 from .core.spread import no_spread
-from .documented import Documented
+from .documented import documented
 from .kernels import (
     BLOCK_BYTES,
     SCALED_KERNELS,
@@ -48,7 +48,8 @@ KMEANS_CANDIDATES = 20
 PANEL = 256
 
 
-class _KernelMap(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+@documented
+class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
     """Base of the maps: it determines the kernel and transforms rows in blocks."""
 
     kernel: Any

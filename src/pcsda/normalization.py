@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
 from .core.linalg import Array
-from .documented import Documented
+from .documented import documented
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
@@ -28,7 +28,8 @@ SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 FLAT = 1e-12
 
 
-class _CohortNorm(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+@documented
+class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base of the four norms: they fit on a cohort of rows, and refuse to score these rows."""
 
     n_features_in_: int

@@ -306,8 +306,7 @@ def left_out(
     out : two arrays of shape (n, d), optional
         Fastest in Fortran order.
     """
-    total = counts[groups]
-    weight = 1.0 if weights is None else weights
+    total, weight = counts[groups], 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
     rest = np.where(alone, 1.0, total - weight)  # rows that are alone do not use it

@@ -20,7 +20,7 @@ from ..core.many import BACKGROUND
 from ..core.scatter import group_means
 from ..core.spread import auto_regularization
 from ..core.threshold import Threshold
-from ..documented import Documented
+from ..documented import documented
 from ..partition import nearest
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
@@ -48,7 +48,8 @@ Labels = PooledLabels | KindredLabels | SeparateLabels
 USUAL_RATE = 0.01
 
 
-class VerifierBank(Documented, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+@documented
+class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """A verifier for every label, fitted on one factorisation of the data.
 
     Parameters

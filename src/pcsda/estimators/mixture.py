@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import validation
 from ..core.calibration import Calibration
 from ..core.linalg import Array, Floats, Ints
-from ..documented import Documented
+from ..documented import documented
 from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
@@ -30,9 +30,8 @@ N_MODES = (1, 2, 3, 5)
 MODE_POSITIVES = 10
 
 
-class MixtureVerifier(
-    Documented, CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator
-):
+@documented
+class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A verifier for a class of interest that consists of several clusters.
 
     K-means divides the positives into modes. Each mode gets a verifier, fitted on its positives and

@@ -15,7 +15,7 @@ from .. import validation
 from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..core.threshold import Threshold
-from ..documented import Documented
+from ..documented import documented
 from ..metrics import PriorEstimate
 from ..unwrap import unwrap
 from ..validation import MatrixLike
@@ -28,8 +28,8 @@ from .steps import is_precomputed
 from .verifier import Verifier
 
 
+@documented
 class PCSDACV(
-    Documented,
     CallbackSupportMixin,
     MetaEstimatorMixin,
     ClassifierMixin,

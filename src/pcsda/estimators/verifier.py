@@ -28,7 +28,7 @@ from ..core.explanation import Explanation, explain
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
-from ..documented import Documented
+from ..documented import documented
 from ..validation import MatrixLike
 from . import naming, operating
 from .attribution import attributed
@@ -42,8 +42,8 @@ from .threads import reads
 FeatureMap = tuple[Callable[[Floats], Any], Array, Array]
 
 
+@documented
 class Verifier(
-    Documented,
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     ClassifierMixin,
