@@ -239,7 +239,7 @@ def test_negatives_alone_serve_where_no_positive_can_be_left_out(
     verifier = kind(n_subclasses=6, random_state=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "one positive is one example")
-        warnings.filterwarnings("ignore", "gamma='positive' has no distance")
+        warnings.filterwarnings("ignore", "gamma='positive' is undefined")
         verifier.fit(X[rows], Y[rows], **options)
     found = verifier.choose_threshold(max_false_alarms=0.05)
     assert (found.n_negatives, found.n_positives) == (np.sum(Y == 0), 0)

@@ -114,7 +114,7 @@ def test_negatives_count_as_a_few_strays(n_positive):
     assert_allclose(mass[len(positive) : -strays].sum(), PSEUDO_MASS)
 
 
-@pytest.mark.filterwarnings("ignore:gamma='positive' has no distance")
+@pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
 def test_a_class_wider_than_its_one_example_tells_costs_little(make):
     """Calibrated on pseudo-positives alone, new positives were surely negative: Cllr 2 to 5."""
@@ -132,7 +132,7 @@ def test_a_class_wider_than_its_one_example_tells_costs_little(make):
     assert np.mean(costs) < 1
 
 
-@pytest.mark.filterwarnings("ignore:gamma='positive' has no distance")
+@pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
 def test_one_positive_has_a_ratio_that_means_something(make):
     """Before, a new positive was told apart from its own mean by 50 nats and more."""
