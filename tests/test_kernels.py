@@ -425,7 +425,7 @@ def test_a_function_of_rows_that_is_not_finite_is_refused(make):
         make(kernel="rbf", gamma=1.0).fit(1e200 * X, y)
 
 
-@pytest.mark.parametrize("size", [100, 4200])
+@pytest.mark.parametrize("size", [100, pytest.param(4200, marks=pytest.mark.more)])
 def test_symmetry_is_seen_in_matrices_of_every_size(size):
     matrix = np.zeros((size, size))
     np.fill_diagonal(matrix, 2.0)

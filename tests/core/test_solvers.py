@@ -292,6 +292,7 @@ def sparse_problem(n_rows=150, width=20000, seed=0):
     return sparse.csr_array(sparse.hstack([X[:, 800:], *blocks])), groups
 
 
+@pytest.mark.more  # an array of some size
 def test_lsqr_never_makes_a_wide_sparse_array_dense():
     X, groups = sparse_problem()
     dense = X.toarray()

@@ -27,6 +27,7 @@ from ..scoring import Scorer
 from ..tables import is_large
 from ..tables.seen import row_hashes, sketch
 from ..unwrap import steps, unwrap
+from ..validation import MatrixLike
 from . import columns, preparing
 from .preparing import Preparation
 from .printing import show_json
@@ -97,7 +98,7 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
 
 
-def name_rows(estimator: BaseEstimator, X: Any, table: tables.Table, a: Namespace) -> None:
+def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
     """Name subclasses by the labels of their rows, if the rest has several, and by examples."""
     verifier = Scorer(estimator).verifier()
     groups = getattr(verifier, "partition_", None)

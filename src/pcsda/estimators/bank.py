@@ -22,6 +22,7 @@ from ..core.spread import auto_regularization
 from ..core.threshold import Threshold
 from ..documented import documented
 from ..partition import nearest
+from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
@@ -129,7 +130,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: BaseEstimator | None = None,
         *,
         subclasses: str = "shared",
         calibration: str = "pooled",
@@ -246,7 +247,12 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _collected(
-        self, X: Floats, labels: Ints, background: Any, subclass_labels: Any, groups: Any
+        self,
+        X: Floats,
+        labels: Ints,
+        background: MatrixLike | None,
+        subclass_labels: ArrayLike | None,
+        groups: ArrayLike | None,
     ) -> BankRows:
         """Collect the rows of all labels and of the background, with their clusters."""
         together = validation.check_groups(groups, len(X))
@@ -358,13 +364,13 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return fitted.models(names, self._rows)
         return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
 
-    def _checked(self, X: Any) -> Floats:
+    def _checked(self, X: MatrixLike) -> Floats:
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return rows
 
     def _scores(
-        self, X: Any, trials: ArrayLike | None = None
+        self, X: MatrixLike, trials: ArrayLike | None = None
     ) -> tuple[Array, np.dtype[np.floating]]:
         """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
         X = self._checked(X)
@@ -377,7 +383,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return fitted.scores(X, trials), X.dtype
 
     @reads
-    def log_likelihood_ratio(self, X: Any, trials: ArrayLike | None = None) -> Floats:
+    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
         """Log-likelihood ratio of every row, or trial, for every label.
 
         Parameters
@@ -393,13 +399,13 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         return narrowed(*self._scores(X, trials))
 
-    def _odds(self, X: Any) -> tuple[Array, np.dtype[np.floating]]:
+    def _odds(self, X: MatrixLike) -> tuple[Array, np.dtype[np.floating]]:
         scores, dtype = self._scores(X)
         priors = self._labels_.priors()
         return scores + np.log(priors[:, 1] / priors[:, 0]), dtype
 
     @reads
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: MatrixLike) -> Floats:
         """Log posterior ratio of every label against the rest.
 
         Parameters
@@ -415,7 +421,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return narrowed(second_of_two(odds), dtype)
 
     @reads
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: MatrixLike) -> Floats:
         """Probabilities of the labels in a closed set: posteriors, normalised over the labels.
 
         Parameters
@@ -430,7 +436,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return chances(odds).astype(dtype, copy=False)
 
     @reads
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Label with the largest posterior ratio: identification in a closed set.
 
         Parameters
@@ -446,7 +452,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return labels
 
     def choose_threshold(
-        self, max_false_alarms: float = USUAL_RATE, strangers: Any = None
+        self, max_false_alarms: float = USUAL_RATE, strangers: MatrixLike | None = None
     ) -> Threshold:
         """Choose the log-likelihood ratio from which on `identify` names a row, and keep it.
 
@@ -500,9 +506,9 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @reads
     def identify(
         self,
-        X: Any,
+        X: MatrixLike,
         threshold: float | None = None,
-        unknown: Any = None,
+        unknown: object = None,
         *,
         trials: ArrayLike | None = None,
     ) -> NDArray[Any]:
@@ -532,7 +538,9 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return identities(self.classes_[best], known, unknown)
 
     @reads
-    def verify(self, X: Any, claimed: ArrayLike, *, trials: ArrayLike | None = None) -> Floats:
+    def verify(
+        self, X: MatrixLike, claimed: ArrayLike, *, trials: ArrayLike | None = None
+    ) -> Floats:
         """Log-likelihood ratio of each row, or trial, for the label it claims.
 
         Parameters
@@ -574,7 +582,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return result
 
     @reads
-    def explain(self, X: Any, label: Any) -> Explanation:
+    def explain(self, X: MatrixLike, label: object) -> Explanation:
         """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`.
 
         Parameters
@@ -592,7 +600,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return explanation
 
     @reads
-    def rank(self, X: Any, label: Any, by: str | None = None) -> Ints:
+    def rank(self, X: MatrixLike, label: object, by: str | None = None) -> Ints:
         """Order rows by how well they fit `label`; see :meth:`PCSDA.rank`.
 
         Parameters
@@ -611,10 +619,10 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         order: Ints = self._model(label).rank(X, by=by)
         return order
 
-    def _model(self, label: Any) -> Any:
+    def _model(self, label: object) -> Any:
         return self.models_[self._known(label)]
 
-    def _known(self, label: Any, remedy: str = "enroll it first") -> Any:
+    def _known(self, label: object, remedy: str = "enroll it first") -> Any:
         if label not in self.models_:
             raise ValueError(
                 f"label {label!r} is not in the bank; {remedy}, or use one of "
@@ -622,7 +630,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         return label
 
-    def _place(self, label: Any) -> int:
+    def _place(self, label: object) -> int:
         return int(np.flatnonzero(self.classes_ == label)[0])
 
     @updates
@@ -778,7 +786,7 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._commit(found, rows, classes)
 
     @updates
-    def remove(self, label: Any) -> Self:
+    def remove(self, label: object) -> Self:
         """Take a label and its rows away; the other models stay as they are until `refresh`.
 
         Parameters

@@ -125,7 +125,7 @@ def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
     return (search.gamma,) if isinstance(search.gamma, str | Real) else tuple(search.gamma)
 
 
-def _gammas(search: PCSDACV, template: Any, data: Data) -> tuple[Any, ...]:
+def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, ...]:
     is_kernel = isinstance(template, KernelPCSDA)
     if search.gamma is not None:
         if not is_kernel and not isinstance(template, Pipeline):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import has_fit_parameter
 
 from .. import validation
@@ -163,7 +164,7 @@ def missed_share(
     return float(np.average(scores < threshold, weights=few[1]))
 
 
-def warn_of_one_row(label: Any, missed: float | None, threshold: float | None) -> None:
+def warn_of_one_row(label: object, missed: float | None, threshold: float | None) -> None:
     """Warn of a label with a single row, and say what to expect."""
     expected = ""
     if missed is not None:
@@ -180,7 +181,7 @@ def warn_of_one_row(label: Any, missed: float | None, threshold: float | None) -
     )
 
 
-def check_template(template: Any, groups: ArrayLike | None) -> None:
+def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
     """Check the parameters of the estimator that each label gets a copy of."""
     if isinstance(template, PCSDACV):
         check_search(template)

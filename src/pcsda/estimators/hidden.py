@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import validation
 from ..core.contamination import Contaminated, Problem, fit_contaminated
@@ -22,7 +23,7 @@ from .verifier import Verifier
 
 
 def hidden_rows(
-    model: Verifier, unchecked: Any, positive: Mask, subclass_labels: Any
+    model: Verifier, unchecked: ArrayLike | None, positive: Mask, subclass_labels: ArrayLike | None
 ) -> Hidden | None:
     """Say where positives may hide; None where the labels are trusted."""
     mask = validation.check_unchecked(unchecked, positive)

@@ -300,7 +300,7 @@ class KindredLabels:
         *,
         kept: Mask | None = None,
         touched: int | None = None,
-        name: Any = None,
+        name: object = None,
         threshold: float | None = None,
     ) -> KindredLabels:
         """The labels after a change of rows; see `PooledLabels.changed`.

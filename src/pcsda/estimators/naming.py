@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,6 +10,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from ..core.linalg import Array, Ints
 from ..partition import mostly
+from ..validation import MatrixLike
 from .attribution import NEAREST, nearest_rows
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def name_rows(
     self: Verifier,
     labels: ArrayLike | None = None,
     *,
-    X: Any = None,
+    X: MatrixLike | None = None,
     ids: ArrayLike | None = None,
 ) -> Verifier:
     """Name the subclasses and the training rows, for explanations, pictures, reports and files.
@@ -87,7 +88,7 @@ def name_rows(
     return self
 
 
-def _nearest_members(model: Verifier, X: Any, groups: Ints) -> list[Ints]:
+def _nearest_members(model: Verifier, X: MatrixLike, groups: Ints) -> list[Ints]:
     """Numbers of the rows of each subclass that are nearest to its centre in the subspace."""
     centres: Array = model.density_.base.subclasses
     z = np.asarray(model.transform(X), dtype=np.float64)

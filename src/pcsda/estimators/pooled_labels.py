@@ -194,7 +194,7 @@ class PooledLabels:
         *,
         kept: Mask | None = None,
         touched: int | None = None,
-        name: Any = None,
+        name: object = None,
         threshold: float | None = None,
     ) -> PooledLabels:
         """The labels after a change of rows.

@@ -111,7 +111,7 @@ class SeparateLabels:
         *,
         kept: Mask | None = None,
         touched: int | None = None,
-        name: Any = None,
+        name: object = None,
         threshold: float | None = None,
     ) -> SeparateLabels:
         """The labels after a change of rows; see `PooledLabels.changed`."""

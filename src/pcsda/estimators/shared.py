@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from ..core.fit import complete
 from ..core.linalg import Array, Floats, Ints, Mask
@@ -67,7 +67,7 @@ def completed(
     return model
 
 
-def sharing_of(template: Any, shape: tuple[int, ...]) -> Sharing | None:
+def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
     """Return how the models of all labels share a factorisation; None if they cannot."""
     if isinstance(template, PCSDACV):
         inner = template_of(template)
@@ -97,7 +97,7 @@ def given_clusters(labels: Any, n_rows: int) -> Ints:
     return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
 
 
-def cluster_rows(template: Any, X: Floats, count: int | None, seed: int) -> Ints:
+def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: int) -> Ints:
     """Cluster all rows, into `count` clusters or as many as the estimator asks for."""
     if isinstance(template, PCSDACV):
         template = template_of(template)
@@ -175,7 +175,7 @@ class SharedSearch:
             clusters = np.where(positive, -1, clusters)
             return np.unique(clusters, return_inverse=True)[1]
 
-        def rows_of(model: Any, data: Data, _: Any, __: int) -> GridRows:
+        def rows_of(model: BaseEstimator, data: Data, _: object, __: int) -> GridRows:
             gamma = getattr(model, "gamma", None)
             gamma = gamma if gamma in self.rows else None
             made, shared = self.factors[gamma], self.rows[gamma]

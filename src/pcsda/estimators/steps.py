@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .. import validation
@@ -17,6 +18,7 @@ from ..core.linalg import Array, Ints, Mask, TooFewRowsError
 from ..core.loo import Leave, sample_rows
 from ..core.spread import auto_regularization
 from ..core.subspace import Subspace
+from ..validation import Seed
 from .rows import Kept, TrainingRows
 
 if TYPE_CHECKING:
@@ -44,24 +46,24 @@ OF_ONE_FIT = (
 MOST_AXES = 25
 
 
-def axes_of(model: Any) -> int | None:
+def axes_of(model: BaseEstimator) -> int | None:
     """How many axes a model wants, where there are so many; None is all of them."""
     asked: Any = model.n_components
     return MOST_AXES if isinstance(asked, str) else asked
 
 
-def draw_seed(random_state: Any) -> int:
+def draw_seed(random_state: Seed) -> int:
     """Draw the seed for all random choices of a fit."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def is_precomputed(model: Any) -> bool:
+def is_precomputed(model: BaseEstimator) -> bool:
     """Whether X is a kernel matrix."""
     kernel = getattr(model, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
 
 
-def is_curved(model: Any) -> bool:
+def is_curved(model: BaseEstimator) -> bool:
     """Whether an estimator works in the feature space of a kernel that is not linear."""
     kernel = getattr(model, "kernel", "linear")
     return not (isinstance(kernel, str) and kernel == "linear")

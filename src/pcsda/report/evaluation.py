@@ -409,7 +409,7 @@ def _subspaces(
     return found
 
 
-def _named_centres(model: Any) -> list[tuple[str, float, float]]:
+def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
     """Names and first two coordinates of subclasses of which a label has more than half."""
     names = getattr(model, "subclass_names_", None)
     if names is None or model.n_components_ < 2:

@@ -124,7 +124,7 @@ def learn(
     return Learned(learned.model, answers, learned.left_out, ratios)
 
 
-def _quick_ratio(model: Any) -> Callable[[Any], Floats]:
+def _quick_ratio(model: BaseEstimator) -> Callable[[Any], Floats]:
     """The ratio of rows as a function; in float32 for verifiers of this library."""
     if isinstance(model, Verifier):
         return lambda rows: quick_scores_of(model, model.transform(rows))
