@@ -1,8 +1,12 @@
-"""A server in a thread for tests of the search page."""
+"""A server in a thread, and pictures, for tests of the search page."""
 
+import struct
 import threading
 import time
+import zlib
 from http.client import HTTPConnection
+
+import numpy as np
 
 from pcsda.retrieval.server import hosts_of, listen, make_app
 
@@ -43,3 +47,18 @@ class Served:
     def stop(self):
         self.server.should_exit = True
         self.thread.join()
+
+
+def grey_png(pixels):
+    """Grey values from 0 to 255 as a PNG file."""
+    height, width = pixels.shape
+    rows = np.clip(pixels, 0, 255).astype(np.uint8)
+    raw = np.hstack([np.zeros((height, 1), dtype=np.uint8), rows]).tobytes()
+
+    def chunk(kind, content):
+        body = kind + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(raw)), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

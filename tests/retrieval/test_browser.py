@@ -7,13 +7,13 @@ import wave
 
 import numpy as np
 import pytest
-from retrieval_factories import Served
+from retrieval_factories import Served, grey_png
 from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
 from pcsda.retrieval import server
-from pcsda.retrieval.demo import grey_png, search_digits
 from pcsda.retrieval.media import Media
+from pcsda.retrieval.summary import write_summary
 
 pytestmark = pytest.mark.more  # `make browser` runs it
 NASTY = "<img src=x onerror=alert(1)>"
@@ -243,14 +243,20 @@ def test_it_fits_every_width_and_takes_the_colours(visit, served, width, scheme)
         page.screenshot(path=f"{os.environ['PCSDA_PICTURES']}/search-{width}-{scheme}.png")
 
 
-def test_the_demo_is_one_page_without_scripts_or_network(browser, tmp_path):
-    session = search_digits(tmp_path / "demo.html", digit=0)
+def test_a_session_is_kept_as_one_page_without_scripts_or_network(browser, pictures, tmp_path):
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 0)[:3], True)
+    for _ in range(4):
+        rows = session.suggest(20)
+        session.label(rows, y[rows] == 0)
     found = sum(value is True for value in session.labels().values())
-    assert found > 170
+    assert found > 30
+    names = [f"{row}.png" for row in range(len(X))]
+    write_summary(session, tmp_path / "kept.html", Media("image", names, pictures), "Zeros")
     page = browser.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto((tmp_path / "demo.html").as_uri())
+    page.goto((tmp_path / "kept.html").as_uri())
     assert page.locator(".card img").count() == found
     assert page.locator(".card img").first.evaluate("image => image.naturalWidth") == 8
     assert all(url.startswith(("file:", "data:")) for url in asked)

@@ -20,8 +20,6 @@ from .solvers import Projection
 from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Factor, Subspace
 
-SOLVERS = ("eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
-
 
 @dataclass(frozen=True)
 class Criterion:
@@ -30,7 +28,7 @@ class Criterion:
     Attributes
     ----------
     solver : str
-        One of SOLVERS, or "auto": "eigen", and "trace_ratio" where the reference is learned.
+        As in :class:`pcsda.CSDA`; "auto" is "eigen", or "trace_ratio" if the reference is learned.
     regularization : float
     seed : int
         Of the random targets.

@@ -42,7 +42,6 @@ class Gallery:
         self._parts = _parts(rows)
         self.shape = _shape(self._parts)
         self._edges = np.cumsum([0, *(part.shape[0] for part in self._parts)])
-        self.is_sparse = sparse.issparse(self._parts[0])
         self.ids = _check_ids(ids, self.shape[0])
         self._place = {name: place for place, name in enumerate(self.ids)}
         self.usable = np.concatenate(self._over_blocks(lambda rows, _: _finite_rows(rows)))
