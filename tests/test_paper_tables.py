@@ -186,3 +186,13 @@ def test_the_check_finds_a_wrong_entry(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PCSDA_PAPER", str(tmp_path / "nowhere"))
     assert published.main([]) == 1
     assert "name its folder in PCSDA_PAPER" in capsys.readouterr().out
+
+
+def test_a_method_that_ran_on_few_problems_is_not_the_best_of_a_set():
+    few = [r | {"method": "CSRDA", "value": 1.0} for r in made_rows() if r["method"] == "RR"][:1]
+    lines = tables.to_markdown(tables.page(made_rows() + few)).splitlines()
+    line = next(line for line in lines if line.startswith("| CSRDA | related |"))
+    assert "1.0000" in line
+    assert "missing" in line
+    assert "**" not in line
+    assert "| RR | paper | 0.5500 (0.0707) | **0.8750 (0.1061)** | 1.50 |" in lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from . import published
@@ -22,7 +23,8 @@ TITLES = {
 }
 NOTE = (
     "Mean and, in parentheses, standard deviation over the class-specific problems of a set, each "
-    "the mean of its splits. The best mean of a set is bold."
+    "the mean of its splits. The best mean of a set is bold, among methods that were run on all "
+    "of it."
 )
 
 
@@ -69,6 +71,14 @@ def heading(rows: list[Row]) -> str:
             " for nothing but themselves."
         )
     return text
+
+
+def _best(found: Iterable[Summary]) -> list[Summary]:
+    """Those with the largest mean, of those that lack the fewest problems."""
+    found = list(found)
+    least = min(one.n_missing for one in found)
+    whole = [one for one in found if one.n_missing == least]
+    return [one for one in whole if one.mean == max(other.mean for other in whole)]
 
 
 def entry(one: Summary | tuple[float, float] | None, best: bool = False) -> str:
@@ -152,13 +162,13 @@ def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
     shown = {name: of_set for name, of_set in shown.items() if of_set}
     methods = [m for m in METHODS.values() if any(m.name in of_set for of_set in shown.values())]
     ranks = mean_ranks(shown)
-    best = {name: max(one.mean for one in of_set.values()) for name, of_set in shown.items()}
+    best = {name: _best(of_set.values()) for name, of_set in shown.items()}
     lines = []
     for method in methods:
         line = [method.name, method.group]
         for name, of_set in shown.items():
             one = of_set.get(method.name)
-            line.append(entry(one, best=one is not None and one.mean == best[name]))
+            line.append(entry(one, best=one in best[name]))
         rank = ranks.get(method.name)
         lines.append([*line, "-" if rank is None else f"{rank:.2f}"])
     return Table(["method", "group", *shown, "mean rank"], lines)

@@ -279,9 +279,9 @@ def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--positive wled", "no row of {shop}/train.csv has this label; the labels are crack, po"),
+        ("--positive wled", "has this label, did you mean 'weld'? The labels are crack, po"),
         ("--label sort", "--label sort: {shop}/train.csv has no column 'sort'; it has width, dep"),
-        ("--label part", "no row of {shop}/train.csv has this label; the labels are crack-0"),
+        ("--label part", "train.csv has this label, did you mean 'weld-9'? The labels are crack-0"),
         ("--weight kind", "--weight kind: this column of {shop}/train.csv must have a number"),
         ("-d 9", "n_components=9 must be at most "),
         ("-K 999", "n_subclasses=999"),

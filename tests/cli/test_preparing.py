@@ -48,7 +48,7 @@ def test_numbers_with_a_decimal_comma_are_no_text_to_leave_out(shop, command):
 def test_columns_that_are_no_features_are_left_out_and_named(messy, command):
     said = command(*FIT, "--missing", "drop").err
     message = (
-        "columns are left out: part (text), id (all different whole numbers, like ids), day (text)"
+        "columns are left out: part (text), id (all different whole numbers, like ids), day (dates)"
     )
     assert f"{message}; --features would use them" in said
     assert pcsda.load("m.pcsda").feature_names_in_.tolist() == FEATURES
