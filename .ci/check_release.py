@@ -21,7 +21,28 @@ pcsda.save(model, "three.pcsda")
 same = pcsda.load("three.pcsda").log_likelihood_ratio(X[1::2])
 assert numpy.array_equal(same, model.log_likelihood_ratio(X[1::2]))
 numpy.save("rows.npy", X[1:20:2])
+for name, rows in (("train.csv", slice(0, None, 2)), ("test.csv", slice(1, None, 2))):
+    table = numpy.column_stack([X[rows], y[rows]]).astype(int)
+    names = [*(f"pixel {i}" for i in range(64)), "digit"]
+    numpy.savetxt(name, table, "%d", ",", header=",".join(names), comments="")
 """
+# Commands in their order: each uses what those before it wrote.
+COMMANDS = (
+    "--version",
+    "score three.pcsda rows.npy",
+    "fit train.csv --label digit --positive 8 --max-false-alarms 0.02 -o eight.pcsda",
+    "inspect eight.pcsda",
+    "score eight.pcsda test.csv -o scores.csv",
+    "rank eight.pcsda test.csv --top 3",
+    "count eight.pcsda test.csv",
+    "evaluate eight.pcsda test.csv --label digit --resamples 20",
+    "fit train.csv --label digit --positive all -o bank.pcsda",
+    "identify bank.pcsda test.csv",
+    "update bank.pcsda test.csv --label digit -o more.pcsda",
+    "completion bash",
+    "completion fish",
+    "demo --help",
+)
 
 
 def main(folder: Path) -> None:
@@ -42,9 +63,12 @@ def main(folder: Path) -> None:
         run = dict(cwd=place, check=True)
         subprocess.run([bin_ / "pip", "install", *quiet, f"{wheel}[cli,skops]"], **run)
         subprocess.run([bin_ / "python", "-c", SMOKE], **run)
-        for words in (["--version"], ["score", "three.pcsda", "rows.npy"], ["demo", "--help"]):
-            subprocess.run([bin_ / "pcsda", *words], stdout=subprocess.DEVNULL, **run)
-    print(f"{wheel.name}: {len(packed)} files, installed and tried")
+        silent = dict(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for words in COMMANDS:
+            done = subprocess.run([bin_ / "pcsda", *words.split()], cwd=place, **silent)
+            if done.returncode:
+                raise SystemExit(f"pcsda {words} left with {done.returncode}: {done.stderr}")
+    print(f"{wheel.name}: {len(packed)} files, installed; {len(COMMANDS)} commands tried")
 
 
 if __name__ == "__main__":
