@@ -245,9 +245,9 @@ def test_the_page_shows_the_calls_of_users_and_folds_the_rest():
     page = folded.page([*first, *other])
     shown, _, rest = page.partition("<details>")
     assert [line for line in shown.splitlines() if line.startswith("|")] == [
-        "| call | ms | others |",
-        "| --- | --- | --- |",
-        "| `ours`, N = 5, D = 2 | 300 | limit 200 (1.50 x)<br>theirs 240 (1.25 x) |",
+        "| call | ms, and those of others |",
+        "| --- | --- |",
+        "| `ours`<br>5 x 2 | **300**<br>limit 200 (1.5 x)<br>theirs 240 (1.2 x) |",
     ]
     assert "<summary>All times, with their bounds</summary>\n\n" in rest
     assert tables.table([*first, *other], "seconds") in rest

@@ -12,11 +12,13 @@ from .rows import Row
 # The calls that users make; `headline.py` has their jobs.
 FIRST = (
     *("default-fit", "few-positives", "default-kernel", "default-search"),
-    *("array-in-blocks", "command-line", "intelex"),
+    *("array-in-blocks", "command-line"),
 )
+# So many others are shown at a glance.
+FEW = 2
 GLANCE = """\
-Milliseconds, the best of the rounds. Behind each of the others stand its time, and how many times
-as long ours takes. `~` marks noise.
+Milliseconds, the best of the rounds, for so many rows x features. Behind each of the others stand
+its time, and how many times as long ours takes. `~` marks noise.
 """
 
 
@@ -40,25 +42,30 @@ def page(rows: list[Row]) -> str:
 
 
 def glance(rows: list[Row]) -> str:
-    """One line for each of ours, with all the others of its case."""
-    lines = [("call", "ms", "others"), ("---", "---", "---")]
+    """One line for each of ours, with the first of the others; two columns fit on a phone."""
+    lines = [("call", "ms, and those of others"), ("---", "---")]
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
         of_case = list(contestants)
         others = [row for row in of_case if row["role"] != "pcsda"] or of_case[:1]
         for row in of_case:
             if row["role"] == "pcsda" and row not in others:
-                fields = tables.cells(row, "seconds")
-                noise = " ~" if row["noisy"] else ""
-                call = f"`{row['contestant']}`, {fields['case']}{noise}"
-                lines.append((call, fields["ms"], "<br>".join(beside(row, others))))
+                times = [f"**{tables.cells(row, 'seconds')['ms']}**", *beside(row, others[:FEW])]
+                lines.append((call(row), "<br>".join(times)))
     return tables.lay_out(lines)
+
+
+def call(row: Row) -> str:
+    """A contestant of ours and the size of its data."""
+    size = " x ".join(f"{row['case'][name]:g}" for name in ("N", "D") if name in row["case"])
+    noise = " ~" if row["noisy"] else ""
+    return "<br>".join(part for part in (f"`{row['contestant']}`", size) if part) + noise
 
 
 def beside(own: Row, others: list[Row]) -> Iterator[str]:
     """The others in words."""
     for row in others:
-        ratio = tables.factor(own["seconds"] / row["seconds"])
-        yield f"{row['contestant']} {tables.cells(row, 'seconds')['ms']} ({ratio} x)"
+        time, ratio = tables.cells(row, "seconds")["ms"], own["seconds"] / row["seconds"]
+        yield f"{row['contestant']} {time} ({ratio:.2g} x)"
 
 
 def fold(title: str, legend: str, rows: list[Row], unit: str) -> list[str]:
