@@ -231,9 +231,10 @@ def _fit_on_sample(
     found = None
     if starts == 1 and not sparse.issparse(few):
         drawn = rng.get_state()
-        found = _by_products(few, count, weights, rng, first)
+        found = _by_products(few, count, weights, rng, first, spend=among is not None)
         if found is None:  # scikit-learn handles clusters that become empty
             rng.set_state(drawn)
+            few, size = _safe(rows if among is None else rows[among])
     if found is None:
         found = _by_scikit_learn(
             KMeans(count, n_init=starts, random_state=rng), few, weights, first
@@ -247,11 +248,17 @@ def _by_products(
     weights: Array | None,
     rng: np.random.RandomState,
     first: NDArray[np.intp] | None,
+    *,
+    spend: bool,
 ) -> Clusters | None:
-    """Run k-means on dense rows; if they are many, start on the `first` of them."""
+    """Run k-means on dense rows; if they are many, start on the `first` of them.
+
+    Rows to `spend` are overwritten: memory that was never touched costs as much as a product.
+    """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
-        centred: Array = rows - origin
+        own = rows if spend and rows.dtype == np.float64 else None
+        centred: Array = np.subtract(rows, origin, out=own)
         if first is None:
             found = kmeans(centred, count, rng, weights)
         else:

@@ -441,9 +441,10 @@ class Leaver:
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Parts of the rows with ``Delta A r``, leverages and gaps, by the first accurate way."""
-        # There are no D x D sums to keep, so blocks are small enough for the cache.
+        # There are no D x D sums to keep, so blocks are small enough for the cache, and use memory
+        # over again: pages that were never touched cost as much as the product.
         width = X.shape[1] + len(self.gram)
-        step = max(2 * linalg.BLOCK_BYTES // (8 * width), 512)
+        step = max(linalg.BLOCK_BYTES // (32 * width), 512)
         step = min(step, among.stop - among.start)
         buffers = [np.empty((step, X.shape[1]), inverse.dtype) for _, inverse, *_ in ways]
         for first in range(among.start, among.stop, step):
