@@ -7,11 +7,12 @@ from factories import generalized_eigen, log_density, make_rows, paper_statistic
 from numpy.testing import assert_allclose
 
 from pcsda import CSDA, PCSDA
-from pcsda.core.csda import SOLVERS, Criterion, CSDAFactor, csda_subspace
+from pcsda.core.csda import Criterion, CSDAFactor, csda_subspace
 from pcsda.core.density import Marginal
 from pcsda.core.fit import Rule, fit
 from pcsda.core.scatter import GroupScatter
 
+SOLVERS = ("eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
 EVERY = pytest.mark.parametrize("solver", SOLVERS)
 
 
