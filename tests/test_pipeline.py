@@ -7,6 +7,7 @@ import pytest
 from factories import make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -246,3 +247,14 @@ def test_the_model_inside_is_found():
     inside = unwrap(model)
     assert inside.before == (model[0], model[1])
     assert inside.model is model[-1]
+
+
+def test_names_reach_the_model_through_the_steps_before_it():
+    X, digit = load_digits(return_X_y=True)
+    chain = make_pipeline(StandardScaler(), PCSDA(n_subclasses=9, random_state=0))
+    chain.fit(X, digit == 3)
+    assert chain.name_rows(digit, X=X) is chain
+    rows = chain[:-1].transform(X)
+    alone = clone(chain[-1]).fit(rows, digit == 3).name_rows(digit, X=rows)
+    assert chain[-1].subclass_examples_ == alone.subclass_examples_
+    assert "examples" in str(chain.explain(X[:1]))

@@ -65,7 +65,7 @@ def name_rows(
     >>> X, digit = load_digits(return_X_y=True)
     >>> model = PCSDA(n_subclasses=9, random_state=0).fit(X, digit == 3)
     >>> model.name_rows(digit, X=X).subclass_names_[:2]
-    ['mostly 7', 'mostly 0']
+    ['mostly 9', 'mostly 4']
     >>> len(model.subclass_examples_[0])
     3
     """

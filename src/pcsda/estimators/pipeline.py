@@ -156,6 +156,32 @@ class VerifierPipeline(pipeline.Pipeline):
         self._ask("recalibrate", X, y, sample_weight=sample_weight)
         return self
 
+    @available_where(_last_has("name_rows"))
+    def name_rows(
+        self,
+        labels: ArrayLike | None = None,
+        *,
+        X: MatrixLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Name the subclasses and training rows of the last step; see :meth:`PCSDA.name_rows`.
+
+        Parameters
+        ----------
+        labels : array-like of shape (n_samples,), default=None
+        X : array-like of shape (n_samples, n_features), default=None
+            The training rows, as the pipeline takes them.
+        ids : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        self : VerifierPipeline
+        """
+        inside = unwrap(self)
+        rows = None if X is None else inside.rows(X)
+        inside.model.name_rows(labels, X=rows, ids=ids)
+        return self
+
     @available_where(_last_has("choose_threshold"))
     def choose_threshold(self, **params: Any) -> Any:
         """Choose the threshold of the last step.
