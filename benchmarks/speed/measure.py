@@ -1,7 +1,7 @@
-"""Fair measurement: contestants take turns in one run, and a run that was disturbed is discarded.
+"""Fair measurement: contestants take turns within a run, and noisy runs are discarded.
 
-Other work on the machine slows all contestants of a round alike, so ratios taken within one run
-mean something where single times do not.
+Other work on the machine slows all contestants of a round alike, so ratios within one run are
+reliable even if single times are not.
 """
 
 from __future__ import annotations
@@ -176,17 +176,16 @@ class Effort:
     repeats : int
         Rounds of a run.
     attempts : int
-        Runs that are tried before a disturbed one is kept, and marked as noisy.
+        Number of runs before a noisy one is kept and marked as such.
     turn : float
-        A contestant goes on for this many seconds in its turn, so that short calls are not at the
-        mercy of one interruption, and calls of a tenth of a second are not all judged by the one
-        that finds the caches cold; its time in the round is that of its best call.
+        A contestant repeats its work for this many seconds in its turn, and its best call counts:
+        neither a single interruption nor a cold cache then decides.
     pause : float
         Seconds before each turn. Idle BLAS threads spin for about 30 ms before they sleep. NumPy
-        and SciPy may each bring a BLAS of their own, and whoever comes next would share the cores
-        with the threads of the one before.
+        and SciPy may each ship their own BLAS, and the next contestant would share the cores with
+        spinning threads of the last.
     look : float
-        Seconds for which each of ours is watched, after that, to see where its time goes.
+        Seconds for which our contestants are profiled afterwards.
     """
 
     repeats: int = 5
