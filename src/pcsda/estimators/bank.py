@@ -14,8 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
-from ..core.explanation import Explanation
-from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
+from ..core.linalg import Floats, Ints, Mask, SingularMatrixError
 from ..core.many import BACKGROUND
 from ..core.scatter import group_means
 from ..core.spread import auto_regularization
@@ -23,34 +22,27 @@ from ..core.threshold import Threshold
 from ..documented import documented
 from ..partition import nearest
 from ..validation import MatrixLike
+from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
     check_background,
     check_kind,
     check_template,
-    known_row,
-    listed,
     numbered_labels,
     warn_of_shared_rows,
 )
-from .closed_set import chances, identities, second_of_two
 from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
 from .pooled_labels import PooledLabels, Settings, can_pool
-from .ratios import narrowed, sets_of
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
 from .steps import draw_seed, is_curved
-from .threads import reads, updates
-
-Labels = PooledLabels | KindredLabels | SeparateLabels
-# Share of strangers that the threshold chosen by `fit` accepts.
-USUAL_RATE = 0.01
+from .threads import updates
 
 
 @documented
-class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstimator):
     """A verifier for every label, fitted on one factorisation of the data.
 
     Parameters
@@ -364,275 +356,6 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return fitted.models(names, self._rows)
         return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
 
-    def _checked(self, X: MatrixLike) -> Floats:
-        check_is_fitted(self)
-        rows: Floats = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        return rows
-
-    def _scores(
-        self, X: MatrixLike, trials: ArrayLike | None = None
-    ) -> tuple[Array, np.dtype[np.floating]]:
-        """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
-        X = self._checked(X)
-        fitted = self._labels_
-        if not isinstance(fitted, SeparateLabels) and trials is not None:
-            columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
-            return np.column_stack(columns).astype(np.float64), X.dtype
-        if not isinstance(fitted, SeparateLabels):
-            return fitted.scores(X), X.dtype
-        return fitted.scores(X, trials), X.dtype
-
-    @reads
-    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log-likelihood ratio of every row, or trial, for every label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        trials : array-like of shape (n_samples,), default=None
-            Trial of each row; the result then has a row for each of ``np.unique(trials)``. See
-            :meth:`PCSDA.log_likelihood_ratio`.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes) or (n_trials, n_classes)
-        """
-        return narrowed(*self._scores(X, trials))
-
-    def _odds(self, X: MatrixLike) -> tuple[Array, np.dtype[np.floating]]:
-        scores, dtype = self._scores(X)
-        priors = self._labels_.priors()
-        return scores + np.log(priors[:, 1] / priors[:, 0]), dtype
-
-    @reads
-    def decision_function(self, X: MatrixLike) -> Floats:
-        """Log posterior ratio of every label against the rest.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            With two labels that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
-        """
-        odds, dtype = self._odds(X)
-        return narrowed(second_of_two(odds), dtype)
-
-    @reads
-    def predict_proba(self, X: MatrixLike) -> Floats:
-        """Probabilities of the labels in a closed set: posteriors, normalised over the labels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-        """
-        odds, dtype = self._odds(X)
-        return chances(odds).astype(dtype, copy=False)
-
-    @reads
-    def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Label with the largest posterior ratio: identification in a closed set.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples,)
-        """
-        odds, _ = self._odds(X)
-        labels: NDArray[Any] = self.classes_[odds.argmax(axis=1)]
-        return labels
-
-    def choose_threshold(
-        self, max_false_alarms: float = USUAL_RATE, strangers: MatrixLike | None = None
-    ) -> Threshold:
-        """Choose the log-likelihood ratio from which on `identify` names a row, and keep it.
-
-        Parameters
-        ----------
-        max_false_alarms : float, default=0.01
-            Share of strangers that may be named.
-        strangers : array-like of shape (n_strangers, n_features), optional
-            Rows of people that are neither enrolled nor in the background. Without them each of
-            the bank's own people is taken for a stranger: its rows are left out of all labels,
-            and the best score over the other labels is what a stranger's would be.
-
-        Returns
-        -------
-        Threshold
-            `misses` is the share of left-out rows that their own label does not accept.
-
-        Notes
-        -----
-        Where clusters have fewer than 50 rows or 10 labels, people leave in folds, each with
-        clusters of its own; else one by one, in closed form. The best score over many labels is
-        higher than that over few: when labels come or go, the threshold follows their number.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from pcsda import VerifierBank
-        >>> X, y = load_digits(return_X_y=True)
-        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
-        >>> threshold = bank.choose_threshold(max_false_alarms=0.05)
-        >>> bank.identify(X[y < 8], unknown=-1).shape == y[y < 8].shape
-        True
-        """
-        check_is_fitted(self)
-        fitted = self._labels_
-        if strangers is not None:
-            self._refuse_known(self._checked(strangers), "strangers")
-            best = self._scores(strangers)[0].max(axis=1)
-            self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
-        elif not isinstance(fitted, SeparateLabels):
-            self.threshold_ = fitted.door.choose(max_false_alarms, len(self.classes_))
-            self._rate = max_false_alarms
-        else:
-            raise ValueError(
-                "a bank that is calibrated label by label cannot take its own people for "
-                "strangers; give rows of strangers as strangers=, or fit with calibration='pooled' "
-                "PCSDA or KernelPCSDA, shared subclasses and at least 3 labels"
-            )
-        return self.threshold_
-
-    @reads
-    def identify(
-        self,
-        X: MatrixLike,
-        threshold: float | None = None,
-        unknown: object = None,
-        *,
-        trials: ArrayLike | None = None,
-    ) -> NDArray[Any]:
-        """Label with the largest log-likelihood ratio, or `unknown` where none reaches `threshold`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        threshold : float, optional
-            Least log-likelihood ratio of a known label. None means that of `threshold_`, or 0
-            for a bank that has none; see :meth:`choose_threshold`.
-        unknown : object, default=None
-            What to return for rows of no known label.
-        trials : array-like of shape (n_samples,), default=None
-            Trial of each row; the result then has one label for each of ``np.unique(trials)``.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_trials,)
-            Of the type of the labels if `unknown` fits that, else of objects.
-        """
-        scores, _ = self._scores(X, trials)
-        if threshold is None:
-            threshold = self.threshold_.value if hasattr(self, "threshold_") else 0.0
-        best = scores.argmax(axis=1)
-        known = scores[np.arange(len(best)), best] >= threshold
-        return identities(self.classes_[best], known, unknown)
-
-    @reads
-    def verify(
-        self, X: MatrixLike, claimed: ArrayLike, *, trials: ArrayLike | None = None
-    ) -> Floats:
-        """Log-likelihood ratio of each row, or trial, for the label it claims.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        claimed : label or array-like of shape (n_samples,)
-            Rows must not be training rows: a label knows its own, and no claim of theirs fails.
-        trials : array-like of shape (n_samples,), default=None
-            Trial of each row, all of whose rows claim one label; the result then has one value for
-            each of ``np.unique(trials)``.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_trials,)
-        """
-        X = self._checked(X)
-        claims = np.asarray(claimed)
-        if claims.shape not in ((), (len(X),)):
-            raise ValueError(
-                f"claimed has shape {claims.shape} but must be one label, or one for each of the "
-                f"{len(X)} rows of X"
-            )
-        names = np.broadcast_to(claims, (len(X),)).tolist()
-        sets, n_sets = (np.arange(len(X)), len(X)) if trials is None else sets_of(trials, len(X))
-        claim_of: dict[int, Any] = {}
-        for number, name in zip(sets.tolist(), names, strict=True):
-            if claim_of.setdefault(number, name) != name:
-                raise ValueError(
-                    f"trial {np.unique(np.asarray(trials)).tolist()[number]!r} claims both "
-                    f"{claim_of[number]!r} and {name!r}; a trial has one claim"
-                )
-        result = np.empty(n_sets, dtype=X.dtype)
-        for label in dict.fromkeys(names):
-            rows = np.array([row for row, name in enumerate(names) if name == label])
-            # Numbers of trials keep their order, so the values come back in the order of these.
-            found = None if trials is None else sets[rows]
-            ratios = self._model(label).log_likelihood_ratio(X[rows], found)
-            result[np.unique(sets[rows])] = ratios
-        return result
-
-    @reads
-    def explain(self, X: MatrixLike, label: object) -> Explanation:
-        """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        label : object
-            One of `classes_`.
-
-        Returns
-        -------
-        Explanation
-        """
-        X = self._checked(X)
-        explanation: Explanation = self._model(label).explain(X)
-        return explanation
-
-    @reads
-    def rank(self, X: MatrixLike, label: object, by: str | None = None) -> Ints:
-        """Order rows by how well they fit `label`; see :meth:`PCSDA.rank`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        label : object
-            One of `classes_`.
-        by : {"likelihood", "distance"} or None, default=None
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Row numbers, best first.
-        """
-        X = self._checked(X)
-        order: Ints = self._model(label).rank(X, by=by)
-        return order
-
-    def _model(self, label: object) -> Any:
-        return self.models_[self._known(label)]
-
-    def _known(self, label: object, remedy: str = "enroll it first") -> Any:
-        if label not in self.models_:
-            raise ValueError(
-                f"label {label!r} is not in the bank; {remedy}, or use one of "
-                f"{listed(self.classes_)}"
-            )
-        return label
-
-    def _place(self, label: object) -> int:
-        return int(np.flatnonzero(self.classes_ == label)[0])
-
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
         """Add a label from new rows; the other models stay as they are until `refresh`.
@@ -753,20 +476,6 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
         return self
 
-    def _refuse_known(self, X: Floats, name: str = "X") -> None:
-        """Refuse rows that the bank already contains."""
-        found = known_row(self._rows, X)
-        if found is not None:
-            owner = self._rows.labels[found[1]]
-            whose = "the background"
-            if owner >= 0:
-                whose = f"label {self.classes_.tolist()[owner]!r}"
-            raise ValueError(
-                f"row {found[0]} of {name} is in the bank already, as a row of {whose}; a row "
-                "belongs to one label or to the background, so leave it out, or remove that label "
-                "first"
-            )
-
     def _add(
         self,
         X: Floats,
@@ -815,9 +524,11 @@ class VerifierBank(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
+        moved = len(classes) != len(self.classes_)
         self._labels_, self._rows, self.classes_ = found, rows, classes
         self.clusters_ = rows.clusters
-        self._set_door()
+        if moved:  # the threshold follows the number of labels
+            self._set_door()
 
     @updates
     def refresh(self) -> Self:
