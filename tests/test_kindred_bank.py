@@ -12,6 +12,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
 from pcsda.core.kindred import (
+    RIDGES,
     Kindred,
     LabelledRows,
     LabelSums,
@@ -20,6 +21,7 @@ from pcsda.core.kindred import (
     ledoit_wolf,
 )
 from pcsda.core.linalg import SingularMatrixError
+from pcsda.core.pooling import calibrate
 
 LINEAR = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
@@ -56,8 +58,26 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf():
     found = ledoit_wolf(sums.scatter, fourth, len(X))
     assert found == pytest.approx(ledoit_wolf_shrinkage(residuals, assume_centered=True))
     ridge = fit_kindred(X, y, np.random.default_rng(0)).ridge
-    level = np.trace(sums.scatter) / 20
-    assert ridge / (ridge + level) == pytest.approx(found)
+    usual = found / (1 - found) * np.trace(sums.scatter) / 20
+    assert np.abs(np.array(RIDGES) - ridge / usual).min() < 1e-9
+
+
+def test_the_ridge_is_the_one_that_tells_strangers_best():
+    """The loss of left-out rows beside the best of strangers is lowest at the ridge taken."""
+    rng = np.random.default_rng(1)
+    scale = np.append(np.full(5, 0.1), np.full(45, 1.5))
+    y = np.repeat(np.arange(24), 4)
+    X = scale * rng.standard_normal((24, 50))[y] + 0.7 * scale * rng.standard_normal((len(y), 50))
+    found = fit_kindred(X, y, np.random.default_rng(0))
+    sums, residuals = sums_of(X, y)
+    fourth = (residuals**2).sum(axis=1) @ (residuals**2).sum(axis=1)
+    share = ledoit_wolf(sums.scatter, fourth, len(X))
+    usual = share / (1 - share) * np.trace(sums.scatter) / 50
+    losses = []
+    for times in RIDGES:
+        one = fit_kindred(X, y, np.random.default_rng(0), ridge=times * usual)
+        losses.append(calibrate(one.own[None], np.ones(len(one.own)), one.best[None])[1])
+    assert found.ridge == pytest.approx(RIDGES[int(np.argmin(losses))] * usual)
 
 
 @pytest.mark.parametrize("n_people", [8, 40])
@@ -104,7 +124,7 @@ def test_folds_are_fits_on_the_rows_that_are_left():
         folds.extend(made)
         return iter(folds)
 
-    found = fit_kindred(X, y, np.random.default_rng(0), steps=keep)
+    found = fit_kindred(X, y, np.random.default_rng(0), ridge=2.0, steps=keep)
     assert len(folds) == 12
     assert sorted(label for one in folds for label in np.unique(one.identity)) == list(range(12))
     for one in folds:

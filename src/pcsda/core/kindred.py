@@ -34,6 +34,8 @@ OWN_FOLDS = 3
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
 # Labels drawn for each stranger, where the calibration does not see all.
 DRAWN = 40
+# Ridges that are tried, relative to Ledoit and Wolf's, in banks of up to so many labels.
+RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
 # Above this the spread within labels would be the ridge alone.
 MOST_SHRINKAGE = 0.999
 
@@ -381,7 +383,8 @@ def fit_kindred(
     owner : array of shape (N,)
         Label of each row; -1 for rows of none, which take no part.
     ridge : float, optional
-        The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels.
+        The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or one of
+        `RIDGES` times as much if that tells left-out rows from strangers better.
     tails : bool
         Whether tails are fitted to left-out rows; else they are Gaussian.
     steps : function of folds and their number
@@ -397,12 +400,38 @@ def fit_kindred(
     fold = rng.permutation(len(known.counts)) % n_folds
     parts, fourth = _scatters(known, fold, n_folds)
     sums = LabelSums(known.counts, known.means, np.sum(parts, axis=0))
+    ridges = [ridge]
     if ridge is None:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
-        ridge = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
+        usual = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
+        tried = RIDGES if len(known.counts) <= MOST_TRIED else (1.0,)
+        ridges = [times * usual for times in tried]
+    seed = int(rng.integers(2**31))
+    best, least = None, np.inf
+    for number, one in enumerate(ridges):
+        assert one is not None
+        again = np.random.default_rng(seed)  # all ridges meet the same strangers
+        made = _folds(known, sums, fold, parts, one, again)
+        folds = list(steps(made, n_folds) if number == 0 else made)
+        found = _settled(known, sums, folds, one, tails, again)
+        # Rows of the known beside the best of strangers: what a threshold has to tell apart.
+        _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
+        if best is None or loss < least:
+            best, least = found, loss
+    assert best is not None
+    return best
+
+
+def _settled(
+    known: LabelledRows,
+    sums: LabelSums,
+    folds: Sequence[Fold],
+    ridge: float,
+    tails: bool,
+    rng: np.random.Generator,
+) -> KindredFit:
+    """Fit the covariances on all rows, with tails and calibration from folds."""
     kindred = Kindred.fit(sums, ridge)
-    made = _folds(known, sums, fold, parts, ridge, rng)
-    folds = list(steps(made, n_folds))
     tail = common_tail(folds) if tails else np.inf
     views = [one.views(tail, rng) for one in folds]
     highest, drawn, own = (np.concatenate([part[kind] for part in views]) for kind in range(3))
@@ -416,7 +445,7 @@ def fit_kindred(
         calibration(highest[None]),
         np.concatenate([one.identity for one in folds]),
         calibration(own[None]),
-        len(known.counts) * (1 - 1 / n_folds),
+        len(known.counts) * (1 - 1 / len(folds)),
     )
 
 

@@ -97,9 +97,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     is compared under the predictive law of the label, whose mean is shrunk toward the centre of
     all labels as its rows are few, and under that of somebody unseen. This asks for the defaults
     of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and for neither
-    background nor groups; ``regularization="auto"`` is Ledoit and Wolf's shrinkage there. What
-    labels share follows their rows at `refresh`; the first rejected rows turn the bank to clusters,
-    which takes as long as a fit.
+    background nor groups; ``regularization="auto"`` is Ledoit and Wolf's shrinkage there, or 0.1,
+    0.3 or 3 times that, whichever tells left-out rows from strangers best. What labels share
+    follows their rows at `refresh`; the first rejected rows turn the bank to clusters, which takes
+    as long as a fit.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
     keeps its training rows. A label that is touched is brought up to date at once, the others and
