@@ -1,9 +1,11 @@
 """The report in a real browser: it opens without errors, the threshold moves, tables sort."""
 
+import numpy as np
 import pytest
 from report_factories import NASTY, bank_report, verifier_report
 
-from pcsda.report import write_page
+from pcsda import PCSDA
+from pcsda.report import evaluate, write_page
 
 pytestmark = pytest.mark.more  # `make browser` runs it
 
@@ -13,7 +15,17 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     write_page(verifier_report(), folder / "one.html")
     write_page(bank_report(), folder / "bank.html")
+    write_page(_named_report(), folder / "named.html")
     return folder
+
+
+def _named_report():
+    """A report on one class of three, of which one has a name that looks like HTML."""
+    rng = np.random.default_rng(0)
+    kinds = np.array(["weld", "bolt & <b>nut</b>", "rivet"])[np.arange(300) % 3]
+    X = rng.standard_normal((300, 4)) + 4 * np.eye(4)[np.arange(300) % 3]
+    model = PCSDA(n_subclasses=2, pos_label="weld", random_state=0).fit(X[:150], kinds[:150])
+    return evaluate(model, X[150:], kinds[150:], n_resamples=20)
 
 
 @pytest.fixture
@@ -213,6 +225,8 @@ def test_the_table_of_labels_sorts(visit):
 def test_it_fits_every_width_and_takes_the_colours(visit, width, scheme):
     page = visit("bank", viewport={"width": width, "height": 800}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    box = "document.querySelector('#figures').parentElement"
+    assert page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")  # no column is out of sight
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     text = page.evaluate("getComputedStyle(document.querySelector('#roc .xtick text')).fill")
     dark = scheme == "dark"
@@ -233,6 +247,14 @@ def test_print_is_dark_on_white_without_controls(visit):
     assert not page.locator("#slider").is_visible()
     assert page.locator("#misses").is_visible()
     assert page.pdf().startswith(b"%PDF")
+
+
+def test_subclasses_are_named_where_they_lie(visit):
+    page = visit("named")
+    names = page.locator("#subspace .annotation text").all_text_contents()
+    assert names
+    assert set(names) <= {"bolt & <b>nut</b>", "rivet"}
+    assert "centres of subclasses" in page.inner_text("#subspace-note")
 
 
 def test_reasons_and_meanings_are_there_on_a_phone(visit):
