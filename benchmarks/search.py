@@ -274,8 +274,8 @@ The best figure of a line is bold. All rivals but Rocchio learn from 300 random 
 too. The settings of the session were chosen on ISOLET, USPS, also with classes thinned out, and
 ORL; 15 scenes, Caltech101 and the reviews were looked at afterwards. The session leads or ties on
 ISOLET, 15 scenes and USPS; on USPS nearly every row that any method shows is a find. On Caltech101
-it does not lead throughout: cosine is ahead after 50 labels from one and from ten examples, logistic
-regression after 100 from ten and after 200, all within one to two standard errors.
+it does not lead throughout: cosine is ahead after 50 labels from one and from ten examples,
+logistic regression after 100 from ten and after 200, all within one to two standard errors.
 `python -m benchmarks.search` makes the rows, and this page from them.
 """
 
