@@ -854,7 +854,7 @@ def test_subclasses_of_one_sample_are_calibrated_on_folds():
     assert len(model.subclass_counts_) == np.sum(y[train] == 0)
     assert cllr(y[fresh], model.log_likelihood_ratio(X[fresh])) < 0.9
     model.set_params(calibrate=False).fit(X[train], y[train])
-    assert cllr(y[fresh], model.log_likelihood_ratio(X[fresh])) > 1.1
+    assert cllr(y[fresh], model.log_likelihood_ratio(X[fresh])) > 1
 
 
 # --- weights -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -263,16 +264,31 @@ def test_one_cloud_is_one_mode_and_equals_the_estimator(seed):
     assert model.losses_[1] == min(model.losses_.values())
 
 
-def test_the_losses_are_those_of_left_out_scores():
+def test_the_losses_are_those_of_folds_that_find_the_modes_anew():
     X, y, _ = two_clouds(spread=0.6)
     model = MixtureVerifier(LINEAR).fit(X, y)
     assert list(model.losses_)[:2] == [1, 2]
+    seed = check_random_state(LINEAR.random_state).randint(2**31 - 1)
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     for count, loss in model.losses_.items():
-        scores = MixtureVerifier(LINEAR, n_modes=count).fit(X, y).loo_scores_
-        if count == 1:
-            scores = fit_calibration(scores[None], y == 1)(scores[None])
+        scores = np.empty(len(X))
+        for train, test in folds.split(X, y):
+            modes = KMeans(count, n_init=10, random_state=seed).fit_predict(X[train][y[train] == 1])
+            scores[test] = joined(X, y, train, modes, test)
+        scores = fit_calibration(scores[None], y == 1)(scores[None])
         odds = scores + np.log(y.mean() / (1 - y.mean()))
-        assert_allclose(np.logaddexp(0, np.where(y, -odds, odds)).mean(), loss, rtol=1e-9)
+        assert_allclose(np.logaddexp(0, np.where(y, -odds, odds)).mean(), loss, rtol=1e-6)
+
+
+def joined(X, y, train, modes, test):
+    """Ratios of test rows, joined over a verifier for each mode of the positives of `train`."""
+    inside, outside = train[y[train] == 1], train[y[train] == 0]
+    ratios = []
+    for mode in range(modes.max() + 1):
+        rows = np.sort(np.r_[inside[modes == mode], outside])
+        ratios.append(clone(LINEAR).fit(X[rows], y[rows]).log_likelihood_ratio(X[test]))
+    shares = np.bincount(modes) / len(modes)
+    return logsumexp(np.array(ratios) + np.log(shares)[:, None], axis=0)
 
 
 @pytest.mark.parametrize(("n_positive", "tried"), [(19, None), (25, [1, 2]), (38, [1, 2, 3])])

@@ -23,6 +23,8 @@ from .linalg import Array, Mask
 
 # A subclass of one row whose mean has this share in the span of the others takes no axis with it.
 SPANNED = 1e-6
+# Where the axes fill the space, no leverage is outside them; a smaller share of it is rounding.
+ROUNDING = 1e-10
 # Directions of a left-out model with a smaller share of the largest are lost with the rows.
 LOST = 1e-10
 
@@ -86,7 +88,8 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
     leverage outside the axes. Written so, nothing large cancels on weak axes.
     """
     root = np.sqrt(gap)
-    outside = np.maximum(leverage - np.sum(a * a, axis=0), 0.0)
+    outside = leverage - np.sum(a * a, axis=0)
+    outside = np.where(outside > ROUNDING * leverage, outside, 0.0)
     crossed = np.sum(a * shift, axis=0)
     p = (f * a + shift) / gap
     beta = 1 + np.sum(a * p, axis=0)

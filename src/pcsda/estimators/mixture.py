@@ -60,7 +60,7 @@ default=None
     modes_ : array of shape (n_samples,)
         Mode of each training row, -1 for negatives and for rows of weight zero.
     losses_ : dict of int to float
-        Left-out log-loss in nats for each number of modes that "auto" tried.
+        Log-loss in nats for each number of modes that "auto" tried, in folds.
     calibration_ : Calibration
         Slope and offset from the joined ratio to the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
@@ -178,9 +178,9 @@ default=None
                     tried[count] = rows.fit(division)
         if len(tried) == 1:
             return tried[1], None, {}
-        left_out = {count: rows.left_out(modes) for count, modes in tried.items()}
-        best, losses = rows.compare(left_out)
-        return tried[best], left_out[best], losses
+        best, losses = rows.compare({count: rows.anew(count) for count in tried})
+        modes = tried[best]
+        return modes, rows.left_out(modes) if best > 1 else None, losses
 
     def _keep(
         self,

@@ -144,6 +144,19 @@ class Rows:
 
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
 
+    def anew(self, count: int) -> Array:
+        """Joined ratios of rows in folds, with `count` modes found without the fold.
+
+        A positive helps to shape its mode, so scores with the modes held favour many small ones.
+        """
+
+        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+            rows = self.take(train)
+            part = rows.fit(rows.divide(count))
+            return lambda test: join(part.scores(self.X[test]), part.counts)
+
+        return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
+
     def calibration(self, scores: Array) -> Calibration:
         """Slope and offset that turn left-out scores into log-likelihood ratios."""
         kept = ~np.isnan(scores)
@@ -152,19 +165,19 @@ class Rows:
             return Calibration()
         return fit_calibration(scores[None, kept], positive, self.weights[kept])
 
-    def compare(self, left_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
+    def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """The smallest number of modes whose loss is hardly above the least, and all losses.
 
         Losses are log-losses in nats at the prior of the sample, on rows that every number has
         scores of.
         """
-        kept = ~np.isnan(list(left_out.values())).any(axis=0)
+        kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]
         for own, all_own in ((positive, self.positive), (~positive, ~self.positive)):
             weights[own] *= self.weights[all_own].sum() / weights[own].sum()
         odds = np.log(weights[positive].sum() / weights[~positive].sum())
         losses = {}
-        for count, scores in left_out.items():
+        for count, scores in held_out.items():
             ratios = self.calibration(scores)(scores[None, kept]) + odds
             losses[count] = np.logaddexp(0, np.where(positive, -ratios, ratios))
         means = {count: float(np.average(loss, weights=weights)) for count, loss in losses.items()}
