@@ -54,6 +54,8 @@ SHOWN = {
         "GridSearchCV(SVC), 12 settings",
     ),
 }
+# Times that differ by no more than this share are called alike.
+ALIKE = 0.05
 # Jobs that are shown only as long as there are no rows of another one.
 UNTIL = {"linear-fit": "default-fit", "kernel-fit": "default-kernel", "selection": "default-search"}
 # Methods of others that the README shows ours beside, with their names in the rows of each kind.
@@ -157,6 +159,8 @@ def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
     times = [f"{speed_tables.number(1e3 * row['seconds'])} ms" for row in (own, peer)]
     ratio = peer["seconds"] / own["seconds"]
     faster = f"{ratio:.2g} x faster" if ratio >= 1 else f"{1 / ratio:.2g} x slower"
+    if abs(ratio - 1) <= ALIKE:
+        faster = "as fast"
     noise = " ~" if own["noisy"] else ""
     return [
         words.format(**own["case"]) + noise,

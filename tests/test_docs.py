@@ -305,6 +305,17 @@ def keep(monkeypatch, folder, **rows):
         monkeypatch.setitem(pages.ROWS, name, path)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(1.0, "as fast"), (1.04, "as fast"), (1.2, "1.2 x slower")]
+)
+def test_times_that_hardly_differ_are_called_alike(monkeypatch, seconds, words):
+    monkeypatch.setattr(pages, "SHOWN", {"fit": ("fit", "PCSDA", "LDA")})
+    times = {"limit": 0.5, "PCSDA": seconds, "LDA": 1.0}
+    rows = [row | {"seconds": times[row["contestant"]]} for row in speed_rows()]
+    _, table = pages.speed_table(rows)
+    assert table.lines[0][-1] == words
+
+
 def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
     keep(monkeypatch, tmp_path, paper=paper_rows())
     shown = {"fit": ("fit {N} rows", "PCSDA", "LDA"), "lost": ("", "PCSDA", "limit")}
