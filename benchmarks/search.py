@@ -275,7 +275,9 @@ too. The settings of the session were chosen on ISOLET, USPS, also with classes 
 ORL; 15 scenes, Caltech101 and the reviews were looked at afterwards. The session leads or ties on
 ISOLET, 15 scenes and USPS; on USPS nearly every row that any method shows is a find. On Caltech101
 it does not lead throughout: cosine is ahead after 50 labels from one and from ten examples,
-logistic regression after 100 from ten and after 200, all within one to two standard errors.
+logistic regression after 100 from ten and after 200, all within one to two standard errors. Rows of
+the rivals on these four sets are of an earlier run: they depend on nothing in this library, but
+their seconds are of another hour.
 `python -m benchmarks.search` makes the rows, and this page from them.
 """
 
@@ -303,8 +305,8 @@ DOCUMENTS_WORDS = """
 Three public systematic reviews, as TF-IDF rows. The user begins with one included and one excluded
 record, and labels batches of 10. "pcsda" learns from the rows as they are, "pcsda, LSA" from 200
 dimensions of their latent semantic analysis. No method wins: the session is level with ASReview's
-SVM within the error of so few searches, more often ahead at 10 % and behind at 20 % on one review.
-Other ridges, weights of the random rows and numbers of subclasses did not change that.
+SVM within the error of one or two searches a review, ahead at 10 % on two and behind at 20 % on
+one. Other ridges, weights of the random rows and numbers of subclasses did not change that.
 """
 ESTIMATES_WORDS = """
 The factor is that between the estimated and the true number of members without an answer, or its
