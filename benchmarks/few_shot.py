@@ -347,15 +347,14 @@ and Caltech101 were looked at afterwards. "PCSDA unchecked" and "KernelPCSDA unc
 `contamination="auto"`. With rows drawn at random their Cllr is lower than that of the plain models
 in every line. Their average precision is higher on USPS, ISOLET and 15 scenes in every line. On
 Caltech101 it is for one positive; from three on KernelPCSDA gains nothing certain, and PCSDA loses
-0.02 to 0.03, a little less than two paired standard errors. Both are ahead of logistic regression
-in every line. RBF SVM is ahead of PCSDA on Caltech101 from five positives on, and nowhere else by
-more than 0.01. With a single example and random rows the cosine to it ranks best: the unchecked
-models are about an error below it on USPS and ISOLET, but clearly behind on 15 scenes and
-Caltech101. Models that trust such rows are far behind it, and on ISOLET and 15 scenes behind
-logistic regression too. Counts of the unchecked models are off by less than a factor of 1.5 from 10
-positives on, by up to 1.9 with 3 or 5, and by 2 to 100 with one. 3000 negatives were not run. The
-rows of the unchecked models are newer than the others, and the times in the rows are of a machine
-that did other things as well.
+0.02 to 0.03, one to two paired standard errors. Both are ahead of logistic regression in every
+line. RBF SVM is ahead of PCSDA on Caltech101 from five positives on, and nowhere else by more than
+0.01. With a single example and random rows the cosine to it ranks best: the unchecked models are
+about an error below it on USPS and ISOLET, but clearly behind on 15 scenes and Caltech101. Models
+that trust such rows are far behind it, and behind logistic regression too. Counts of the unchecked
+models are off by less than a factor of 1.5 from 10 positives on, by up to 1.9 with 3 or 5, and by 2
+to 100 with one. 3000 negatives were not run. The rows of rivals are older than ours, and the times
+in the rows are of a machine that did other things as well.
 """
 
 
