@@ -353,8 +353,9 @@ line. RBF SVM is ahead of PCSDA on Caltech101 from five positives on, and nowher
 about an error below it on USPS and ISOLET, but clearly behind on 15 scenes and Caltech101. Models
 that trust such rows are far behind it, and behind logistic regression too. Counts of the unchecked
 models are off by less than a factor of 1.5 from 10 positives on, by up to 1.9 with 3 or 5, and by 2
-to 100 with one. 3000 negatives were not run. The rows of rivals are older than ours, and the times
-in the rows are of a machine that did other things as well.
+to 100 with one. QDA is shrunk by half, cannot be fitted to one positive, and was not run on ORL.
+3000 negatives were not run. The rows of rivals are older than ours, and the times in the rows are
+of a machine that did other things as well.
 """
 
 
