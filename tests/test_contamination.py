@@ -82,7 +82,7 @@ def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
     """Beside three examples most of forty stayed negatives: 21 (kernel) and 37 were found."""
     X, y, hidden, _, _ = make_contaminated(0.2, 3, seed=4, n_negative=200)
     model = kind(random_state=0, contamination="auto").fit(X, y)
-    assert np.sum(model.responsibilities_[hidden] > 0.5) > 0.95 * hidden.sum()
+    assert np.sum(model.responsibilities_[hidden] > 0.5) >= 0.95 * hidden.sum()
     assert model.responsibilities_[~hidden].sum() < 4
     assert abs(model.contamination_ - 0.2) < 0.03
 
@@ -228,7 +228,7 @@ def test_a_precomputed_kernel_is_the_kernel():
 def test_one_positive_ranks_no_worse_than_distance_beside_its_hidden_like(kind):
     """Axes pointed away from subclasses of hidden positives: 0.85, 0.78 (kernel), distance 0.97."""
     gain = []
-    for seed in range(6):
+    for seed in range(16):
         X, y, _, test, truth = make_contaminated(0.1, 1, seed)
         model = kind(random_state=0, contamination="auto").fit(X, y)
         distance = -np.sum((test - X[0]) ** 2, axis=1)

@@ -395,9 +395,22 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
             f"{int(problem.positive.sum())} positives and {int(np.sum(~problem.positive))} "
             "negatives are too few; give more rows, raise regularization or set contamination=0"
         )
-    shares = fit_shares(_scores(problem, subspace, density, views, rows), problem.share)
+    scores = _scores(problem, subspace, density, views, rows)
+    few = np.sum(problem.positive) < 2
+    shares = fit_shares(scores if few else _taken_as_ratios(scores), problem.share)
+    held = fit_shares(scores, shares.share)
+    shares = replace(shares, calibration=held.calibration)
     fitted = Fitted(subspace, density, shares.calibration)
     return _with_responsibilities(problem, fitted, shares, views, rows, groups)
+
+
+def _taken_as_ratios(scores: Scores) -> Scores:
+    """The same scores, of which slope one is expected.
+
+    Where hidden positives lie clear of the negatives, all slopes fit alike, and a low one would
+    take them for chance. So the share is found this way, unless there is a single positive.
+    """
+    return replace(scores, expected=replace(scores.expected, slope=1.0))
 
 
 def _with_responsibilities(
