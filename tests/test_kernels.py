@@ -461,7 +461,7 @@ MEMORY = [
     (KernelPCSDA(), 1.5),
     (KernelPCSDA(solver="eigen"), 8.0),
     (KernelPCSDA(balance="resampled"), 8.0),
-    (KernelCSDA(), 3.0),
+    (KernelCSDA(), 4.0),
     (KernelCSDA(solver="labels"), 8.0),
     (ExactKernelMap(), 3.0),
     (NystroemMap(), 3.0),
