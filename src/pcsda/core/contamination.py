@@ -37,6 +37,8 @@ SLOPE_SPREAD = 0.5
 # Slope expected of the views of a model: few positives leave it surer of itself than rows show that
 # it has not seen.
 MODEL_SLOPE = 0.5
+# With fewer positives than this, the share is found with that slope too.
+ENOUGH = 10
 # Mean of an exponential prior on the share, by which the expected share is found.
 SHARE_SCALE = 0.15
 # The search for the best share begins from these, and ends below a half.
@@ -396,7 +398,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
             "negatives are too few; give more rows, raise regularization or set contamination=0"
         )
     scores = _scores(problem, subspace, density, views, rows)
-    few = np.sum(problem.positive) < 2
+    few = np.sum(problem.positive) < ENOUGH
     shares = fit_shares(scores if few else _taken_as_ratios(scores), problem.share)
     held = fit_shares(scores, shares.share)
     shares = replace(shares, calibration=held.calibration)
@@ -408,7 +410,8 @@ def _taken_as_ratios(scores: Scores) -> Scores:
     """The same scores, of which slope one is expected.
 
     Where hidden positives lie clear of the negatives, all slopes fit alike, and a low one would
-    take them for chance. So the share is found this way, unless there is a single positive.
+    take them for chance. So the share is found this way, unless positives are few: then rows that
+    are only like positives would be set apart, and ranking would suffer.
     """
     return replace(scores, expected=replace(scores.expected, slope=1.0))
 
