@@ -551,10 +551,10 @@ def test_a_model_of_a_sample_is_close_to_that_of_all_rows():
 def test_the_estimator_says_how_many_rows_are_left_out_unless_the_call_does():
     X, groups, blocks = planted()
     every = PCSDA(calibration_rows=None).fit(X, groups == 0, subclass_labels=groups)
-    for most in (3000, None):
+    for most in (5000, None):
         assert_same_model(fit_blocks(PCSDA(calibration_rows=most), blocks), every, X)
     model = PCSDA(calibration_rows=40, random_state=0)
-    assert_same_model(fit_blocks(clone(model), blocks, calibration_rows=3000), every, X)
+    assert_same_model(fit_blocks(clone(model), blocks, calibration_rows=5000), every, X)
     part = fit_blocks(model, blocks)
     same = fit_blocks(PCSDA(random_state=0), blocks, calibration_rows=40)
     np.testing.assert_array_equal(part.log_likelihood_ratio(X), same.log_likelihood_ratio(X))

@@ -73,7 +73,7 @@ def fit_blocks(
     calibration_rows : int, optional
         Rows of each class, drawn with a seed, that are left out and scored: covariances, tails and
         calibration come from them, and each class counts with its full weight. By default the
-        setting of the estimator, which is 3000 unless you change it.
+        setting of the estimator, which is 5000 unless you change it.
     checkpoint : path, optional
         File that holds the state of the fit, replaced every `checkpoint_seconds`. If it exists, the
         fit resumes from it, and the result equals that of a fit that was never stopped. It is

@@ -206,8 +206,8 @@ default="auto"
     ) -> Self:
         """Add a batch of rows to the model.
 
-        The result is that of `fit` on all rows together while neither class has more than 3000.
-        Beyond that, it keeps a seeded sample of 3000 rows of each class and scores it in folds:
+        The result is that of `fit` on all rows together while neither class has more than 5000.
+        Beyond that, it keeps a seeded sample of 5000 rows of each class and scores it in folds:
         each fold by the statistics of all other rows. Solvers that regress on targets are not
         available. Errors are those of :meth:`PCSDA.partial_fit`.
 

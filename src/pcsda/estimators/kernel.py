@@ -114,7 +114,7 @@ responsibilities_
         covariance: str = "leave-one-out",
         shrinkage: float | str = "auto",
         calibrate: bool = True,
-        calibration_rows: int | None = 3000,
+        calibration_rows: int | None = 5000,
         contamination: float | str = 0.0,
         priors: str | Sequence[float] | None = "empirical",
         pos_label: object = None,

@@ -91,7 +91,7 @@ class PCSDA(Verifier):
         5 folds: by a slope and an offset or, for a blend, by the weights of its two ratios and an
         offset. With fewer than 20 positives, pseudo-positives derived from the spread of the
         negatives are added; a single negative leaves nothing to calibrate on.
-    calibration_rows : int or None, default=3000
+    calibration_rows : int or None, default=5000
         Largest number of rows of each class to leave out and score, drawn with a seed. Means,
         scatter and axes come from all rows. Left-out rows determine only a few dozen numbers
         (covariances, tails, calibration), for which a sample is enough. None leaves out all rows.
@@ -201,7 +201,7 @@ class PCSDA(Verifier):
         covariance: str = "leave-one-out",
         shrinkage: float | str = "auto",
         calibrate: bool = True,
-        calibration_rows: int | None = 3000,
+        calibration_rows: int | None = 5000,
         contamination: float | str = 0.0,
         priors: str | Sequence[float] | None = "empirical",
         pos_label: object = None,

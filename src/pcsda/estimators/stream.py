@@ -36,7 +36,7 @@ _STREAM = (
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
 )
 # Rows of each class kept for folds, if the model has no parameter for it.
-CALIBRATION_ROWS = 3000
+CALIBRATION_ROWS = 5000
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
