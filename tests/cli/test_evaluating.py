@@ -66,7 +66,7 @@ def test_a_rate_of_false_alarms_chooses_the_threshold(command, shop):
     assert found["threshold"] == pytest.approx(expected)
     said = command("score", "{shop}/weld.pcsda", "{shop}/test.csv", "--max-false-alarms", "0.05")
     rule = "(at most 5 % false alarms, on left-out rows)"
-    assert f"accepted from a log-likelihood ratio of {expected:.4g} on {rule}" in said.err
+    assert f"a log-likelihood ratio of at least {expected:.4g} are accepted {rule}" in said.err
     table = said.table()
     np.testing.assert_array_equal(table.accepted, table.llr >= expected)
     said = command(*WELD, "--max-false-alarms", "0.05", "--prior", "0.1", code=2).err

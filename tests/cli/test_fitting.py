@@ -194,7 +194,7 @@ def test_a_fit_in_blocks_is_that_of_the_library(command, shop, approx):
     [
         ("--positive all", "a bank, a search or an exact kernel needs it whole; fit one class"),
         ("--auto", "is read in blocks, and a bank, a search or an exact kernel needs it whole"),
-        ("--kernel rbf", "take --approx nystroem for a kernel, or fit on a part of the rows"),
+        ("--kernel rbf", "use --approx nystroem for a kernel, or fit on a part of the rows"),
         ("--positive wled", "wled"),
     ],
 )
@@ -251,7 +251,7 @@ def test_what_verbose_says_does_not_mix_with_results(command):
         ("--cv 3", "--scoring, --cv and --group are for --auto"),
         ("--jobs 2", "--jobs is for a bank (--positive all) and for --auto"),
         ("--method csda -K 2", "--n-subclasses is not for csda"),
-        ("--method csda --auto", "--auto is for pcsda; csda has nothing to choose but -d"),
+        ("--method csda --auto", "--auto is for pcsda; csda has only -d to choose"),
         ("--method csda --subclass kind", "--subclass is not for csda, which has no subclasses"),
         ("--approx fourier --landmarks kmeans", "--landmarks is not for --approx fourier"),
         ("--approx fourier --degree 2", "--degree is not for --approx fourier"),

@@ -114,7 +114,7 @@ def test_gaps_are_filled_in_by_medians_of_the_training_rows(messy, command):
     model.fit(X.to_numpy(), np.where(messy.kind == "weld", "weld", "not weld"))
     np.testing.assert_allclose(found.llr, model.log_likelihood_ratio(X.to_numpy()), rtol=1e-9)
     said = command(*FIT, "--missing", "impute", "--block-rows", "50", code=1).err
-    assert "--missing impute: t.csv is read in blocks, and medians need it whole; take" in said
+    assert "--missing impute: t.csv is read in blocks, and medians need it whole; use" in said
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
@@ -148,7 +148,7 @@ def test_encoding_and_decimal_are_kept_with_the_model(shop, command):
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
     assert len(found) == 240
     said = command(*FIT, "--encoding", "klingon", code=2).err
-    assert "--encoding klingon is not known; take utf-8, cp1252, latin-1, utf-16" in said
+    assert "--encoding klingon is not known; use utf-8, cp1252, latin-1, utf-16" in said
 
 
 def test_an_embedding_is_fitted_and_scored(shop, command):

@@ -63,7 +63,7 @@ def test_texts_file_names_and_rows(gallery, tmp_path):
     ("words", "message"),
     [
         (("--media", "{folder}"), "--media with a folder needs --id"),
-        (("--id", "words", "--media", "{folder}"), "ids must be different"),
+        (("--id", "words", "--media", "{folder}"), "ids must be distinct"),
         (("--examples", "none.png", "--id", "file"), "--examples: 1 ids are not in the gallery"),
         (("--media", "picture"), "--media picture"),
         (("--features", "words"), "not numeric"),
@@ -81,7 +81,7 @@ def test_a_folder_is_no_gallery_and_a_used_port_is_said(gallery, capsys):
     assert "is a folder; give a table" in capsys.readouterr().err
     assert main(["search", str(gallery), "--host", "203.0.113.9", "--no-browser"]) == 1
     err = capsys.readouterr().err
-    assert "the page is open to whoever reaches 203.0.113.9" in err
+    assert "anyone who reaches 203.0.113.9 and knows the address can open the page" in err
     assert "port 0 of 203.0.113.9 cannot be used" in err
 
 

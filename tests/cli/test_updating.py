@@ -37,7 +37,8 @@ def test_rows_are_named_from_the_threshold_of_the_bank_on(command, people):
     expected = people.identify(door[FEATURES], unknown="unknown")
     np.testing.assert_array_equal(found.label, expected)
     assert list(found.columns) == ["row", "id", "label", "best", "llr"]
-    assert f"ratio of {people.threshold_.value:.4g} on ({people.threshold_.rule})" in said.err
+    chosen = people.threshold_
+    assert f"of at least {chosen.value:.4g} are accepted ({chosen.rule})" in said.err
     # Scores without a named label name the best one too: they decide alike.
     again = command("score", "bank.pcsda", "door.csv", "--ignore", "name").table()
     np.testing.assert_array_equal(again.label, expected)
@@ -61,12 +62,12 @@ def test_rows_of_one_origin_get_one_name(command, people):
     found = command(*IDENTIFY, "--trial", "visit").table()
     assert found.trial.tolist() == ["v"]
     said = command(*IDENTIFY, "--trial", "visit", "--id", "name", code=2).err
-    assert "--id names rows and --trial gives one result for several; take one of them" in said
+    assert "--id names rows and --trial gives one result for several; use only one" in said
 
 
 def test_one_model_names_nobody(command):
     said = command("identify", "{shop}/weld.pcsda", "{shop}/test.csv", code=2).err
-    assert "weld.pcsda is no bank, it verifies weld alone; take pcsda score, or fit a bank" in said
+    assert "weld.pcsda is not a bank; it verifies only weld. Use pcsda score, or fit a bank" in said
 
 
 @pytest.mark.parametrize("scale", ["none", "standard"])
@@ -111,7 +112,7 @@ def test_batches_go_on(command, shop):
     pcsda.save(model, "m.pcsda")
     shop.train[120:].to_csv("more.csv", index=False)
     said = command("update", "m.pcsda", "more.csv", "--label", "kind", "--ignore", "part")
-    assert "the threshold (at most 10 % false alarms, on left-out rows) was that" in said.err
+    assert "(at most 10 % false alarms, on left-out rows) was chosen before" in said.err
     model.partial_fit(X[120:], kinds[120:])
     found = pcsda.load("m.pcsda")
     np.testing.assert_allclose(
@@ -122,12 +123,12 @@ def test_batches_go_on(command, shop):
 def test_models_without_rows_and_strange_labels_are_refused(command, shop):
     words = ("update", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "-o", "n.pcsda")
     said = command(*words, code=1).err
-    assert "weld.pcsda keeps no rows that others could join; fit a new model on all rows" in said
+    assert "weld.pcsda keeps no rows to add to; fit a new model on all rows" in said
     X = shop.train[["width", "depth", "hue", "grain", "rim"]]
     bank = pcsda.VerifierBank().fit(X, shop.train.kind.map({"weld": 1, "pore": 2, "crack": 3}))
     pcsda.save(bank, "numbers.pcsda")
     said = command("update", "numbers.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err
-    assert "label crack is not like the labels of the bank, such as 1" in said
+    assert "label crack is not of the type of the bank's labels, such as 1" in said
     two = pcsda.PCSDA(random_state=0).partial_fit(X, np.where(shop.train.kind == "weld", "y", "n"))
     pcsda.save(two, "two.pcsda")
     said = command("update", "two.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err

@@ -68,7 +68,7 @@ def test_threshold_from_prior_and_costs(command, shop):
 
 def test_a_given_threshold_decides(command, shop):
     said = command(*SCORE, "{shop}/test.csv", "--threshold", "-1.5")
-    assert "note: accepted from a log-likelihood ratio of -1.5 on (prior 0." in said.err
+    assert "note: rows with a log-likelihood ratio of at least -1.5 are accepted (prior" in said.err
     found = said.table()
     np.testing.assert_array_equal(found.accepted, found.llr >= -1.5)
 
@@ -182,7 +182,7 @@ def test_a_model_without_names_counts_columns(command, shop):
     [
         ((*SCORE, "{shop}/test.csv", "--all"), "--all is for a bank; "),
         ((*SCORE, "{shop}/test.csv", "--claimed", "kind"), "--claimed is for a bank; "),
-        ((*BANK, "--all", "--claimed", "kind"), "take one of --positive, --claimed and --all"),
+        ((*BANK, "--all", "--claimed", "kind"), "use only one of --positive, --claimed and --all"),
         ((*BANK, "--id", "part", "--trial", "part"), "--id names rows and --trial gives one"),
         ((*BANK, "--threshold", "1", "--cost-miss", "2"), "--threshold decides by itself"),
         ((*BANK, "--threshold", "nan"), "'nan' must be a number"),

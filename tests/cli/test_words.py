@@ -82,7 +82,7 @@ def test_a_fault_of_our_own_is_one_message_too(command, monkeypatch):
 
     monkeypatch.setattr("pcsda.cli.models.inspect", broken)
     said = command("inspect", "{shop}/weld.pcsda", code=1).err
-    assert "unexpected RuntimeError: wheels came off (this is a fault of pcsda; set" in said
+    assert "unexpected RuntimeError: wheels came off (this is a bug in pcsda; set" in said
     monkeypatch.setenv("PCSDA_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="wheels"):
         main(["inspect", "x"])
@@ -136,7 +136,7 @@ def test_completion_for_fish(command):
     assert f"{about} 'List the rows that fit a class best'" in lines
     rank = "complete -c pcsda -n '__fish_seen_subcommand_from rank'"
     assert f"{rank} -l by -x -a 'likelihood distance' -d ''" in lines
-    assert f"{rank} -s o -l output -r -d 'write the list there, .csv or .parquet'" in lines
+    assert f"{rank} -s o -l output -r -d 'file for the list, .csv or .parquet'" in lines
     assert any(r"patterns such as \'f*\'" in line for line in lines)
 
 

@@ -204,7 +204,7 @@ def test_a_rate_finer_than_the_rows_show_warns_with_the_number_it_takes():
         ({"prior": 0.5, "cost_miss": -1}, "^cost_miss=-1 must be a positive number"),
         (
             {"max_misses": 0.1, "cost_miss": 2},
-            "^cost_miss=2 and cost_false_alarm=1 say nothing without a prior; give prior= too",
+            "^cost_miss=2 and cost_false_alarm=1 have no effect without a prior; give prior= too",
         ),
     ],
 )

@@ -261,7 +261,7 @@ def test_refusals(blobs):
     bank = VerifierBank(PCSDA(n_subclasses=2)).fit(*blobs[:2])
     with pytest.raises(ValueError, match=r"pos_label='oak' is not in the bank, which has \['<b>&'"):
         evaluate(bank, X, y, pos_label="oak")
-    with pytest.raises(ValueError, match=r"y has no rows of the bank's labels, which are \['<b>&'"):
+    with pytest.raises(ValueError, match=r"y needs rows of the bank's labels, which are \['<b>&'"):
         evaluate(bank, X, np.repeat("oak", 150))
     with pytest.raises(
         ValueError, match=r"StandardScaler gives no log-likelihood ratio; use a mod"

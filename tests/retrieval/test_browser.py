@@ -138,7 +138,7 @@ def test_arrows_skip_and_undo(visit, served):
     assert served.session.labels()[places[1]] is None
     assert served.session.labels()[places[2]] is True
     page.keyboard.press("u")
-    until(page, "document.getElementById('message').textContent === 'Taken back.'")
+    until(page, "document.getElementById('message').textContent === 'Undone.'")
     assert places[2] not in served.session.labels()
     assert page.evaluate("at") == 2
     page.keyboard.press("ArrowDown")
@@ -172,7 +172,7 @@ def test_two_pages_on_one_session(visit, served):
         until(page, "sending.then(() => true)")
     assert (served.session.labels()[first], served.session.labels()[second]) == (True, False)
     one.keyboard.press("u")
-    until(one, "document.getElementById('message').textContent === 'Taken back.'")
+    until(one, "document.getElementById('message').textContent === 'Undone.'")
     assert first not in served.session.labels()
     assert served.session.labels()[second] is False
 

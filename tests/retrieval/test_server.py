@@ -211,10 +211,10 @@ def test_bad_rates_are_refused(served, rate):
         (2, 404, "outside"),
         (3, 404, "outside"),  # a link that leads out
         (4, 404, "missing"),
-        (5, 404, "no picture"),
-        (6, 404, "no picture"),
+        (5, 404, "not a picture"),
+        (6, 404, "not a picture"),
         (7, 404, "missing"),
-        (8, 404, "no file"),
+        (8, 404, "not that of a file"),
         (9, 404, ""),
         (10, 404, "missing"),
         (11, 404, "outside"),  # a whole path
@@ -275,7 +275,7 @@ def test_a_summary_is_escaped_and_whole(folder, tmp_path):
     assert "<script" not in text
     assert "data:image/png;base64," in text
     assert "the file is missing" in text
-    assert "is no picture" in text
+    assert "is not a picture" in text
     write_summary(SearchSession(X[:60]), tmp_path / "empty.html")
     assert "0 found" in (tmp_path / "empty.html").read_text()
 

@@ -1,4 +1,4 @@
-"""The command line: it turns arguments into calls of public functions."""
+"""The command line: arguments become calls of public functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..progress import bars_everywhere
 from .parser import build
 from .problems import Problem, Usage, note, said, visible
 
-# The data, the model, a file or a missing package is at fault; anything else is ours.
+# Faults of the data, the model, a file or a missing package; anything else is a bug.
 FAULTS = (Problem, ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
@@ -24,13 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments without the program's name; those of the process by default.
+        Arguments without the program's name; by default those of the process.
 
     Returns
     -------
     int
-        0 for success, 1 if the data or the model is at fault, 2 if options do not go together, 130
-        if interrupted. A word that the parser does not know leaves with 2 through SystemExit.
+        0 for success, 1 if the data or the model is at fault, 2 for options that do not go
+        together, 130 if interrupted. Unknown options exit with 2 through SystemExit.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with bars_everywhere(), warnings.catch_warnings():
             warnings.simplefilter("default")
-            # These concern programmers, not users of the command line.
+            # These warnings are for programmers, not for users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
             warnings.showwarning = _as_note
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if os.environ.get("PCSDA_TRACEBACK"):
                 raise
             text = (
-                f"unexpected {type(error).__name__}: {text} (this is a fault of pcsda; set "
+                f"unexpected {type(error).__name__}: {text} (this is a bug in pcsda; set "
                 "PCSDA_TRACEBACK=1 to see where, and report it)"
             )
         _drop_output()
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Namespace) -> None:
-    # Imported late, so that help and usage errors come at once.
+    # Imported late, so that help and usage errors appear at once.
     from . import completion, demo, evaluating, fitting, models, search, updating, using
 
     commands = {
@@ -108,6 +108,6 @@ def _message(error: BaseException) -> str:
 
 
 def _drop_output() -> None:
-    """Discard what could not be written, so that leaving does not try again and fail."""
+    """Discard output that could not be written, so that exiting does not try again and fail."""
     with suppress(OSError, ValueError):  # standard output may not be a file, as under a test
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from ..tables import Table, example, listed, no_column
 from ..tables.table import bases, is_number
 from .problems import Problem, note
 
-# Number of values from which text is recognised, and rows from which ids are.
+# Number of values used to recognise text, and number of rows needed to recognise ids.
 LOOKED_AT, ENOUGH_ROWS = 1000, 20
 WITH_COMMA = "numbers with a decimal comma"
 # 2024-05-31, 31.5.2024 or 5/31/2024, with or without a time.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def chosen(
     table: Table, used: Sequence[str | None], wanted: Sequence[str], ignored: Sequence[str]
 ) -> list[str]:
-    """Choose the feature columns: those that are wanted, or all that have no other purpose.
+    """Choose the feature columns: those wanted, or all without another purpose.
 
     `wanted` and `ignored` are names or shell patterns, each of which must match a column.
     """

@@ -8,7 +8,7 @@ from importlib.resources import files
 from .parser import build
 from .printing import show_json
 
-# A shell whose settings do not begin completion themselves has none of these functions yet.
+# A shell whose settings do not start completion lacks these functions.
 ZSH = """(( $+functions[compdef] )) || { autoload -U compinit && compinit -u }
 autoload -U +X bashcompinit && bashcompinit
 """

@@ -35,7 +35,8 @@ def demo(a: Namespace) -> None:
     X_train, X_test, y_train, y_test = train_test_split(
         X, digits, test_size=0.3, stratify=digits, random_state=0
     )
-    # No stranger comes: every digit is known, so each label has rows enough to calibrate itself.
+    # Every digit is known, so there are no strangers; each label has enough rows to calibrate
+    # itself.
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X_train, y_train)
     scores = bank.decision_function(X_test)
     rows = [(i, *_measure(bank.models_[i], scores[:, i], y_test == i)) for i in range(10)]
@@ -56,8 +57,8 @@ def demo(a: Namespace) -> None:
     worst = max(rows, key=lambda row: row[3])
     print(
         f"\nEach model saw {len(X_train)} images and was tested on {len(X_test)} new ones: digit "
-        f"{worst[0]} is the hardest to tell from the rest, with {worst[3]:.1%} of both kinds of "
-        f"error.\nThe subspace of digit {a.digit} is drawn in {picture}."
+        f"{worst[0]} is the hardest to tell from the rest, with an equal error rate of "
+        f"{worst[3]:.1%}.\nThe subspace of digit {a.digit} is drawn in {picture}."
     )
     if a.report:
         print(f"The report on all ten digits is {a.report}.")

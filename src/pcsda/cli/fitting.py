@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 ALL = "all"
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
-# Options of the estimators, by the names of their parameters.
+# Options of the estimators, by parameter.
 PARAMETERS = (
     *("n_subclasses", "n_components", "subclasses", "balance", "solver", "regularization"),
     *("negatives", "tails", "covariance", "shrinkage", "calibrate", "priors", "contamination"),
     *OF_KERNELS,
 )
 SEARCHED = ("n_subclasses", "n_components", "regularization", "gamma")
-# Without a kernel, and with an exact one.
+# Estimators without a kernel, and with an exact one.
 KINDS = {"pcsda": (PCSDA, KernelPCSDA), "csda": (CSDA, KernelCSDA)}
 
 
@@ -118,13 +118,13 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
         )
     if prepared.missing == "impute":
         raise Problem(
-            f"--missing impute: {a.data} is read in blocks, and medians need it whole; take "
-            "--missing drop, or fill the gaps before"
+            f"--missing impute: {a.data} is read in blocks, and medians need it whole; use "
+            "--missing drop, or fill the gaps first"
         )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(
             f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
-            "fit one class, take --approx nystroem for a kernel, or fit on a part of the rows"
+            "fit one class, use --approx nystroem for a kernel, or fit on a part of the rows"
         )
     names: list[str] = []
     hashes: list[NDArray[np.uint64]] = []
@@ -139,21 +139,21 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
                 hashes.append(row_hashes(part[0]))
                 yield part
 
-    # Clustering passes over the rows some hundred times; text would be parsed each time.
+    # Clustering passes over the rows about a hundred times, parsing text each time.
     with spooled(parts(), Path(a.output)) as blocks:
         fit_blocks(estimator, blocks, classes=[a.positive, rest_of(a.positive)])
     return replace(prepared, rows=tuple(sketch(hashes)))
 
 
 def _labels(a: Namespace) -> list[str | None]:
-    """Name the columns that are labels, not numbers."""
+    """Name the columns that hold labels, not numbers."""
     return [a.label, a.subclass, a.group, a.id]
 
 
 def _features(
     table: tables.Table, a: Namespace, prepared: Preparation
 ) -> tuple[list[str], Preparation]:
-    """Choose the feature columns, and remember those that are left out because of their content."""
+    """Choose the feature columns; record those left out because of their content."""
     wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
     names = columns.suitable(table, wanted, a.features, prepared.decimal)
     taken = set(names)
@@ -178,7 +178,7 @@ def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Prepar
 
 
 def rest_of(positive: str) -> str:
-    """Name the rest, everything outside the class of interest."""
+    """Name the rest: everything outside the class of interest."""
     return f"not {positive}"
 
 
@@ -227,13 +227,13 @@ def make_estimator(a: Namespace) -> BaseEstimator:
 
 
 def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Move the parameters that the search chooses out of the given ones."""
+    """Split off the parameters that the search chooses."""
     if a.gamma is not None and a.kernel is None and a.approx is None:
         raise Usage("--gamma needs --kernel or --approx")
     common_map = a.positive == ALL and a.approx is not None
     names = [name for name in SEARCHED if not (common_map and name == "gamma")]
     found = {name: given.pop(name) for name in names if name in given}
-    if found.get("n_subclasses") == "auto":  # the grid of the search
+    if found.get("n_subclasses") == "auto":  # use the grid of the search
         del found["n_subclasses"]
     return found | {n: getattr(a, n) for n in ("scoring", "cv") if getattr(a, n) is not None}
 
@@ -242,7 +242,7 @@ def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     if a.subclass and a.method == "csda":
         raise Usage("--subclass is not for csda, which has no subclasses")
     if a.method == "csda" and a.auto:
-        raise Usage("--auto is for pcsda; csda has nothing to choose but -d")
+        raise Usage("--auto is for pcsda; csda has only -d to choose")
     kind: Any = KINDS[a.method][a.kernel is not None and a.approx is None]
     for name in given:
         if name not in signature(kind).parameters:

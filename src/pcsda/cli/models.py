@@ -1,4 +1,4 @@
-"""The commands `inspect` and `export`, and how other commands open model files."""
+"""The commands `inspect` and `export`, and opening model files for other commands."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def inspect(a: Namespace) -> None:
 
 
 def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
-    """List the subclasses of a single model with their names and examples, where it has them."""
+    """List the subclasses of a single model with their names and examples, if it has them."""
     model = None if scorer.is_bank else scorer.verifier()
     parts = {"rows are": "subclass_names_", "examples": "subclass_examples_"}
     known = {title: getattr(model, name) for title, name in parts.items() if hasattr(model, name)}

@@ -16,12 +16,12 @@ DATA = (
     "from standard input"
 )
 ROW_ID = "column that names the rows"
-ONE_ORIGIN = "rows of one value are of one origin and score together"
-UNKNOWN = "for rows of no label (%(default)s)"
+ONE_ORIGIN = "rows with the same value have one origin and are scored together"
+UNKNOWN = "name for rows of no label (%(default)s)"
 
 
 def names(text: str) -> list[str]:
-    """Read names that are separated by commas."""
+    """Read names separated by commas."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise ArgumentTypeError("names no column")
@@ -29,7 +29,7 @@ def names(text: str) -> list[str]:
 
 
 def number_or(*words: str) -> Callable[[str], Value]:
-    """Make a reader of a number that takes these words as they are."""
+    """Make a reader of a number, or of one of these words."""
 
     def value(text: str) -> Value:
         if text in words:
@@ -45,7 +45,7 @@ def number_or(*words: str) -> Callable[[str], Value]:
 
 
 def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
-    """Make a reader of one value, or of several to choose from, separated by commas."""
+    """Make a reader of one value, or of several separated by commas."""
     one = number_or(*words)
 
     def value(text: str) -> Value | list[Value]:
@@ -58,7 +58,7 @@ def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
 def checked(
     kind: type[Number], allows: Callable[[Number], bool], what: str
 ) -> Callable[[str], Number]:
-    """Make a reader of a number that refuses what is not allowed."""
+    """Make a reader of a number that refuses values out of range."""
 
     def value(text: str) -> Number:
         try:
@@ -81,21 +81,21 @@ seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 
 
 
 def columns(parser: ArgumentParser) -> None:
-    """Add which columns are features, and how the table is read."""
+    """Add the options for feature columns and for reading the table."""
     add = parser.add_argument_group("columns").add_argument
     features = (
-        "feature columns, as names or patterns such as 'f*' (default: all columns of numbers that "
-        "do not look like ids)"
+        "feature columns, as names or patterns such as 'f*' (default: all numeric columns that do "
+        "not look like ids)"
     )
     ignored = "columns to leave out, as names or patterns"
     for option, help in (("--features", features), ("--ignore", ignored)):
         add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
     add = parser.add_argument_group("reading (kept in the model file)").add_argument
     gaps = "rows with missing numbers: fail (default), drop them, or impute medians"
-    scale = "bring columns to one scale (default: none)"
+    scale = "scale the columns (default: none)"
     add("--missing", choices=("fail", "drop", "impute"), help=gaps)
     add("--scale", choices=("standard", "robust", "none"), help=scale)
-    add("--encoding", metavar="NAME", help="of text (utf-8), such as cp1252 or utf-16")
+    add("--encoding", metavar="NAME", help="encoding of text (utf-8), such as cp1252 or utf-16")
     add("--decimal", choices=(".", ","), help="decimal point of text")
     parser.add_argument(
         "--block-rows",
@@ -107,16 +107,16 @@ def columns(parser: ArgumentParser) -> None:
 
 
 def formulas(parser: ArgumentParser) -> None:
-    """Add whether text like a formula is written as it is."""
-    formulas = "write text such as =1+1 as it is; without it, CSV has a ' before it"
+    """Add the option to write text that looks like a formula unchanged."""
+    formulas = "write text such as =1+1 unchanged; by default, CSV puts a ' before it"
     parser.add_argument("--keep-formulas", action="store_true", help=formulas)
 
 
 def costs(parser: ArgumentParser) -> None:
-    """Add what decides: a threshold, a rate, or prior and costs."""
+    """Add the options that set the decision: a threshold, a rate, or prior and costs."""
     add = parser.add_argument_group("threshold").add_argument
     add("--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio")
-    alarms = "accept this share of the rest, by the model's left-out scores of its training rows"
+    alarms = "accept this share of the rest, judged by the left-out scores of the training rows"
     add("--max-false-alarms", type=share, metavar="R", help=alarms)
     prior = (
         "probability of the class of interest in use (default: its share at the fit; 0.5 for a "

@@ -8,15 +8,15 @@ start here:
   pcsda rank weld.pcsda new.csv --top 20                 the rows that fit best
   pcsda evaluate weld.pcsda test.csv --label kind --report report.html
 
-Tables are CSV, Parquet, Arrow, NPY or NPZ by their extension, or a folder of them; - is CSV on
-standard input. A column of lists of one length is an embedding.
+Tables are CSV, Parquet, Arrow, NPY or NPZ by their extension, or a folder of such files; - reads
+CSV from standard input. A column of lists of one length is an embedding.
 Columns are matched by name. Rows are counted from 0.
 Each command has its own help with examples: pcsda fit --help
 Exit codes: 0 done, 1 the data or the model is at fault, 2 wrong usage.
 """
 
-# Docstrings are the help: that of this file for the program, that of a function for the command
-# whose options it adds. The first paragraph comes before the options, the rest after them.
+# Docstrings are the help texts: that of this file for the program, that of a function for the
+# command whose options it adds. The first paragraph comes before the options, the rest after them.
 # ruff: noqa: D205, D405, D406, D407 (help is no numpydoc)
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Command(ArgumentParser):
 
     @property
     def options(self) -> list[Action]:
-        """All arguments, those of groups too; argparse lists them nowhere in public."""
+        """All arguments, including those in groups; argparse has no public list of them."""
         return self._actions
 
 
@@ -94,21 +94,21 @@ def _fit(parser: ArgumentParser) -> None:
         pcsda fit faces.npz --label y --positive all -o faces.pcsda
       let left-out scores choose the number of subclasses, the axes and the ridge
         pcsda fit train.csv --label kind --positive weld --auto -o weld.pcsda
-      a threshold that lets one negative in a hundred pass, kept with the model
+      a threshold that accepts one negative in a hundred, stored with the model
         pcsda fit train.csv --label kind --positive weld --max-false-alarms 0.01 -o weld.pcsda
-      columns in different units, with gaps, as European spreadsheets write them
+      columns in different units, with gaps, as written by European spreadsheets
         pcsda fit train.csv --label kind --positive weld --scale standard --missing impute \
             --encoding cp1252 --decimal , -o weld.pcsda
-      with a kernel, exact; and for many rows, through 500 landmarks
+      with an exact kernel; and for many rows, with 500 landmarks
         pcsda fit train.csv --label kind --positive weld --kernel rbf -o weld.pcsda
         pcsda fit train.csv --label kind --positive weld --approx nystroem \
             --map-components 500 -o weld.pcsda
       from another program
         zcat train.csv.gz | pcsda fit - --label kind --positive weld -o weld.pcsda --json
 
-    All columns of numbers but those named by an option are features; a line names the columns of
-    text, dates and ids that are left out. How the table was read and prepared is kept in the model
-    file, and other commands do the same. In an NPZ file the array of two
+    All numeric columns but those named by an option are features; a note names the columns of
+    text, dates and ids that are left out. The model file records how the table was read and
+    prepared, and other commands do the same. In an NPZ file the array of two
     dimensions holds the features and one-dimensional arrays are columns by name; in a plain
     NPY file columns go by their number, as in --label 0.
     """
@@ -124,7 +124,7 @@ def _fit(parser: ArgumentParser) -> None:
     add("--weight", metavar="COLUMN", help="weights of the rows")
     add("--subclass", metavar="COLUMN", help=subclass)
     add("--group", metavar="COLUMN", help="rows that are left out together (with --auto)")
-    add("--id", metavar="COLUMN", help=f"{ROW_ID}, where the model speaks of its examples")
+    add("--id", metavar="COLUMN", help=f"{ROW_ID}, to name the examples in the model")
     _fit_model(parser)
     _fit_kernel(parser)
     _fit_search(parser)
@@ -148,13 +148,13 @@ def _fit_model(parser: ArgumentParser) -> None:
     add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
     add("--covariance", choices=("leave-one-out", "resubstitution"))
     add("--shrinkage", type=number_or("auto"), metavar="S", help="number, or auto")
-    hidden = "share of the other rows that may be of the class of interest, below 0.5, or auto"
+    hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
     add("--contamination", type=number_or("auto"), metavar="SHARE", help=hidden)
     add("--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores")
     priors = "empirical, equal or the probability of the class of interest"
     add("--priors", type=number_or("empirical", "equal"), metavar="P", help=priors)
-    add("--seed", type=seed, default=0, help="of all random draws (default: 0)")
-    alarms = "choose the threshold that accepts this share of the rest, and keep it in the model"
+    add("--seed", type=seed, default=0, help="seed of all random draws (default: 0)")
+    alarms = "choose the threshold that accepts this share of the rest, and store it in the model"
     add("--max-false-alarms", type=share, metavar="R", help=alarms)
 
 
@@ -163,8 +163,8 @@ def _fit_kernel(parser: ArgumentParser) -> None:
     add("--kernel", help="rbf, laplacian, polynomial, sigmoid, cosine, chi2 or linear")
     gamma = values_or("positive", "all", "scale")
     add("--gamma", type=gamma, metavar="G", help="positive, all, scale or a number")
-    add("--degree", type=number_or(), help="of the polynomial kernel")
-    add("--coef0", type=number_or(), help="of the polynomial and sigmoid kernels")
+    add("--degree", type=number_or(), help="degree of the polynomial kernel")
+    add("--coef0", type=number_or(), help="constant of the polynomial and sigmoid kernels")
     approx = "a map to kernel features instead of the exact kernel, for many rows"
     add("--approx", choices=("nystroem", "fourier"), help=approx)
     add("--map-components", type=count, metavar="M", help="size of the map (1000)")
@@ -188,29 +188,29 @@ def _score(parser: ArgumentParser) -> None:
     examples:
       pcsda score weld.pcsda new.csv -o scores.csv
       pcsda score weld.pcsda new.csv --id part --prior 0.01 --cost-miss 10
-      several rows of one origin, such as photographs of one part, give one score together
+      several rows of one origin, such as photographs of one part, scored together
         pcsda score weld.pcsda new.csv --trial part
       a bank: a claim for each row; all labels (see also pcsda identify)
         pcsda score faces.pcsda door.csv --claimed name
         pcsda score faces.pcsda door.npz --all --json
 
-    The log-likelihood ratio says how many times likelier (as a natural logarithm) a row is
-    under the class of interest than under the rest; no prior is in it. A row is accepted if it
-    reaches the threshold ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)),
-    or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. A bank
-    that is asked for no label names the best one, from its own threshold on.
+    The log-likelihood ratio says how many times likelier (as a natural logarithm) a row is under
+    the class of interest than under the rest; it does not depend on a prior. A row is accepted if
+    it reaches the threshold ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)),
+    or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. If no
+    label is named, a bank names the best one where it reaches the bank's own threshold.
     """
     add = parser.add_argument
     add("model", help=MODEL)
     add("data", help=DATA)
-    output = "write the scores there, .csv or .parquet (default: CSV on standard output)"
+    output = "file for the scores, .csv or .parquet (default: CSV on standard output)"
     add("-o", "--output", metavar="FILE", help=output)
-    add("--id", metavar="COLUMN", help=f"{ROW_ID}, carried along")
+    add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add = parser.add_argument_group("banks").add_argument
     add("--positive", metavar="LABEL", help="score for this label only")
     add("--claimed", metavar="COLUMN", help="score each row for the label it claims")
-    add("--all", action="store_true", help="the scores for all labels, in columns")
+    add("--all", action="store_true", help="write the scores for all labels, in columns")
     add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
     formulas(parser)
     costs(parser)
@@ -225,18 +225,18 @@ def _rank(parser: ArgumentParser) -> None:
       pcsda rank faces.pcsda gallery.npz --positive anna --by distance
       pcsda rank weld.pcsda gallery.csv --json | jq '.rows[0]'
 
-    By default rows are ordered by their log-likelihood ratio; --by distance takes the distance to
-    the mean of the class in the subspace, as in the paper. Models that follow the published rule
-    are ordered by distance unless told otherwise.
+    By default rows are ordered by their log-likelihood ratio; --by distance uses the distance to
+    the mean of the class in the subspace, as in the paper. Models with the published rule use the
+    distance unless an option says otherwise.
     """
     add = parser.add_argument
     add("model", help=MODEL)
     add("data", help=DATA)
-    add("--top", type=count, default=20, metavar="N", help="how many (20)")
+    add("--top", type=count, default=20, metavar="N", help="number of rows (20)")
     add("--by", choices=("likelihood", "distance"))
     add("--positive", metavar="LABEL", help="which label of a bank")
     add("--id", metavar="COLUMN", help=ROW_ID)
-    add("-o", "--output", metavar="FILE", help="write the list there, .csv or .parquet")
+    add("-o", "--output", metavar="FILE", help="file for the list, .csv or .parquet")
     formulas(parser)
     columns(parser)
 
@@ -249,7 +249,7 @@ def _count(parser: ArgumentParser) -> None:
       pcsda count faces.pcsda door.npz --positive anna --json
 
     This is not the number of accepted rows: where positives are rare, most accepted rows may be
-    false alarms. The negatives among the rows have to be like those of the fit.
+    false alarms. The negatives among the rows must resemble those of the fit.
     """
     add = parser.add_argument
     add("model", help=MODEL)
@@ -267,20 +267,20 @@ def _identify(parser: ArgumentParser) -> None:
       several rows of one origin get one name
         pcsda identify faces.pcsda door.csv --trial visit
 
-    A row gets the label with the largest log-likelihood ratio where that reaches the threshold.
-    Unless an option says otherwise it is the threshold of the bank, which lets about one stranger
-    in a hundred pass, as far as its own people, each left out as a stranger, can tell.
+    A row gets the label with the largest log-likelihood ratio if that reaches the threshold.
+    By default this is the threshold of the bank, which accepts about one stranger in a hundred,
+    as estimated by leaving out each of its labels as a stranger.
     """
     add = parser.add_argument
     add("model", help="file of a bank, as 'pcsda fit --positive all' writes it")
     add("data", help=DATA)
-    add("-o", "--output", metavar="FILE", help="write the names there, .csv or .parquet")
-    add("--id", metavar="COLUMN", help=f"{ROW_ID}, carried along")
+    add("-o", "--output", metavar="FILE", help="file for the names, .csv or .parquet")
+    add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
     limits = parser.add_mutually_exclusive_group().add_argument
-    limits("--threshold", type=finite, metavar="LLR", help="name from this ratio on")
-    alarms = "share of strangers that may be named"
+    limits("--threshold", type=finite, metavar="LLR", help="least ratio that gets a name")
+    alarms = "share of strangers that may get a name"
     limits("--max-false-alarms", type=share, metavar="R", help=alarms)
     formulas(parser)
     columns(parser)
@@ -293,12 +293,12 @@ def _update(parser: ArgumentParser) -> None:
       pcsda update faces.pcsda more.csv --label name
       pcsda update faces.pcsda more.csv --label name -o faces2.pcsda
 
-    A bank adds rows to the labels that it has and enrolls new ones; then all its labels and its
-    threshold are brought up to date. Models that partial_fit made go on from there. Other models
-    keep no rows: fit those anew on all rows. Scaling and medians stay those of the fit.
+    A bank adds rows to its labels and enrolls new labels; then it refits all labels and its
+    threshold. Models made by partial_fit continue from where they are. Other models keep no rows:
+    fit those again on all rows. Scaling and medians stay those of the fit.
     """
     add = parser.add_argument
-    add("model", help="file of a bank, or of a model that partial_fit made")
+    add("model", help="file of a bank, or of a model made by partial_fit")
     add("data", help=DATA)
     add("--label", required=True, metavar="COLUMN", help="column of the labels")
     add("-o", "--output", metavar="FILE", help="file to write (default: the model file itself)")
@@ -324,26 +324,26 @@ def _evaluate(parser: ArgumentParser) -> None:
     add("model", help=MODEL)
     add("data", help=DATA)
     positive = (
-        "label of the class of interest, if the rows have another name for it than the model; or "
-        "one label of a bank"
+        "label of the class of interest, if the table and the model name it differently; or one "
+        "label of a bank"
     )
-    group = "identities; intervals resample them, not single rows"
+    group = "column of identities; intervals resample identities, not rows"
     add("--label", required=True, metavar="COLUMN", help="column of the labels")
     add("--positive", metavar="LABEL", help=positive)
     add("--report", metavar="FILE", help="write a report, one HTML file")
-    add("--title", help="of the report")
+    add("--title", help="title of the report")
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--group", metavar="COLUMN", help=group)
-    add("--confidence", type=share, default=0.95, metavar="C", help="of the intervals (0.95)")
-    add("--resamples", type=count, default=500, metavar="B", help="for the intervals (500)")
-    add("--seed", type=seed, default=0, help="of the resampling (default: 0)")
+    add("--confidence", type=share, default=0.95, metavar="C", help="level of the intervals (0.95)")
+    add("--resamples", type=count, default=500, metavar="B", help="bootstrap resamples (500)")
+    add("--seed", type=seed, default=0, help="seed of the resampling (default: 0)")
     costs(parser)
     columns(parser)
 
 
 def _inspect(parser: ArgumentParser) -> None:
-    """Say what is in a model file.
+    """Show what is in a model file.
 
     examples:
       pcsda inspect weld.pcsda
@@ -377,13 +377,13 @@ def _demo(parser: ArgumentParser) -> None:
     """
     add = parser.add_argument
     picture = "picture of the subspace, .png, .pdf or .svg (demo_subspace.png)"
-    add("--digit", type=int, default=3, choices=range(10), help="whose subspace is drawn (3)")
+    add("--digit", type=int, default=3, choices=range(10), help="digit whose subspace to draw (3)")
     add("-o", "--output", metavar="FILE", help=picture)
     add("--report", metavar="FILE", help="also write a report on all ten digits")
 
 
 def _completion(parser: ArgumentParser) -> None:
-    """Print what a shell needs to complete words.
+    """Print a completion script for a shell.
 
     examples:
       bash, in ~/.bashrc:  eval "$(pcsda completion bash)"

@@ -30,17 +30,17 @@ UNITS = 100
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a model wants its tables.
+    """How the tables of a model are read and prepared.
 
     Attributes
     ----------
     encoding, decimal : str
-        Of text.
+        Encoding and decimal point of text.
     scale : {"standard", "robust", "none"}
     missing : {"fail", "drop", "impute"}
         What happens to rows with missing numbers.
     left_out : tuple of str
-        Columns that were left out without being asked to.
+        Columns left out automatically.
     rows : tuple of str
         Fingerprints of the training rows.
     """
@@ -53,17 +53,17 @@ class Preparation:
     rows: tuple[str, ...] = ()
 
     def wording(self, text: Sequence[str | None]) -> Wording:
-        """How to read text; the columns named stay as written."""
+        """How to read text; the named columns stay as written."""
         names = tuple(name for name in text if name)
         return Wording(self.encoding, self.decimal, text=names)
 
     def facts(self) -> dict[str, Any]:
-        """What a model file keeps."""
+        """The fields that a model file stores."""
         return asdict(self)
 
 
 def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
-    """Combine the options with what the model was fitted with."""
+    """Combine the options with those of the fit."""
     prepared = kept or Preparation()
     given: dict[str, Any] = {
         name: getattr(a, name, None)
@@ -76,14 +76,14 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
         if given.get("missing") == "impute" != kept.missing:
             raise Usage(
                 "--missing impute: the model was fitted without it and has no values to fill in; "
-                "fit with --missing impute, or take --missing drop"
+                "fit with --missing impute, or use --missing drop"
             )
     prepared = replace(prepared, **given)
     try:
         codecs.lookup(prepared.encoding)
     except LookupError:
         raise Usage(
-            f"--encoding {prepared.encoding} is not known; take utf-8, cp1252, latin-1, utf-16 or "
+            f"--encoding {prepared.encoding} is not known; use utf-8, cp1252, latin-1, utf-16 or "
             "another name that Python knows"
         ) from None
     return prepared
@@ -108,7 +108,7 @@ def facts_of(path: str) -> dict[str, Any]:
 
 
 def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> Iterator[Table]:
-    """Yield the table of a command: whole, or in parts if it is large or parts are asked for."""
+    """Yield the table of a command: whole, or in parts if it is large or an option asks so."""
     wording = prepared.wording(text)
     if a.block_rows is not None or is_large(a.data):
         yield from pieces(a.data, wording, a.block_rows)
@@ -117,7 +117,7 @@ def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> I
 
 
 def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
-    """Drop rows with missing features if that was chosen, and say how many."""
+    """Drop rows with missing features if that was chosen, and note how many."""
     if prepared.missing != "drop":
         return table
     if table.matrix is not None:

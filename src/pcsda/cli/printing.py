@@ -1,4 +1,4 @@
-"""Results: tables for people, JSON for programs, and files of columns."""
+"""Output: tables for people, JSON for programs, and files of columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show_json(value: Mapping[str, Any]) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print a table: by rich on a terminal if it is installed, as aligned text otherwise."""
+    """Print a table: with rich on a terminal if installed, otherwise as aligned text."""
     cells = [[shown(value) for value in row] for row in rows]
     header = [visible(name) for name in header]
     right = [all(not isinstance(row[place], str) for row in rows) for place in range(len(header))]
@@ -94,10 +94,10 @@ def check_format(path: str | None) -> None:
 def column_writer(
     path: str | None, formulas: bool = False
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
-    """Yield a function that writes columns, piece after piece.
+    """Yield a function that writes columns, piece by piece.
 
     They go to a CSV or Parquet file by its extension, or as CSV to standard output. In CSV, text
-    that a spreadsheet would run as a formula gets a ' in front, unless `formulas` are kept.
+    that a spreadsheet would run as a formula gets a ' in front, unless `formulas` is set.
     """
     import pandas as pd
 
@@ -134,7 +134,7 @@ def column_writer(
 
 
 def _harmless(text: str) -> str:
-    """Prefix text that a spreadsheet would take for a formula with '."""
+    """Put a ' before text that a spreadsheet would take for a formula."""
     if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
         return text
     return f"'{text}"

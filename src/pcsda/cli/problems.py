@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Problem(Exception):
-    """A problem with the data, the model or a file; the message says what to do about it."""
+    """A problem with the data, the model or a file; the message gives the remedy."""
 
 
 class Usage(Exception):
@@ -21,7 +21,7 @@ said: set[str] = set()
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, away from results, and only once."""
+    """Print a note on standard error, apart from the results and only once."""
     if text not in said:
         said.add(text)
         print(visible(f"pcsda: note: {text}"), file=sys.stderr)
@@ -36,7 +36,7 @@ def visible(text: str) -> str:
 
 
 def needs(package: str, extra: str, purpose: str) -> None:
-    """Require an optional package; the message names the extra that provides it."""
+    """Require an optional package; the message names the extra to install."""
     if importlib.util.find_spec(package) is None:
         raise Problem(f'{package} is needed {purpose}: pip install "pcsda[{extra}]"')
 

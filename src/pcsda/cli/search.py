@@ -31,7 +31,7 @@ def search(arguments: Namespace) -> None:
 
     session, media = open_session(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
-        note(f"the page is open to whoever reaches {arguments.host} and knows its address")
+        note(f"anyone who reaches {arguments.host} and knows the address can open the page")
     host = "127.0.0.1" if arguments.host == "localhost" else arguments.host
     try:
         listener = listen(host, arguments.port)
@@ -53,7 +53,7 @@ def search(arguments: Namespace) -> None:
 
 
 def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
-    """The session of a gallery, and what its rows look like."""
+    """Open the session of a gallery, and find how to show its rows."""
     from ..retrieval import SearchSession
 
     if Path(arguments.gallery).is_dir() and not list(Path(arguments.gallery).glob("*.parquet")):
@@ -84,7 +84,7 @@ def _is_folder(media: str | None) -> bool:
 
 
 def _features(table: Table, used: Sequence[str | None], arguments: Namespace) -> list[str]:
-    """Numeric columns that serve no other purpose, or those that are asked for."""
+    """Numeric columns without another purpose, or those that --features names."""
     names = chosen(table, used, arguments.features, arguments.ignore)
     if arguments.features or table.matrix is not None:
         return names

@@ -1,4 +1,4 @@
-"""Options of `pcsda search`, apart from its work, so that help comes at once."""
+"""Options of `pcsda search`, apart from its code, so that help appears at once."""
 
 # ruff: noqa: D405, D406, D407 (the docstring is the help)
 
@@ -20,22 +20,21 @@ def search(parser: ArgumentParser) -> None:
       rows of a table
         pcsda search parts.csv --id part
 
-    Answers go to GALLERY.labels.db the moment they are given; the same command goes on from
-    there. The page is on this machine only and needs no network; it exports labels, model and
-    report.
+    Every answer is stored at once in GALLERY.labels.db; the same command resumes from there. The
+    page is served on this machine only and needs no network; it exports labels, model and report.
     """
     add = parser.add_argument
     add("gallery", help="table with a row of features for each item: .csv, .parquet, .npy, .npz")
     media = "folder of pictures or sounds named by --id, or column of file names or texts"
     add("--media", metavar="COLUMN|FOLDER", help=media)
     add("--id", metavar="COLUMN", help="column that names the rows (default: their numbers)")
-    examples = "ids of what you look for, separated by commas"
+    examples = "ids of examples to start from, separated by commas"
     add("--examples", type=names, action="extend", default=[], metavar="A,B", help=examples)
     add("--features", type=names, action="extend", default=[], metavar="A,B")
     add("--ignore", type=names, action="extend", default=[], metavar="A,B")
-    add("--store", metavar="FILE", help="where labels are kept (default: GALLERY.labels.db)")
-    carry = "go on with labels of a gallery that has changed, for the ids that are still there"
+    add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
+    carry = "use labels of a gallery that has changed, for the ids that remain"
     add("--carry-over", action="store_true", help=carry)
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     add("--port", type=port_number, default=0, help="port to listen on (default: a free one)")
-    add("--no-browser", action="store_true", help="print the address and open nothing")
+    add("--no-browser", action="store_true", help="print the address but do not open a browser")

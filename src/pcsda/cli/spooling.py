@@ -18,7 +18,7 @@ from .problems import Problem
 if TYPE_CHECKING:
     from .columns import Features
 
-    # Features, labels, and a dict that may have `subclass_labels` and `sample_weight`.
+    # Features, labels, and a dict that may hold `subclass_labels` and `sample_weight`.
     Part: TypeAlias = tuple[Features, NDArray[np.str_], dict[str, NDArray[Any]]]
     # Features, labels, subclass labels and weights.
     Block: TypeAlias = tuple[Features, NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
@@ -31,10 +31,10 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
 
     Parameters
     ----------
-    parts : iterable of X, y and a dict that may have `subclass_labels` and `sample_weight`
+    parts : iterable of X, y and a dict that may hold `subclass_labels` and `sample_weight`
         Each part becomes a block. Labels and weights stay in memory.
     beside : path
-        The temporary file lies in the folder of this one, which has to have the room.
+        The temporary file is written next to this one, where the disk must have room.
     """
     names: list[str] | None = None
     dtype: type[np.floating] = np.float64
@@ -69,7 +69,7 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Say what a file is for where the disk has no room for it."""
+    """Explain what a file is for if the disk has no room for it."""
     try:
         yield
     except OSError as error:
@@ -77,12 +77,12 @@ def full_disk_named(path: Path) -> Iterator[None]:
             raise
         raise Problem(
             f"there is no room for the rows of the table in {path} ({error.strerror}); a fit in "
-            "blocks needs up to eight bytes for each number of the table beside its output: free "
-            "room, or put the output on another disk"
+            "blocks needs up to eight bytes for each number of the table next to its output: free "
+            "some room, or put the output on another disk"
         ) from error
 
 
 def _coded(labels: NDArray[Any]) -> Coded:
-    """Return the different labels, and the number of each row's label among them."""
+    """Return the distinct labels, and the index of each row's label among them."""
     values, codes = np.unique(labels, return_inverse=True)
     return values, codes.astype(np.int32)

@@ -1,4 +1,4 @@
-"""The command `update`: labelled rows join a model that keeps its rows."""
+"""The command `update`: add labelled rows to a model that keeps its rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def update(a: Namespace) -> None:
     scorer = open_model(a.model)
     if not (scorer.is_bank or hasattr(scorer.final, "scatter_")):
         raise Problem(
-            f"{a.model} keeps no rows that others could join; fit a new model on all rows. Banks "
-            "(pcsda fit --positive all) and models that partial_fit made can be updated"
+            f"{a.model} keeps no rows to add to; fit a new model on all rows. Banks "
+            "(pcsda fit --positive all) and models made by partial_fit can be updated"
         )
     prepared = of_model(a)
     X, y = _labelled(scorer, a)
@@ -40,7 +40,7 @@ def update(a: Namespace) -> None:
     before = scorer.threshold
     (_add_to_bank if scorer.is_bank else _add_batch)(scorer, unwrap(scorer.model).rows(X), y)
     if before is not None and scorer.threshold is None:
-        note(f"the threshold ({before.rule}) was that of the rows before and is left out")
+        note(f"the threshold ({before.rule}) was chosen before this update and is dropped")
     known = np.array([int(value, 16) for value in prepared.rows], dtype=np.uint64)
     facts = replace(prepared, rows=tuple(sketch([known, hashes]))).facts()
     save(scorer.model, output, metrics=left_out_figures(scorer.model), table=facts)
@@ -67,7 +67,7 @@ def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
 
 
 def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
-    """Add rows to the labels of a bank, enroll labels that it has not, and refresh it."""
+    """Add rows to the labels of a bank, enroll new labels, and refresh it."""
     bank = scorer.final
     written = {tables.as_text(label): label for label in scorer.labels}
     for name in np.unique(y).tolist():
@@ -80,17 +80,17 @@ def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
 
 
 def _like(name: str, known: Any) -> Any:
-    """Turn a new label into the type that the labels of a bank have."""
+    """Convert a new label to the type of the bank's labels."""
     try:
         return type(known)(name)
     except (TypeError, ValueError):
         raise Problem(
-            f"label {name} is not like the labels of the bank, such as {known!r}"
+            f"label {name} is not of the type of the bank's labels, such as {known!r}"
         ) from None
 
 
 def _add_batch(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
-    """Merge rows into the statistics of a model that partial_fit made."""
+    """Merge rows into the statistics of a model made by partial_fit."""
     model = scorer.final
     written = {tables.as_text(label): label for label in model.classes_.tolist()}
     rest = rest_of(tables.as_text(scorer.labels[0]))

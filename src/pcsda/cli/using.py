@@ -1,4 +1,4 @@
-"""The commands `score`, `identify`, `rank` and `count`: what a model says of new rows."""
+"""The commands `score`, `identify`, `rank` and `count`, on new rows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def score(a: Namespace) -> None:
     """Score rows or trials and decide on them."""
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
-        raise Usage("take one of --positive, --claimed and --all")
+        raise Usage("use only one of --positive, --claimed and --all")
     if a.id and a.trial:
-        raise Usage("--id names rows and --trial gives one result for several; take one of them")
+        raise Usage("--id names rows and --trial gives one result for several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
@@ -49,13 +49,13 @@ def score(a: Namespace) -> None:
 def identify(a: Namespace) -> None:
     """Name each row by the label of a bank that fits best, or as unknown."""
     if a.id and a.trial:
-        raise Usage("--id names rows and --trial gives one result for several; take one of them")
+        raise Usage("--id names rows and --trial gives one result for several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
     if not scorer.is_bank:
         raise Usage(
-            f"{a.model} is no bank, it verifies {tables.as_text(scorer.labels[0])} alone; take "
+            f"{a.model} is not a bank; it verifies only {tables.as_text(scorer.labels[0])}. Use "
             "pcsda score, or fit a bank with --positive all"
         )
     a.claimed = a.all = a.prior = a.cost_miss = a.cost_false_alarm = None
@@ -63,10 +63,10 @@ def identify(a: Namespace) -> None:
 
 
 def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Threshold | None) -> None:
-    """Score rows for the label at `place`, or for the best or claimed ones, and write that."""
+    """Score rows for the label at `place`, or for the best or claimed one, and write the result."""
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
-    note(f"accepted from a log-likelihood ratio of {threshold:.4g} on ({why})")
+    note(f"rows with a log-likelihood ratio of at least {threshold:.4g} are accepted ({why})")
     found = (
         _scored(scorer, table, X, a, place, prior, threshold)
         for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed])
@@ -91,7 +91,7 @@ def _scored(
     prior: float,
     threshold: float,
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of results: for the label at `place`, or for the best or claimed ones."""
+    """Return columns of results for the label at `place`, or for the best or claimed one."""
     columns, trials, order = _keys(table, a)
     ratios = scorer.log_likelihood_ratios(X, trials)
     names = np.array([tables.as_text(label) for label in scorer.labels])
@@ -155,7 +155,7 @@ def count(a: Namespace) -> None:
 
 
 def _one_label(scorer: Scorer, named: str | None) -> Any:
-    """Return the label to look at; one of the labels of a bank must be named."""
+    """Return the label to use; of a bank, one must be named."""
     if scorer.is_bank and not named:
         known = tables.listed([tables.as_text(label) for label in scorer.labels])
         raise Usage(f"a bank has several labels; say which with --positive: {known}")
@@ -165,7 +165,7 @@ def _one_label(scorer: Scorer, named: str | None) -> Any:
 def new_rows(
     scorer: Scorer, a: Namespace, used: Sequence[str | None]
 ) -> Iterator[tuple[tables.Table, Features]]:
-    """Yield tables, and their features in the order of the model: one table, or piece by piece."""
+    """Yield tables with their features in the model's order: one table, or piece by piece."""
     in_pieces = a.block_rows is not None or is_large(a.data)
     if in_pieces and getattr(a, "trial", None):
         raise Problem(
@@ -193,16 +193,16 @@ def new_rows(
 
 
 def given_costs(a: Namespace) -> dict[str, float]:
-    """Return the costs that are given as options."""
+    """Return the costs given as options."""
     costs = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
     return {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> Threshold | None:
-    """Choose the threshold for a rate of false alarms; without that, take that of the model.
+    """Choose the threshold for a rate of false alarms, or return that of the model.
 
-    That of a bank is for the best label of each row, which strangers reach more easily than one
-    label that is named.
+    The threshold of a bank is for the best label of each row, which strangers reach more easily
+    than a label that is named.
     """
     if a.max_false_alarms is None:
         return getattr(scorer.final, "threshold_", None) if names_best else scorer.threshold
@@ -218,7 +218,7 @@ def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> 
 def settle_threshold(
     a: Namespace, fitted_prior: float, chosen: Threshold | None = None
 ) -> tuple[float, float]:
-    """Return prior and threshold, from the options, as chosen at the fit, or from its prior."""
+    """Return prior and threshold: from the options, as chosen at the fit, or from its prior."""
     costs = given_costs(a)
     if a.threshold is not None and costs:
         raise Usage("--threshold decides by itself; leave out the costs")
@@ -235,7 +235,7 @@ def _keys(
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | NDArray[np.intp]]:
     """Return columns that identify each result, the trials, and the order of the results.
 
-    Trials keep the order in which they appear in the table; that of their names is another.
+    Trials keep the order of the table, not that of their names.
     """
     if not a.trial:
         columns: dict[str, NDArray[Any]] = {"row": table.numbers}
@@ -250,7 +250,7 @@ def _keys(
 def _claims(
     table: tables.Table, a: Namespace, known: list[str], trials: NDArray[np.str_] | None
 ) -> NDArray[np.intp]:
-    """Return the place of the label that each row or trial claims."""
+    """Return the index of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
     names, codes = np.unique(claimed, return_inverse=True)
     place = {name: number for number, name in enumerate(known)}

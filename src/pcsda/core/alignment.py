@@ -1,16 +1,16 @@
-"""The axes of a model without some rows, turned to lie as close as possible to those of all rows.
+"""The axes of a model without some rows, aligned with the axes of all rows.
 
-A row that leaves moves the mean of its group and the scatter, and so the axes. Holding the
-combinations of subclass means that the axes are made of is not enough: on a weak axis these
-combinations cancel what strong features contribute, and they no longer do once a mean has moved.
-The left-out coordinates would give away the group that the row came from, most of all where
-features have very different units. So the axes of each left-out model are scaled and turned
+Leaving out a row moves the mean of its group and the scatter, and with them the axes. It is not
+enough to keep the combinations of subclass means that define the axes. On a weak axis these
+combinations cancel the contribution of strong features, and they stop doing so once a mean has
+moved. The left-out coordinates would then reveal the group of the row, most of all if features
+have very different units. So the axes of each left-out model are scaled and rotated
 (MATH 8): with
 
     C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
 
-``W_i T'`` are axes of the same subspace, orthonormal in the scatter without the row, and the
-closest such axes to W. One row changes B and C in two directions only, so T has a closed form.
+``W_i T'`` spans the same subspace, is orthonormal in the scatter without the row, and is as close
+to W as such axes can be. One row changes B and C in two directions only, so T has a closed form.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy as np
 
 from .linalg import Array, Mask
 
-# A subclass of one row whose mean has this share in the span of the others takes no axis with it.
+# A subclass of one row takes no axis with it if the other means span this share of its mean.
 SPANNED = 1e-6
-# Where the axes fill the space, no leverage is outside them; a smaller share of it is rounding.
+# If the axes fill the space, no leverage lies outside them; a smaller share of it is rounding.
 ROUNDING = 1e-10
-# Directions of a left-out model with a smaller share of the largest are lost with the rows.
+# Directions of a left-out model below this share of the largest were lost with the rows.
 LOST = 1e-10
 
 
 @dataclass(frozen=True)
 class Turn:
-    """How left-out rows are turned, one row each: ``T = I + E (T_2 - I) E'``.
+    """How the axes are turned for each left-out row: ``T = I + E (T_2 - I) E'``.
 
     Attributes
     ----------
@@ -57,16 +57,16 @@ class Turn:
 def turn_of(
     solved: Array, axes: Array, inflation: Array, pull: Array, leverage: Array, gap: Array
 ) -> Turn:
-    """Turn of each row, left out alone.
+    """The turn for each row, left out alone.
 
     Parameters
     ----------
     solved : array of shape (d, n)
         ``W'r`` of the residual r.
     axes : array of shape (d, n)
-        ``R'u``: how the axes see the mean of the row's group. It moves by ``-pull r``.
+        ``R'u``: the mean of the row's group on the axes. It moves by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
-        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; a row with f and c zero stays where it is.
+        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; f = c = 0 leaves a row as it is.
     """
     length = np.sqrt(np.einsum("ji,ji->i", axes, axes))
     first = axes / np.where(length > 0, length, 1.0)
@@ -84,8 +84,8 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
     """``T_2 - I``, given ``W'r`` and ``-c R'u`` in two coordinates.
 
     With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
-    ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, e the part of the
-    leverage outside the axes. Written so, nothing large cancels on weak axes.
+    ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
+    leverage outside the axes. In this form nothing large cancels on weak axes.
     """
     root = np.sqrt(gap)
     outside = leverage - np.sum(a * a, axis=0)
@@ -112,9 +112,9 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Coordinates (d, n) of rows that are a subclass each, by the axes without that subclass.
+    """Coordinates (d, n) of single-row subclasses, on the axes without that subclass.
 
-    Its mean leaves the span of the subclass means, unless the others span it too.
+    The subclass mean leaves the span of the means, unless the other means span it too.
     """
     share = np.einsum("ji,ji->i", centres, axes)
     square = np.einsum("ji,ji->i", axes, axes)
@@ -124,13 +124,13 @@ def without_subclass(centres: Array, axes: Array) -> Array:
 
 
 def turns_of_blocks(own: Array, across: Array) -> Array:
-    """Transposed turns ``T'`` of blocks of rows, from C (n, d, d) and B (n, d, d)."""
+    """Transposed turns ``T'`` for blocks of rows, from C (n, d, d) and B (n, d, d)."""
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
     half = (vectors * roots[:, None, :]) @ vectors.swapaxes(1, 2)
     left, lengths, right = np.linalg.svd(half @ across)
-    # A lost direction has length zero; any vector in its place would be arbitrary.
+    # A lost direction gets length zero; any other vector would be arbitrary.
     left = np.where(lengths[:, None, :] > LOST, left, 0.0)
     turns: Array = half @ left @ right
     return turns

@@ -29,11 +29,11 @@ class Calibration:
 
     @property
     def slope(self) -> float:
-        """Sum of the weights: 1 if the views are used as they are."""
+        """Sum of the weights: 1 if the views are used unchanged."""
         return float(sum(self.weights))
 
     def __call__(self, views: Array) -> Array:
-        """Log-likelihood ratio of views, whose first axis numbers them."""
+        """Log-likelihood ratio of views; the first axis indexes the views."""
         # There are one or two views; for a single row a general product would cost more.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
@@ -60,24 +60,24 @@ def fit_calibration(
     The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
     log-likelihood ratio. A weak prior says that the mean of the views already is one: weights
     Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the weights
-    finite where views separate the classes, and positive where they are worthless, so that
+    finite if the views separate the classes, and positive if the views are worthless, so that
     calibration preserves the order of scores.
 
     Parameters
     ----------
     views : array of shape (V, n)
-        Views of samples that the model has not seen: left out, cross-validated or held back.
+        Views of samples that the model has not seen: left out, cross-validated or held out.
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
         Weights of the samples.
     start : Calibration, optional
-        A starting point from similar views; it saves steps and changes nothing else.
+        A starting point from similar views; it only saves steps.
 
     Notes
     -----
     Platt's smoothed targets would keep the slope finite as well, but they act like one positive
-    among the negatives. Far out on the scale of a log-likelihood ratio, that one outweighs all
-    others and flattens the slope.
+    among the negatives. Far out on the scale of a log-likelihood ratio, that one positive outweighs
+    all others and flattens the slope.
     """
     near = None if start is None else (start.weights, start.offset)
     slopes, offset = fit_logistic(views, positive, weights, near)

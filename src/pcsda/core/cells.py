@@ -15,8 +15,8 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    The groups of every class are unions of cells, so anything linear in the rows is summed over the
-    cells once and then added up for each class.
+    The groups of every class are unions of cells. So anything linear in the rows is summed over
+    the cells once, and then added up for each class.
     """
 
     of_class: Ints
@@ -34,7 +34,7 @@ class Cells:
     def division(self, label: int) -> tuple[Ints, Array]:
         """Groups of the rows and their counts for one class.
 
-        Group 0 is the class itself; clusters that have no other rows are dropped.
+        Group 0 is the class itself; clusters without other rows are dropped.
         """
         own = self.of_class == label
         remaining = np.unique(self.of_cluster[~own])

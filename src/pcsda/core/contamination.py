@@ -1,17 +1,16 @@
-"""Positives hidden among the negatives (MATH 16): their share, and a model that knows of them.
+"""Positives hidden among the negatives (MATH 16): their share, and a model that allows for them.
 
-Negatives that nobody has looked at hold some positives. A ratio against such a crowd sees no excess
-of positives in that same crowd, so its share cannot be read off the ratio afterwards: both are
-estimated together, on scores of rows that the model has not seen.
+Unchecked negatives contain some positives. A ratio fitted against such a contaminated sample sees
+no excess of positives in it, so the share cannot be estimated from the ratio afterwards. Share and
+ratio are estimated together, on scores of rows that the model has not seen.
 
-The first step takes all negatives for one crowd. Then rows are set apart step by step, those first
-that look most like positives. They take no part in the model of a step, which scores them as rows
-it has not seen; so hidden positives that lie together, and make a subclass of their own in which
-they look like negatives, come out in the end. Each step has its estimate of the share. The first
-finds too few, because positives are among its negatives, and the last too many, because negatives
-that are like positives were set apart, of which a model has most to learn. The model that is kept
-sets a share apart that lies between the two. Rows set apart do not join the positives: a class that
-is like them would draw their mean to itself.
+The first step treats all negatives as one subclass. Each later step sets more rows apart, those
+most like positives first. They do not enter the model of that step, which scores them as unseen
+rows. So hidden positives come to light even if they cluster in a subclass of their own, where they
+would look like negatives. Each step estimates the share. The first estimate is too low, because
+positives are among its negatives. The last is too high, because it has set apart the negatives most
+like positives, which a model needs most. The final model sets apart a share between the two. Rows
+set apart do not join the positives: a similar class would pull the positive mean toward itself.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ from .subspace import Factor, Subspace
 
 # Spread of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
-# Slope expected of the views of a model: few positives leave it surer of itself than rows show that
-# it has not seen.
+# Slope expected of the views: with few positives a model is more confident than unseen rows
+# justify.
 MODEL_SLOPE = 0.5
-# With fewer positives than this, the share is found with that slope too.
+# With fewer positives than this, the share is estimated with that slope too.
 ENOUGH = 10
-# Mean of an exponential prior on the share, by which the expected share is found.
+# Mean of the exponential prior on the share, for the expected share.
 SHARE_SCALE = 0.15
-# The search for the best share begins from these, and ends below a half.
+# Starting points of the search for the best share, which stays below one half.
 LARGEST_SHARE = 0.499
 SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 11))
-# Half the 90 % quantile of chi-square with one degree of freedom: how far the profile of the log
-# likelihood may fall inside a 90 % interval.
+# Half the 90 % quantile of chi-square with one degree of freedom: how far the profile log
+# likelihood may drop within a 90 % interval.
 INTERVAL_DROP = 1.3528
 # Shares of the unchecked rows that are set apart, step by step.
 STEPS = (0.0, 0.04, 0.1, 0.22)
-# Shares below this are alike.
+# Shares below this count as equal.
 SMALL_SHARE = 0.005
-# So many times as many rows as are set apart do not shape subclasses.
+# This many times the rows set apart are excluded when subclasses are formed.
 LOOSE = 2.0
-# The part of its weight that a row set apart keeps, so that weights stay above zero.
+# Fraction of its weight that a row set apart keeps, so that weights stay above zero.
 LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of views before rows are seen: by default, log-likelihood ratios.
+    """Prior expectation of the views: by default, that they are log-likelihood ratios.
 
     Attributes
     ----------
     slope : float
-        Middle of the prior on the slope.
+        Centre of the prior on the slope.
     offset_spread : float
     """
 
@@ -74,13 +73,13 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Scores:
-    """Views of rows that a model has not seen, and what is known of each row.
+    """Views of rows that a model has not seen, with their labels.
 
     Attributes
     ----------
     views : array of shape (V, n)
     positive, unchecked : boolean arrays of shape (n,)
-        Labelled positives, and rows nobody looked at; all others are checked negatives.
+        Labelled positives and unchecked rows; all others are checked negatives.
     weight : array of shape (n,)
     expected : Expectation
     """
@@ -103,18 +102,18 @@ class Scores:
 
 @dataclass(frozen=True)
 class Shares:
-    """A calibration and the share of hidden positives that goes with it.
+    """A calibration with its share of hidden positives.
 
     Attributes
     ----------
     calibration : Calibration
     share : float
     interval : pair of float
-        90 % interval of the share by profile likelihood; the share twice where it was given.
+        90 % interval of the share by profile likelihood; the share twice if it was given.
     expected : float
-        Mean of the share over its profile and an exponential prior; the share itself where it was
-        given. Beside few positives nearly every share is possible, and the most probable one may be
-        0 or the largest.
+        Mean of the share over its profile and an exponential prior; the share itself if it was
+        given. With few positives nearly every share is possible, and the mode may be 0 or the
+        largest value.
     """
 
     calibration: Calibration
@@ -124,7 +123,7 @@ class Shares:
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
-    """Probability of a positive among rows of which a `share` are positives."""
+    """Probability that a row is positive, among rows with this `share` of positives."""
     if share == 0:
         return np.zeros_like(ratio)
     probability: Array = expit(ratio + np.log(share / (1 - share)))
@@ -132,12 +131,12 @@ def hidden_probability(ratio: Array, share: float) -> Array:
 
 
 def fit_shares(scores: Scores, share: float | None = None) -> Shares:
-    """Fit slopes, offset and the share of hidden positives together; a given `share` is held.
+    """Fit slopes, offset and the share of hidden positives jointly; a given `share` is held fixed.
 
-    A row of log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
-    odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``, and the
-    priors are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``, with the slope
-    a_0 and the spread s that the scores are expected to have.
+    A row with log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
+    odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``. The priors
+    are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``; the slope a_0 and the
+    spread s are those in `scores.expected`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -159,7 +158,7 @@ def _expected(losses: Array) -> float:
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Shares around the best one whose loss is little above the least."""
+    """Shares around the best one whose loss is close to the minimum."""
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -176,9 +175,9 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 
 
 class _Profile:
-    """Least loss over slopes and offset as a function of the share; each search starts near.
+    """Minimum loss over slopes and offset as a function of the share; each search starts nearby.
 
-    The loss is minus the log posterior. A point has logarithms of slopes, and the offset.
+    The loss is minus the log posterior. A point holds the logarithms of the slopes, and the offset.
     """
 
     def __init__(self, scores: Scores) -> None:
@@ -200,7 +199,7 @@ class _Profile:
         return self._found[share][0]
 
     def calibration(self, share: float) -> Calibration:
-        """Slopes and offset that go best with a share."""
+        """Best slopes and offset for a share."""
         self(share)
         point = self._found[share][1]
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
@@ -210,7 +209,7 @@ class _Profile:
         return slopes
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Damped Newton steps; the loss is not convex, so curvatures are taken as positive."""
+        """Damped Newton steps; the loss is not convex, so absolute curvatures are used."""
         loss, gradient, hessian = self._loss(point, share)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
@@ -254,17 +253,17 @@ class _Profile:
 
 @dataclass(frozen=True)
 class Contaminated:
-    """A model fitted with hidden positives in mind.
+    """A model fitted with an allowance for hidden positives.
 
     Attributes
     ----------
     fitted : Fitted
     shares : Shares
     responsibilities : array of shape (N,)
-        Probability of each row to be a hidden positive; zero for rows that were checked.
+        Probability that each row is a hidden positive; zero for checked rows.
     groups : array of shape (N,)
     ratio : array of shape (N,)
-        Left-out log-likelihood ratios, or new ones of rows that were not left out.
+        Left-out log-likelihood ratios, or plain scores of rows that were not left out.
     """
 
     fitted: Fitted
@@ -276,12 +275,12 @@ class Contaminated:
 
 @dataclass(frozen=True)
 class Problem:
-    """What the steps need.
+    """Inputs of the steps.
 
     Attributes
     ----------
     factorise : function of weights
-        The factor of the rows with given weights; None where all weigh the same.
+        The factor of the rows with given weights; None weights all equally.
     rule : Rule
     n_components : int or None
     positive, unchecked : boolean arrays of shape (N,)
@@ -291,9 +290,9 @@ class Problem:
     leave : function of groups
         Which rows are left out.
     score : function of a model and row numbers
-        Scores of rows that are not among those left out.
+        Scores of rows that were not left out.
     regroup : function of a mask
-        Groups of the rows, where the masked ones do not shape the subclasses.
+        Groups of the rows; the masked rows do not shape the subclasses.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -316,8 +315,8 @@ class Problem:
 def fit_contaminated(problem: Problem) -> Contaminated:
     """Fit in steps: set rows apart, solve, fit ratio and share to left-out scores.
 
-    The model of a later step rests on guesses, of which its profile likelihood knows nothing; that
-    of the first rests on none. So the interval spans those of the first, the last and the model.
+    The profile likelihood of a later step ignores that its model rests on guesses; the first step
+    rests on none. So the interval spans those of the first step, the last step and the final model.
     """
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
@@ -330,7 +329,7 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     least, most = sorted((first.shares.share, last.shares.share))
     held = min(max(found.shares.share, least), most)
     if problem.share is None and held != found.shares.share:
-        # The first finds too few and the last too many: what lies outside is chance.
+        # The first step finds too few and the last too many; anything beyond is chance.
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
@@ -339,8 +338,8 @@ def fit_contaminated(problem: Problem) -> Contaminated:
 def _one_crowd(problem: Problem) -> Contaminated:
     """First step: all negatives are one subclass.
 
-    Hidden positives move the mean of the crowd straight toward the positives, which turns no axis.
-    A subclass that they make up lies beside the few examples, and axes would point away from it.
+    Hidden positives move the mean of that subclass straight toward the positives, which turns no
+    axis. A subclass made of them would lie next to the few examples, and axes would point away.
     """
     nobody = np.zeros(len(problem.positive), dtype=bool)
     crowd = (~problem.positive).astype(np.intp)
@@ -348,19 +347,20 @@ def _one_crowd(problem: Problem) -> Contaminated:
 
 
 def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contaminated:
-    """Set the rows apart that an earlier step found most like positives."""
+    """Set apart the rows that an earlier step found most like positives."""
     apart = _most_alike(problem, before.ratio, share)
-    # Hidden positives that are left must not make a subclass, in which they look like negatives.
+    # Remaining hidden positives must not form a subclass, in which they look like negatives.
     loose = _most_alike(problem, before.ratio, min(LOOSE * share, STEPS[-1]))
     return _step(problem, apart, apart | loose)
 
 
 def _between(found: Shares, last: Shares) -> float:
-    """Share to set apart, between that of a step and that of the last.
+    """Share to set apart, between that of a step and that of the last step.
 
-    An early step has positives among its negatives, which hide others: it finds too few. The last
-    has lost negatives that are like positives, and takes them for some: it finds too many. Where
-    the two contradict each other, hidden positives are a subclass, and the last is right.
+    An early step has positives among its negatives, which mask others, so it finds too few. The
+    last step has lost the negatives most like positives and counts such rows as positives, so it
+    finds too many. If the two contradict each other, hidden positives form a subclass, and the
+    last step is right.
     """
     if last.interval[0] > found.interval[1]:
         return last.share
@@ -369,7 +369,7 @@ def _between(found: Shares, last: Shares) -> float:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """A share of the unchecked rows: those that are most like positives."""
+    """The given share of the unchecked rows, those most like positives."""
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -379,9 +379,9 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 
 
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
-    """Solve without rows that are set apart, and fit ratio and share to left-out scores.
+    """Solve without the rows set apart, and fit ratio and share to left-out scores.
 
-    Rows that are loose do not shape subclasses.
+    Loose rows do not shape subclasses.
     """
     weights, groups = problem.weights, problem.regroup(loose)
     if apart.any():
@@ -407,11 +407,11 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
 
 
 def _taken_as_ratios(scores: Scores) -> Scores:
-    """The same scores, of which slope one is expected.
+    """The same scores with an expected slope of one.
 
-    Where hidden positives lie clear of the negatives, all slopes fit alike, and a low one would
-    take them for chance. So the share is found this way, unless positives are few: then rows that
-    are only like positives would be set apart, and ranking would suffer.
+    If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
+    would explain them by chance. So the share is estimated with slope one, unless positives are
+    few: then rows that merely resemble positives would be set apart, and the ranking would suffer.
     """
     return replace(scores, expected=replace(scores.expected, slope=1.0))
 
@@ -419,12 +419,12 @@ def _taken_as_ratios(scores: Scores) -> Scores:
 def _with_responsibilities(
     problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
 ) -> Contaminated:
-    """Find what each row may be, from left-out scores where there are any."""
+    """Find the probability that each row is positive, from left-out scores where available."""
     left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
     ratio[rows] = shares.calibration(views)
-    # A class without its only row has no mean to be scored by.
+    # A class without its only row has no mean to score with.
     ratio[rows[(left.groups == 0) & left.alone]] = np.nan
     known = ratio.copy()
     rest = np.flatnonzero(problem.unchecked & np.isnan(ratio))
@@ -432,7 +432,7 @@ def _with_responsibilities(
         known[rest] = problem.score(fitted, rest)
     hidden = np.zeros(len(groups))
     hidden[problem.unchecked] = hidden_probability(known[problem.unchecked], shares.share)
-    # Thresholds and counts take left-out rows for negatives as far as they are.
+    # Thresholds and counts weight left-out rows by their probability of being negative.
     weight = problem.weight * np.maximum(1 - hidden, LEAST_REST)
     left = replace(left, weights=weight[rows])
     subspace = replace(fitted.subspace, left=left)
@@ -443,7 +443,7 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Views of rows that can be left out; where positives are few, pseudo-positives too."""
+    """Views of rows that can be left out, with pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
     mass = problem.weight[rows]
@@ -454,6 +454,6 @@ def _scores(
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
-    # One positive sits at its own mean, and the offset has to make up for it.
+    # One positive lies at its own mean; the offset has to compensate.
     spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
     return Scores(found, positive, unchecked, mass, Expectation(MODEL_SLOPE, spread))

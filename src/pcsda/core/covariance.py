@@ -10,9 +10,9 @@ from . import linalg
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter
 
-# The variance of the positives is rounding below this share of that of the negatives.
+# Below this share of the variance of the negatives, that of the positives is rounding.
 COLLAPSED = 1e-14
-# A covariance is a sum of squares: pivots below this share of its diagonal are rounding.
+# Pivots of a covariance below this share of its diagonal are rounding.
 COVARIANCE_TOLERANCE = 1e-13
 
 
@@ -24,11 +24,11 @@ class Moments:
     ----------
     scatter : GroupScatter
         Statistics in the subspace: resubstituted, or with left-out scatter matrices.
-    target : array of shape (d, d)
+    Pooled within covariance, the shrinkage target.
         Pooled within covariance that small samples are shrunk toward.
     n_positive, n_within : float
-        Number of positives and negatives behind the scatter matrices: their total weight, minus the
-        number of estimated means.
+        Effective numbers of positives and negatives behind the scatter matrices: their total weight
+        minus the number of estimated means.
     """
 
     scatter: GroupScatter
@@ -37,7 +37,7 @@ class Moments:
     n_within: float
 
     def positive_covariance(self, nu: float) -> Array:
-        """Covariance of the positives; an error if they are all equal or do not span all axes."""
+        """Covariance of the positives; raises an error if it is singular."""
         rounding = COLLAPSED * self.scatter.phi_o.diagonal()
         return self._shrunk(self.scatter.positive, self.n_positive, nu, "positive", rounding)
 
@@ -62,7 +62,7 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Refuse a covariance whose Cholesky pivots are rounding, in any units of the axes."""
+    """Refuse a covariance whose Cholesky pivots are rounding, whatever the units of the axes."""
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

@@ -23,7 +23,7 @@ from .subspace import Factor, Subspace
 
 @dataclass(frozen=True)
 class Criterion:
-    """What is solved, and how.
+    """The problem and its solver.
 
     Attributes
     ----------
@@ -31,9 +31,9 @@ class Criterion:
         As in :class:`pcsda.CSDA`; "auto" is "eigen", or "trace_ratio" if the reference is learned.
     regularization : float
     seed : int
-        Of the random targets.
+        Seed of the random targets.
     learn_reference : bool
-        Whether to optimise the reference vector of both scatters too; otherwise it is the positive
+        Whether to optimise the reference vector of both scatters too; by default it is the positive
         mean.
     """
 
@@ -99,7 +99,7 @@ class CSDAFactor:
     def _by_gram(
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
-        """Solve centred wide rows by their inner products: ``N^2 D`` for these."""
+        """Solve centred wide rows through their inner products, which cost ``N^2 D``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         means = group_means(X, groups, counts, self.weights)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -113,7 +113,7 @@ class CSDAFactor:
 
 
 class Whole(NamedTuple):
-    """What a solved kernel matrix leaves for models of some of its rows."""
+    """What a solved kernel matrix provides for models of some of its rows."""
 
     rows: Centred
     solved: Solved
@@ -121,7 +121,7 @@ class Whole(NamedTuple):
 
 @dataclass
 class KernelCSDAFactor:
-    """A kernel matrix, which is overwritten, whose negatives are one group.
+    """A kernel matrix, overwritten by `solve`, whose negatives are one group.
 
     Attributes
     ----------
@@ -131,9 +131,9 @@ class KernelCSDAFactor:
     definite : bool
         Whether the kernel is known to be positive definite; otherwise the fit checks it.
     near : array of shape (N_n, d) or None
-        Solution on the negatives of more rows, of which these are a part.
+        Solution on the negatives of a larger set that contains these rows.
     whole : Whole or None
-        Set by `solve`, unless it needed a factorisation that leaves nothing to share.
+        Set by `solve`, unless it needed a factorisation with nothing to share.
     """
 
     matrix: Array
@@ -172,15 +172,15 @@ class KernelCSDAFactor:
         self.whole = Whole(rows, solved)
         found = csda_dual.subspace_of(rows, solved, n_components, most)
         found = replace(found, origin=means @ found.coefficients)
-        # Coefficients of kernel values depend on how often a row is given; the mean does not.
+        # Coefficients of kernel values depend on how often a row occurs; the mean does not.
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
         """After `solve`: a factor of some of the rows, and the values that its models score.
 
-        It starts from the solution of all rows, and needs neither new kernel values nor, for the
-        trace ratio, a new factorisation. The space is the same; its origin is the mean of all
-        positives. None where `solve` left nothing to share.
+        It starts from the solution of all rows. It needs no new kernel values and, for the trace
+        ratio, no new factorisation. The space is the same, with its origin at the mean of all
+        positives. None if `solve` left nothing to share.
         """
         if self.whole is None:
             return None
@@ -201,7 +201,7 @@ class KernelCSDAFactor:
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """Some rows, given by features of the kernel of all; `near` are the axes of all rows."""
+    """Some of the rows, as features of the kernel of all; `near` holds the axes of all rows."""
 
     features: Array
     criterion: Criterion
@@ -249,8 +249,8 @@ def csda_subspace(
 ) -> Subspace:
     """Solve CSDA from statistics alone.
 
-    There are at most as many axes as negatives, `most`; the `projection` of a solver that regresses
-    on targets needs the rows, and comes from the caller.
+    There are at most as many axes as negatives, `most`. A solver that regresses on targets needs
+    the rows, so the caller provides its `projection`.
     """
     width = scatter.means.shape[1]
     most = width if most is None else most

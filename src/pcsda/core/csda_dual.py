@@ -19,18 +19,18 @@ from .scatter import GroupScatter
 from .solvers import Projection, no_direction
 from .subspace import Subspace
 
-# Share of the ridge that rounding of the inner products may reach.
+# Largest rounding error of the inner products, as a share of the ridge.
 COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Whether rounding of inner products with this trace would show beside the ridge."""
+    """Whether rounding of inner products with this trace is noticeable next to the ridge."""
     return EPSILON * trace > COARSE * ridge
 
 
 @dataclass(frozen=True)
 class Centred:
-    """Inner products of rows about the positive mean, times the square roots of the weights.
+    """Inner products of rows about the positive mean, scaled by the square roots of the weights.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Centred:
     root : array of shape (N,)
         Roots of the weights.
     near : array of shape (N_n, d) or None
-        Solution on the negatives of more rows, of which these are a part.
+        Solution on the negatives of a larger set that contains these rows.
     """
 
     matrix: Array
@@ -68,9 +68,9 @@ class Centred:
 
 @dataclass(frozen=True)
 class Solved:
-    """Axes as coefficients of the rows in :class:`Centred`, with their values and their rank.
+    """Axes as coefficients of the rows in :class:`Centred`, with their values and rank.
 
-    The trace ratio also leaves the features of the rows, and its axes in these.
+    The trace ratio also provides the features of the rows, and its axes in terms of them.
     """
 
     coefficients: Array
@@ -87,7 +87,7 @@ def eigen(rows: Centred, count: int) -> Solved:
     With blocks of the matrix, ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``: the
     eigenpairs (beta, q) of B give ``lambda = beta / eps`` and the coefficients q on the negatives
     and ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, and either some twenty products
-    of the matrix with d + 6 vectors or, where many axes are wanted, an eigenproblem of size N_n.
+    of the matrix with d + 6 vectors or, if many axes are wanted, an eigenproblem of size N_n.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
@@ -120,8 +120,8 @@ def eigen(rows: Centred, count: int) -> Solved:
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
     """Maximise the trace ratio as :func:`csda_solvers.trace_ratio` does.
 
-    Features of the rows come from a pivoted Cholesky factor, ``N^3/3``. All steps of the ascent
-    are taken in one basis that grows: some twenty products with d + 6 vectors in all.
+    Features of the rows come from a pivoted Cholesky factor, ``N^3/3``. All steps of the ascent use
+    one growing basis: some twenty products with d + 6 vectors in all.
     """
     features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
     ratio = Ratio.of(features, rows.groups, rows.root, rows.ridge, learn_reference)
@@ -139,15 +139,15 @@ class Ratio:
     Attributes
     ----------
     parts : list of two arrays
-        Features of the negatives and of the positives about the positive mean, times the square
+        Features of the negatives and of the positives about the positive mean, scaled by the square
         roots of the weights.
     gap : array of shape (r, 1) or None
-        Mean of the negatives, where the reference is learned.
+        Mean of the negatives, if the reference is learned.
     counts : array of shape (2,)
         N_p and N_n, or total weights.
     ridge : float
     near : array of shape (r, d) or None
-        Axes of more rows, of which these are a part.
+        Axes of a larger set that contains these rows.
     """
 
     parts: list[Array]
@@ -166,7 +166,7 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """The problem of features about the positive mean, times the roots of the weights."""
+        """The problem of features about the positive mean, scaled by the roots of the weights."""
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -182,7 +182,7 @@ class Ratio:
         return found if self.gap is not None else replace(found, step=0.0)
 
     def _dense(self, count: int) -> Projection:
-        """From scatter matrices of the features."""
+        """Solve by scatter matrices of the features."""
         numerator, denominator = (part.T @ part for part in self.parts)
         values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
         rank = linalg.numerical_rank(values, len(numerator))
@@ -201,7 +201,7 @@ class Ratio:
         return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
 
     def _leading(self, count: int) -> Projection | None:
-        """For few axes of many features; None if a small basis is not enough."""
+        """Find few axes of many features; None if a small basis does not suffice."""
         size = self.parts[0].shape[1]
         if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
             return None
@@ -228,17 +228,17 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Whether rows have at least so many independent directions: a random sketch shows it."""
+    """Whether rows have at least `count` independent directions, by a random sketch."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
 
 
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
-    """The subspace of axes that are coefficients of rows about the positive mean.
+    """The subspace of axes given as coefficients of rows about the positive mean.
 
-    Its coefficients are on the rows themselves: those on the centred rows, minus the part of the
-    positive mean. `origin` is zero; the caller sets it.
+    The result has coefficients on the rows themselves, with the positive mean taken out. `origin`
+    is zero; the caller sets it.
     """
     kept = _kept(solved, n_components, most)
     a = solved.coefficients[:, : len(kept.components)]
@@ -253,9 +253,9 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
 def part_of_features(
     features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
 ) -> Subspace:
-    """Maximise the trace ratio of some rows, given by features of all, near the axes of all.
+    """Maximise the trace ratio of some of the rows, from features of all, near the axes of all.
 
-    `rows` has no matrix. The coefficients are on features, and there is no second factorisation.
+    `rows` has no matrix. The coefficients are on features, so no second factorisation is needed.
     """
     share = np.where(rows.groups == 0, rows.root**2, 0.0)
     mean: Array = share @ features / share.sum()
@@ -278,7 +278,7 @@ def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
 def _subspace(
     coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
 ) -> Subspace:
-    """The subspace in which rows lie at z; `inside` are the inner products of its axes."""
+    """The subspace with coordinates z of its rows; `inside` holds inner products of its axes."""
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(

@@ -1,7 +1,7 @@
 """From group statistics to a projection, for CSDA and its relatives (MATH 6, 14).
 
 CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, S_n over all negatives about the positive mean.
-Exact solvers give components in descending order of their eigenvalue, scaled so that the
+Exact solvers return components in descending order of their eigenvalue, scaled so that the
 denominator becomes the identity. The trace ratio has orthonormal components. Regressions on targets
 made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts them.
 """
@@ -56,11 +56,11 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
         half, subset_by_index=[size - count, size - 1], check_finite=False
     )
     directions = linalg.lower_solve(factor, vectors[:, ::-1], transposed=True)
-    # Values near one lose the digits of 1 - value; the quotient itself does not.
+    # For values near one, 1 - value loses digits; the quotient itself does not.
     top = np.einsum("ij,ij->j", directions, numerator @ directions)
     bottom = np.einsum("ij,ij->j", directions, scatter.positive @ directions)
     bottom = bottom + ridge * np.einsum("ij,ij->j", directions, directions)
-    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # of the whole, which is one
+    if np.any(bottom <= linalg.RANK_TOLERANCE * size):  # relative to the whole, which is one
         raise SingularMatrixError("the denominator is not positive definite")
     seen = seen_by(numerator, directions)
     return ordered((directions / np.sqrt(bottom))[:, seen], (top / bottom)[seen], size)
@@ -69,12 +69,12 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
 def label_targets(
     groups: Ints, n_components: int, rng: np.random.Generator, weights: Array | None = None
 ) -> Array:
-    """Targets on the negatives that follow from the labels alone, one column each (MATH 6).
+    """Targets on the negatives that follow from the labels alone, as columns (MATH 6).
 
     The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
-    graph problem ``P_n v = lambda P_p v``, except for the part of the first on the positives, which
-    has no effect in a regression about the positive mean. All but the first have the same
-    eigenvalue, so their order means nothing.
+    graph problem ``P_n v = lambda P_p v``, except that the first lacks its part on the positives,
+    which has no effect in a regression about the positive mean. All but the first share one
+    eigenvalue, so their order is arbitrary.
     """
     negative = np.flatnonzero(groups)
     root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
@@ -83,7 +83,7 @@ def label_targets(
 
 
 def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
-    """Length of each target on the negatives, as a solver scales it.
+    """Length of each target on the negatives, as scaled by a solver.
 
     In spectral regression an eigenvector has length one over all rows: the first one,
     ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
@@ -102,7 +102,7 @@ def regression(
     targets: Array,
     weights: Array | None = None,
 ) -> Array:
-    """Regress targets on rows about the positive mean, with a ridge; directions as columns.
+    """Regress targets on rows about the positive mean, with a ridge; returns directions as columns.
 
     Cost: ``D^3/3 + 2 N D d``.
     """
@@ -125,9 +125,9 @@ def by_targets(
     """Approximate CSDA with targets known from the labels alone (MATH 6, 14).
 
     Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
-    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" take its axes as they
-    are; "labels" takes the best directions in its span. The span is that of CSDA only when all N_n
-    targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" use its axes directly;
+    "labels" takes the best directions in its span. The span is that of CSDA only if all N_n targets
+    are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
     """
     span = regression(X, groups, scatter, ridge, targets, weights)
     numerator = span.T @ scatter.out_of_class @ span
@@ -138,7 +138,7 @@ def by_targets(
 
 
 def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
-    """Keep the order of the directions, with the quotient of each; `rank` of them are independent.
+    """Keep the directions in their order, each with its quotient; `rank` of them are independent.
 
     Raises
     ------
@@ -161,9 +161,9 @@ class Forms:
     Attributes
     ----------
     numerator, denominator : arrays of shape (r, r)
-        S_n about the positive mean, and S_p; without ridge.
+        S_n about the positive mean, and S_p; without the ridge.
     gap : array of shape (r, r) or None
-        ``D D'`` with D the difference of the class means, where the reference is learned.
+        ``D D'`` with D the difference of the class means, if the reference is learned.
     counts : array of shape (2,)
         N_p and N_n.
     """
@@ -184,7 +184,7 @@ class Forms:
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 
     def ratio(self, W: Array, ridge: float, step: float) -> tuple[Array, Array]:
-        """Numerator and denominator of every direction."""
+        """Numerator and denominator on every direction."""
         top, bottom = (np.einsum("ij,ij->j", W, f @ W) for f in (self.numerator, self.denominator))
         bottom = bottom + ridge * np.einsum("ij,ij->j", W, W)
         if self.gap is not None and step:
@@ -204,15 +204,15 @@ class Ascent:
     quotients: Array
 
     def ordered(self) -> Ascent:
-        """The same, with the best direction first."""
+        """The same with the best direction first."""
         order = np.argsort(-self.quotients, kind="stable")
         return replace(self, directions=self.directions[:, order], quotients=self.quotients[order])
 
 
 def best_step(forms: Forms, ratio: float) -> float | None:
-    """Best reference ``m + s (m - m_n)`` at a ratio: s, whatever the directions (MATH 14).
+    """Best reference ``m + s (m - m_n)`` at a ratio: its s, which is the same for all directions.
 
-    None at ratios up to N_n/N_p, because some distant reference always exceeds them.
+    None at ratios up to N_n/N_p, because some distant reference always exceeds them (MATH 14).
     """
     if forms.gap is None:
         return 0.0
@@ -243,7 +243,7 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
     size = len(forms.numerator)
     while True:
         step = best_step(forms, ratio)
-        if step is None:  # below N_n/N_p the formula would turn s negative
+        if step is None:  # below N_n/N_p the formula gives a negative s
             step = 0.0 if ratio == 0 else _distant_step(forms, ridge, d)
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)
         top, bottom = forms.ratio(W, ridge, step)
@@ -285,8 +285,8 @@ def trace_ratio(
     quadratically. Cost: one symmetric eigenproblem of size D per step, usually five to ten steps.
     The eigenvalues are the quotients of the single components.
 
-    W is confined to directions in which samples vary about the positive mean. In all others the
-    samples coincide, and the small denominator would favour such directions.
+    W is confined to directions in which samples vary about the positive mean. Along all others the
+    samples coincide, and the small denominator would favour them.
     """
     size = scatter.means.shape[1]
     basis = spread_basis(scatter.out_of_class, scatter.positive)

@@ -20,7 +20,7 @@ def bayes_threshold(
     Returns
     -------
     float
-        Accept where the log-likelihood ratio is at least this.
+        Accept a row if its log-likelihood ratio is at least this.
 
     Examples
     --------

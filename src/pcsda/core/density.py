@@ -5,9 +5,9 @@ negatives:
 
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
-- `Posterior`: one cloud about the centre of all labels of a bank;
-- `Blend`: the mixture, and all negatives as one cloud along Fisher's axis of the subspace (the view
-  of K = 1). The mixture resolves more detail; the single cloud has fewer parameters to get wrong.
+- `Posterior`: one Gaussian or t about the centre of all labels of a bank;
+- `Blend`: the mixture, and all negatives as one cloud along Fisher's axis of the subspace (the
+  model of K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
 
 Every density gives one or more *views*: log ratios ln p(z | positive) - ln p(z | negative), one row
 each. The calibration weighs the views and adds an offset. A new density is one more class here, and
@@ -43,7 +43,7 @@ from .student import (
 
 
 class Density(Protocol):
-    """What every density can do; `base` describes the classes on all axes."""
+    """The interface of all densities; `base` describes the classes on all axes."""
 
     @property
     def base(self) -> Mixture:
@@ -55,7 +55,7 @@ class Density(Protocol):
 
     @property
     def products(self) -> Array:
-        """Columns to multiply rows by: the only work that grows with the number of axes."""
+        """Columns to multiply rows by; no other work grows with the number of axes."""
 
     def views_of_products(self, products: Array) -> Array:
         """Views of rows, shape (n_views, n), or of a single row, from their `products`."""
@@ -67,10 +67,10 @@ class Density(Protocol):
         """Views of the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Views of sets of rows that have one origin, shape (n_views, n_sets)."""
+        """Views of sets of rows with a common origin, shape (n_views, n_sets)."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Views of left-out rows, each left out of its covariance too, shape (n_views, n)."""
+        """Views of left-out rows, each also left out of its covariance, shape (n_views, n)."""
 
     def with_tails(self, left: LeftOut) -> Density:
         """The density with tails fitted to left-out negatives."""
@@ -93,12 +93,12 @@ class Mixture:
         The subclass means.
     log_weights : array of shape (C,)
     within : array of shape (d, d) or None
-        Covariance of samples of one subclass, for trials of several samples. None where every
-        negative is a subclass of its own, so that the samples of a trial are independent.
+        Covariance of samples of one subclass, for trials of several samples. None if every negative
+        is its own subclass, so that the samples of a trial are independent.
     positive_strength, negative_strength : float
         Number of samples behind each covariance, prior strength included.
     subclasses : array of shape (K, d)
-        The subclass means, even if the density itself does not use them.
+        The subclass means, even if the density does not use them.
     tail : float
         Degrees of freedom of both classes; infinite for Gaussians.
     """
@@ -146,7 +146,7 @@ class Mixture:
 
     @cached_property
     def terms(self) -> tuple[Array, Array, float]:
-        """Whitened centres, their squared lengths and the log ratio of the volumes."""
+        """Whitened centres, their squared lengths, and the log ratio of the volumes."""
         positive, negative = self.white
         at_centres: Array = self.centres @ negative.T
         sizes = np.einsum("ij,ij->i", at_centres, at_centres)
@@ -154,7 +154,7 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Columns to multiply rows by; computed once."""
+        """Columns to multiply rows by, computed once."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
@@ -186,8 +186,8 @@ class Mixture:
     def path(self, z: Array) -> Array:
         """Log ratio of the first 1, 2, ..., d axes, shape (1, n, d).
 
-        A leading block of a covariance has the leading block of its Cholesky factor, so quadratic
-        forms and log determinants of all d are running sums.
+        The Cholesky factor of a leading block is the leading block of the factor, so quadratic
+        forms and log determinants for all d are running sums.
         """
         positive, negative = self.white
         offsets = (z @ negative.T)[:, None, :] - self.terms[0][None, :, :]
@@ -199,9 +199,9 @@ class Mixture:
         return path[None]
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratio of each set of rows seen as samples of one origin, numbered by `sets`.
+        """Log ratio of each set of rows with a common origin, numbered by `sets`.
 
-        Positives are independent given the class; negatives of a set share one of the centres.
+        Positives are independent given the class; the negatives of a set share one of the centres.
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
 
@@ -235,9 +235,9 @@ class Mixture:
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Fit the degrees of freedom to negatives that are left out of covariance and mean."""
+        """Fit the degrees of freedom to negatives left out of covariance and mean."""
         found = replace(self, tail=left_density.left_out_tail(self.spreads[1], left))
-        found.__dict__["white"] = self.white  # tails change no covariance
+        found.__dict__["white"] = self.white  # tails do not change covariances
         return found
 
     def margin(self, axes: Sequence[int]) -> Self:
@@ -267,7 +267,7 @@ class Marginal(Mixture):
         negative = scatter.phi_o
         require_regular(negative, "negative")
         within: Array | None = None
-        with suppress(SingularMatrixError):  # there are too few samples to tell
+        with suppress(SingularMatrixError):  # too few samples to tell
             within = moments.within_covariance(nu, "subclass")
         return cls(
             positive,
@@ -281,7 +281,7 @@ class Marginal(Mixture):
         )
 
     def about(self, reference: Array) -> Self:
-        """The same with all negatives about one vector other than the positive mean."""
+        """The same with all negatives about a vector other than the positive mean."""
         delta = self.subclasses[0]
         moved = np.outer(delta - reference, delta - reference) - np.outer(delta, delta)
         return replace(self, negative=self.negative + moved, centres=reference[None])
@@ -294,7 +294,7 @@ class Marginal(Mixture):
         outside = shared_mean_log_likelihood(
             z, sets, n_sets, self.negative - self.within, self.within
         )
-        # The density itself scores a single sample, whatever was clipped.
+        # A single sample is scored by the density itself, whatever was clipped.
         single = np.bincount(sets, minlength=n_sets) == 1
         rows = single[sets]
         outside[sets[rows]] = inside[sets[rows]] - self.views(z[rows])[0]
@@ -314,11 +314,12 @@ class Marginal(Mixture):
 class Posterior(Mixture):
     """Positives about the posterior mean of a label, the rest about the centre of all labels.
 
-    See `core.kindred`: both covariances are those of a predictive law, and there is one centre.
+    See `core.kindred`: both covariances come from predictive distributions, and there is one
+    centre.
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratio of sets: either mean is unknown, and the rows of a set share it."""
+        """Log ratio of sets: both means are unknown, and the rows of a set share one."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -327,26 +328,26 @@ class Posterior(Mixture):
             z - self.centres[0], sets, n_sets, self.negative - self.within, self.within
         )
         ratio = inside - outside
-        # The density itself scores a single sample, with its tails.
+        # A single sample is scored by the density itself, with its tails.
         single = np.bincount(sets, minlength=n_sets) == 1
         rows = single[sets]
         ratio[sets[rows]] = self.views(z[rows])[0]
         return ratio[None]
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios, shape (1, n); the covariances are those of all labels."""
+        """Left-out log ratios, shape (1, n), with the covariances of all labels."""
         return self.views(left.coordinates)
 
 
 @dataclass(frozen=True)
 class Blend:
-    """A mixture, and the negatives as one cloud along Fisher's axis.
+    """A mixture, combined with all negatives as one cloud along Fisher's axis.
 
     Attributes
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Fisher's axis; zero if it is orthogonal to all axes. Then the mixture's view is used twice.
+        Fisher's axis; zero if it is orthogonal to all axes. Then the mixture's view is repeated.
     tail : float
         Degrees of freedom of the cloud.
     """
@@ -359,9 +360,9 @@ class Blend:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Mixture | Blend:
-        """Fit the mixture and find Fisher's axis; without such an axis, only the mixture."""
+        """Fit the mixture and find Fisher's axis; if there is none, return the mixture."""
         mixture, scatter = Mixture.fit(moments, nu), moments.scatter
-        if len(mixture.centres) == 1:  # a single subclass is a cloud already
+        if len(mixture.centres) == 1:  # a single subclass is one cloud already
             return mixture
         axis = _fisher_axis(mixture, scatter.n_positive, scatter.n_negative)
         return mixture if axis is None else cls(mixture, axis)
@@ -376,7 +377,7 @@ class Blend:
 
     @cached_property
     def cloud(self) -> Mixture:
-        """The classes on Fisher's axis alone, with the negatives as one cloud."""
+        """The classes on Fisher's axis only, with the negatives as one cloud."""
         base, axis, shares = self.base, self.axis[:, None], np.exp(self.base.log_weights)
         centre = shares @ base.centres
         spread = (base.centres - centre) @ axis
@@ -395,7 +396,7 @@ class Blend:
 
     @cached_property
     def products(self) -> Array:
-        """Columns of the mixture, then those of the cloud."""
+        """Columns of the mixture, then those of the single cloud."""
         if not self.has_axis:
             return self.base.products
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
@@ -419,7 +420,7 @@ class Blend:
         return np.concatenate([mixture, np.stack(cloud, axis=-1)[None]])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratios of sets of rows that have one origin, shape (2, n_sets)."""
+        """Log ratios of sets of rows with a common origin, shape (2, n_sets)."""
         mixture = self.base.views_of_sets(z, sets, n_sets)
         if not self.has_axis:
             return np.concatenate([mixture, mixture])
@@ -429,8 +430,8 @@ class Blend:
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
         """Left-out log ratios of mixture and cloud, shape (2, n).
 
-        No negative is alone in the cloud. Its centre and variance come from all negatives and stay
-        fixed: subtracting the square of a distant row could make the variance negative.
+        A negative is never alone in the cloud. The centre and variance come from all negatives and
+        stay fixed: subtracting the square of a distant row could make the variance negative.
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
@@ -454,9 +455,9 @@ class Blend:
 
 @dataclass(frozen=True)
 class NoDensity:
-    """Placeholder where the samples are too few to determine a density (MATH 12).
+    """Placeholder for samples that are too few to determine a density (MATH 12).
 
-    Axes and ranking need none; everything else raises an error that says why it is missing.
+    Axes and ranking work without it; everything else raises an error with the reason.
     """
 
     why: str
@@ -468,12 +469,12 @@ class NoDensity:
 
     @property
     def base(self) -> Mixture:
-        """There is none."""
+        """Raise the error."""
         self._refuse()
 
     @property
     def products(self) -> Array:
-        """There are none."""
+        """Raise the error."""
         self._refuse()
 
     views = views_of_products = path = views_of_sets = _refuse
@@ -490,8 +491,8 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Density:
     """Estimate both densities as Gaussians.
 
-    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)`` for the covariance of the
-    positives and for that of the subclasses.
+    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, for both the covariance of
+    the positives and that of the subclasses.
 
     Raises
     ------
@@ -505,20 +506,20 @@ def _products(z: Floats, columns: Array) -> Array:
     """Rows times columns, in the type of the rows."""
     if z.dtype == np.float64:
         return z @ columns
-    # Each product of all rows together, so that sums over products run over vectors of rows.
+    # One product over all rows, so that sums over products run over vectors of rows.
     found: Array = (columns.astype(z.dtype).T @ z.T).T
     return found
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """State of copies and files: what was fitted, not what was computed from it."""
+    """State for copies and files: what was fitted, not what follows from it."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
 def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Array | None:
-    """Axis that best separates the positives from all negatives as one cloud, if there is one.
+    """Axis that best separates the positives from all negatives as one cloud, or None.
 
-    With all K axes of a subspace this is the solution for K = 1, which lies in the subspace.
+    On all K axes of a subspace this is the solution for K = 1, which lies in the subspace.
     """
     shares = np.exp(mixture.log_weights)
     centre = shares @ mixture.centres
@@ -526,13 +527,13 @@ def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Arra
     cloud = mixture.negative + (spread.T * shares) @ spread
     pooled = (n_positive * mixture.positive + n_negative * cloud) / (n_positive + n_negative)
     axis = np.asarray(np.linalg.solve(pooled, centre), dtype=np.float64)
-    if centre @ axis <= linalg.SAME_POINT**2:  # the means differ by rounding
+    if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
         return None
     axis = _of_unit_size(axis)
     return axis if axis.any() else None
 
 
 def _of_unit_size(axis: Array) -> Array:
-    """Scale an axis to unit size, because only its direction matters; zero stays zero."""
+    """Scale an axis to unit length, because only its direction matters; zero stays zero."""
     largest = float(np.abs(axis).max())
     return axis / largest if np.isfinite(largest) and largest > 0 else np.zeros_like(axis)

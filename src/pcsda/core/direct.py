@@ -1,4 +1,4 @@
-"""Divisions solved one by one, from statistics of their own."""
+"""Factors that collect separate statistics for each division of the rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# Below this gap digits are lost; the Gram matrix keeps them up to so many rows per feature.
+# Below this gap digits are lost; up to this many rows per feature, the Gram matrix keeps them.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
 PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
-    """Keep the number of axes asked for, or as many as there are; `rank` becomes the bound."""
+    """Keep the requested number of axes, or all there are; `rank` becomes the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
         raise solvers.no_direction()
@@ -34,7 +34,7 @@ def keep_leading(projection: Projection, n_components: int | None, most: int) ->
 def solve_scatter(
     scatter: GroupScatter, solver: str, ridge: float, regularization: float
 ) -> Projection:
-    """Solve PCSDA from statistics; the projection keeps its factor for leaving rows out."""
+    """Solve PCSDA from statistics; the projection keeps its factor, for leaving rows out."""
     solvers.require_apart(scatter.means, scatter.total_variance)
     with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
@@ -46,8 +46,8 @@ def scatter_subspace(
 ) -> tuple[Subspace, Projection, float]:
     """Solve PCSDA from statistics alone, as after passes over blocks.
 
-    Returns the subspace, and the projection on all axes and the ridge that a :class:`Leaver` starts
-    from.
+    Returns the subspace, and what a :class:`Leaver` needs: the projection on all axes and the
+    ridge.
     """
     ridge = ridge_of(scatter.total_variance, regularization)
     projection = solve_scatter(scatter, solver, ridge, regularization)
@@ -56,7 +56,7 @@ def scatter_subspace(
 
 
 def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
-    """The subspace of a projection of rows with these statistics."""
+    """The subspace of a projection, given the statistics of the rows."""
     components = projection.components
     projected = scatter.project(components)
     return Subspace(
@@ -82,9 +82,10 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
 def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
     """Solve wide rows without a ridge: the limit of PCSDA as the ridge falls to zero (MATH 14).
 
-    Problem: ``max w' S_n w`` over unit w on which every group is a point, ``S_I w = 0``; the span
-    of the paper's ``(X')^+ V``. The criterion is infinite there, so the eigenvalues are those of
-    S_n. No spread is left for a density. Cost: two singular value decompositions of N x N numbers.
+    Problem: ``max w' S_n w`` over unit w on which every group is a point, ``S_I w = 0``; this is
+    the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the eigenvalues are
+    those of S_n. No spread is left for a density. Cost: two singular value decompositions of N x N
+    matrices.
     """
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     solvers.require_apart(scatter.means, scatter.total_variance)
@@ -94,7 +95,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
     outside = scatter.delta - (scatter.delta @ within.T) @ within
     _, lengths, directions = np.linalg.svd(outside, full_matrices=False)
     noise = solvers.means_noise(directions.T, scatter.means)
-    # The part of the means outside the residuals is accurate to the rounding of the means.
+    # The means outside the residuals are accurate only to their own rounding.
     noise = np.maximum(noise, linalg.RANK_TOLERANCE * len(X) * np.sum(scatter.delta**2))
     rank = solvers.count_axes(lengths**2, noise, len(X))
     projection = Projection(linalg.fix_signs(directions[:rank]), lengths[:rank] ** 2, rank)
@@ -117,7 +118,7 @@ def with_digits(
     n_components: int | None,
     leave: Leave | None,
 ) -> Subspace:
-    """Solve all rows by their Gram matrix where scatter matrices lose digits of left-out rows.
+    """Solve all rows through their Gram matrix if scatter matrices lose digits of left-out rows.
 
     With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
     difference, the Gram matrix directly; see :meth:`GramFactor`. `ridge` is that of the solution
@@ -132,11 +133,12 @@ def with_digits(
 
 @dataclass(frozen=True)
 class DirectFactor:
-    """Rows in memory whose divisions are solved one by one, from statistics of their own.
+    """Rows in memory; each division is solved from its own statistics.
 
     Wide rows (D > N) are first expressed in a basis of their span. With `resample` the negatives
-    are redrawn with subclasses of equal size, the paper's other way; then no row can be left out.
-    Groups of rows cannot be left out here either. An absolute `ridge` overrides `regularization`.
+    are redrawn with subclasses of equal size, the alternative in the paper; then no row can be left
+    out. Groups of rows cannot be left out here either. An absolute `ridge` overrides
+    `regularization`.
     """
 
     X: Floats
@@ -162,7 +164,7 @@ class DirectFactor:
             return out_of_row_span(found, origin, basis)
         found, ridge = self._solve(coordinates, groups, None, leave)
         found = out_of_row_span(found, origin, basis)
-        # Far from zero the rows were rounded before they were turned.
+        # Far from zero, the rows were rounded before the rotation.
         assert found.means is not None
         rank = min(found.rank, solvers.count_apart(found.coefficients, found.means))
         if rank == 0:
@@ -174,7 +176,7 @@ class DirectFactor:
     def _solve(
         self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
-        """Solve rows that are not wide; returns the ridge too."""
+        """Solve rows that are not wide; also returns the ridge."""
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
@@ -213,7 +215,7 @@ class DirectFactor:
 def _resampled(
     X: Floats, groups: Ints, scatter: GroupScatter, weights: Array | None, rng: np.random.Generator
 ) -> GroupScatter:
-    """Redraw the negatives with equal subclasses, the paper's other way.
+    """Redraw the negatives with subclasses of equal size, the alternative in the paper.
 
     ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass:
     Gaussian combinations of its residuals, so no D x D covariance is formed.
@@ -231,7 +233,7 @@ def _resampled(
     labels = np.repeat(np.arange(1, scatter.n_subclasses + 1), draws)
     redrawn = GroupScatter.from_samples(drawn, labels, scatter.n_subclasses + 1)
     means = np.vstack([scatter.means[:1], redrawn.means[1:]])
-    # The draws carry the weight of all negatives, even where N_n / K is not whole.
+    # The draws carry the weight of all negatives, even if N_n / K is not whole.
     share = scatter.n_negative / scatter.n_subclasses
     counts = np.append(scatter.counts[0], np.full(scatter.n_subclasses, share))
     return GroupScatter(counts, means, scatter.positive, redrawn.within * (share / draws))
@@ -239,7 +241,7 @@ def _resampled(
 
 @dataclass(frozen=True)
 class IterativeFactor:
-    """Sparse or very wide rows, used only through products; no row can be left out."""
+    """Sparse or very wide rows, used only through matrix products; no row can be left out."""
 
     X: Any
     regularization: float
@@ -251,7 +253,7 @@ class IterativeFactor:
         """Solve one division by least squares."""
         X, origin = self.X, np.zeros(self.X.shape[1])
         if not sparse.issparse(X):
-            # Far from zero, dense rows would lose digits in every product.
+            # Dense rows far from zero would lose digits in every product.
             origin = X.mean(axis=0, dtype=np.float64)
             X = X - origin
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -278,7 +280,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Mean squared distance of rows from `origin`, as a sum of squares: nothing cancels."""
+    """Mean squared distance of rows from `origin`, as a sum of squares to avoid cancellation."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

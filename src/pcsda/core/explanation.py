@@ -15,9 +15,9 @@ from .density import Density
 from .linalg import BLOCK_BYTES, Array, Ints, Mask
 from .student import whitening
 
-# Share of ordinary samples that are called outside by chance.
+# Share of ordinary samples marked as outside by chance.
 OUTSIDE = 1e-3
-# Points of the integral between a row and its reference, and the step of finite differences, in
+# Points of the integral between a row and its reference, and the finite-difference step in
 # standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
 # Number of columns in a text, and of rows in a table.
@@ -33,17 +33,17 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        What each axis adds to the axes before it: the log ratio of axes 1 to j less that of axes 1
-        to j - 1, times the slope of the calibration. They sum up to the score exactly. A negative
-        contribution is evidence for the rest. Axes come in the order of their eigenvalues; another
-        order would divide the same evidence differently.
+        Log ratio of axes 1 to j minus that of axes 1 to j - 1, times the slope of the calibration.
+        They sum to the score minus `offset`. A negative contribution is evidence for the rest. Axes
+        come in the order of their eigenvalues; another order would divide the same evidence
+        differently.
     offset : float
         Part of the score that belongs to no axis: the offset of the calibration.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
         Nearest subclass of the rest, numbered from 1 as in `partition_`. Models without subclasses
-        have one, all of the rest.
+        have a single one, the whole rest.
     subclass_size : array of shape (n,)
         Number, or total weight, of its training samples.
     subclass_distance : array of shape (n,)
@@ -54,21 +54,21 @@ class Explanation:
     outside : boolean array of shape (n,)
         Typicality below 0.001: like nothing seen in training, so do not trust the score.
     columns : array of shape (n, n_features) or None
-        What every column of X adds to `baseline`, for linear models and a few rows at a time: above
-        zero it speaks for the class of interest, below zero against it. Columns and baseline sum up
-        to the score exactly.
+        What every column of X adds to `baseline`, for linear models and a few rows at a time.
+        Positive values speak for the class of interest, negative ones against it. Columns and
+        baseline sum exactly to the score.
     baseline : array of shape (n,) or None
-        About the score half-way between the means of the class and of the nearest subclass.
+        Roughly the score half-way between the means of the class and of the nearest subclass.
     names : tuple of str or None
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
         Numbers of the training rows of both classes that are nearest in the subspace, for kernel
         models that hold them.
     subclass_names, subclass_examples : sequences or None
-        What most rows of each subclass are, and which rows are in its middle, where the model
-        knows it: see `name_rows`.
+        The majority label of each subclass, and the rows in its middle, if the model knows them:
+        see `name_rows`.
     row_ids : sequence of str or None
-        Names of the training rows, where the model knows them.
+        Names of the training rows, if the model knows them.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class Explanation:
         return len(self.score)
 
     def __getitem__(self, rows: Any) -> Explanation:
-        """Explanation of some samples; of one number, a part of length one."""
+        """Explanation of some samples; a single number gives one of length one."""
         chosen = np.arange(len(self))[rows].reshape(-1)
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         cut: dict[str, Any] = {
@@ -140,7 +140,7 @@ class Explanation:
         return f"nearest training rows of the class {own}, of the rest {rest}; "
 
     def subclass_of(self, row: int = 0) -> str:
-        """Say which subclass is nearest to a row, with its name and examples where known."""
+        """Name the subclass nearest to a row, with its name and examples if known."""
         number = int(self.subclass[row])
         said = [f"n = {self.subclass_size[row]:g}"]
         if self.subclass_examples is not None:
@@ -198,11 +198,10 @@ def explain(
     """Explain the calibrated scores of rows in the subspace.
 
     `sizes` are those of the subclasses; rows marked `unseen` always count as outside. Distances are
-    tested against the F distribution that the squared Mahalanobis distance has when its covariance
-    is estimated from a finite sample (Hotelling), or against that of Student's t if fitted tails
-    are heavier.
+    compared with the F distribution of a squared Mahalanobis distance whose covariance is estimated
+    from a finite sample (Hotelling), or with that of Student's t if fitted tails are heavier.
     """
-    # Memory grows with rows, centres and axes: many centres allow few rows at a time.
+    # Memory grows with rows, centres and axes, so many centres allow few rows at a time.
     step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
     blocks = [
         _parts(z[start : start + step], density, calibration) for start in range(0, len(z), step)
@@ -230,7 +229,7 @@ def column_parts(
     score: Callable[[Array], Array],
     spread: Array,
 ) -> Array:
-    """What the columns of rows add to the score of their references, by integrated gradients.
+    """What each column adds to the score of a row's reference, by integrated gradients.
 
     With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
     of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. For a
@@ -259,7 +258,7 @@ def _and(words: list[str]) -> str:
 def _parts(
     z: Array, density: Density, calibration: Calibration
 ) -> tuple[Array, Array, Ints, Array, Array]:
-    """Contributions, positive distance, nearest subclass and its distance, typicality of rows."""
+    """Contributions, positive distance, nearest subclass with its distance, and typicality."""
     width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset
     contributions = np.diff(path, axis=1, prepend=0.0)

@@ -1,13 +1,13 @@
-"""Where every fit starts: rows prepared to solve any division of them into groups.
+"""Where every fit starts: rows prepared for any division into groups.
 
 Three factors solve PCSDA exactly and agree to rounding:
 
 - `DirectFactor` collects the statistics of a division and factorises its within scatter: best for
-  one division, and open to all solvers;
+  a single division, and open to all solvers;
 - `WhiteFactor` whitens the rows once, so that each further division costs little;
 - `GramFactor` factorises the N x N matrix of inner products, for D > N and for kernels.
 
-`IterativeFactor` takes only products with X, for sparse rows; `CSDAFactor` solves the criterion of
+`IterativeFactor` uses only products with X, for sparse rows; `CSDAFactor` solves the criterion of
 CSDA; `FeatureFactor` runs any solver on exact features of a kernel.
 """
 
@@ -29,7 +29,7 @@ from .white import whiten
 
 
 class CellsFactor(Protocol):
-    """Solves each class in turn against all the others."""
+    """Solves each class against all others."""
 
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
@@ -63,7 +63,7 @@ def factor_once(
     *,
     together: bool = False,
 ) -> Factor:
-    """Choose the factor for a single division of rows, which may be left out `together`."""
+    """Choose the factor for a single division of rows; blocks may be left out `together`."""
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
     is_wide = X.shape[1] > X.shape[0]
@@ -81,6 +81,6 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows at each ridge for many divisions; `ridges`, if given, are absolute numbers."""
+    """Factorise rows at each ridge for many divisions; given `ridges` are absolute."""
     kind = wide if X.shape[1] > X.shape[0] else whiten
     return kind(X, regularizations, weights, ridges)

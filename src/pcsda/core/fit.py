@@ -3,7 +3,7 @@
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
 Every caller takes these steps. A fit is one factor and one division; a bank is one factor and a
-division for each label; a search is a few factors and a grid of divisions. Blocks bring the
+division for each label; a search is a few factors and a grid of divisions. Fits in blocks get the
 subspace and a sample of left-out rows from passes over the data, and join at :func:`complete`.
 """
 
@@ -25,13 +25,13 @@ from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Scores of the training rows by models that have not seen them; NaN where there is no such model.
+# Scores of the training rows by models that have not seen them; NaN if there is no such model.
 HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a density and its calibration are made from statistics.
+    """How statistics become a density and its calibration.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Fitted:
     density : Density
     calibration : Calibration
     left_out : array of shape (n,) or None
-        Left-out log-likelihood ratios of the training rows, or of the sample of them.
+        Left-out log-likelihood ratios of the training rows, or of a sample of them.
     """
 
     subspace: Subspace
@@ -90,7 +90,7 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit one division; `held_out` provides scores where no row can be left out."""
+    """Fit one division; `held_out` provides scores if no row can be left out."""
     leave_out = leave if rule.leave_one_out else False
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
@@ -101,7 +101,7 @@ def complete(
 ) -> Fitted:
     """Complete a subspace to a model.
 
-    Starting from the calibration of a similar model, `near`, saves steps.
+    The calibration of a similar model, `near`, is a starting point that saves steps.
     """
     density, views = estimate(subspace, rule)
     calibration = Calibration.none(density.n_views)
@@ -116,7 +116,7 @@ def complete(
             calibration = calibrated_on(calibration, *held_out())
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
-        # A class without its only row has no mean to be scored by.
+        # A class without its only row has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores)
 
@@ -124,7 +124,7 @@ def complete(
 def _calibrate(
     subspace: Subspace, density: Density, views: Array, start: Calibration | None
 ) -> Calibration | None:
-    """Calibrate on left-out rows, and on pseudo-positives where positives are few."""
+    """Calibrate on left-out rows, and on pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.known)
@@ -140,7 +140,7 @@ def calibrated_on(
 ) -> Calibration:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Without scores of both classes the calibration stays as it is.
+    Without scores of both classes the calibration stays unchanged.
     """
     seen = np.isfinite(scores)
     if positive[seen].all() or not positive[seen].any():
@@ -153,8 +153,8 @@ def calibrated_on(
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     """Estimate the densities of a subspace, and the views of its left-out rows.
 
-    The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter that resubstituted
-    covariances are shrunk toward, and a floor for left-out ones. Without left-out rows the weights
+    The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter: the shrinkage target
+    of resubstituted covariances, and a floor for left-out ones. Without left-out rows the weights
     of a blend cannot be estimated, so only its mixture is used.
     """
     projected, left = subspace.projected, subspace.left
@@ -176,7 +176,7 @@ def left_moments(subspace: Subspace) -> Moments:
     """Statistics of left-out rows that the densities are estimated from."""
     assert subspace.left is not None
     found = subspace.left.moments()
-    # If every row is alone in its group, only the ridge tells how rows vary.
+    # If every row is alone in its group, only the ridge shows how rows vary.
     total = found.n_positive + found.n_within
     seen = replace(subspace.projected, positive=found.positive, within=found.within)
     pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
@@ -201,7 +201,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density, or return a placeholder that says why the samples do not determine it."""
+    """Fit the density, or return a placeholder with the reason why there is none."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage

@@ -1,7 +1,7 @@
-"""When products of float32 rows may be float32, in half the time, and when they may not.
+"""When float32 products are accurate enough for float32 rows; they take half the time.
 
 A float32 product gives an entry of a scatter matrix to a few 1e-8 (at worst some 1e-7) of the
-product of its two standard deviations. The accuracy of what follows depends on the share of those
+product of its two standard deviations. The accuracy of later results depends on the share of those
 variances that remains: a quadratic form of 1e-2 of them is accurate to 1e-5.
 """
 
@@ -14,30 +14,30 @@ from .linalg import Array, Floats
 from .scatter import GroupScatter
 from .solvers import Projection
 
-# From this many multiplications, N D^2, float32 is worth it.
+# From this many multiplications, N D^2, float32 pays off.
 ENOUGH = 1e8
 # Smallest share of a quadratic form in its variances. At this share, angles of the subspace
 # differed from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
 STATISTICS_SHARE = 1e-2
-# The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of their
+# The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of the
 # largest.
 ROWS_SHARE = 1e-4
 # Smallest squared distance of subclass means, in standard deviations, that exceeds rounding.
 LEAST_APART = 1e-6
-# Range of variances whose squares and inverses float32 can hold, with room for block sums.
+# Range of variances whose squares and inverses fit in float32, with room for block sums.
 RANGE = 1e-24, 1e24
 
 
 def pays(X: Floats) -> bool:
-    """Whether the rows are float32, and so many that float32 products save time."""
+    """Whether the rows are float32 and numerous enough for float32 products to save time."""
     return X.dtype == np.float32 and X.size * X.shape[1] >= ENOUGH
 
 
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Whether statistics from float32 products are accurate enough for a solution.
 
-    Checks the pivots of the Cholesky factor, which the projection must have, both scatter
-    matrices on the components, and the weakest component, which must not be rounding.
+    Checks the pivots of the Cholesky factor, which the projection must have, both scatter matrices
+    on the components, and that the weakest component exceeds rounding.
     """
     if projection.factor is None:
         return False
@@ -66,7 +66,7 @@ def in_range(variances: Array) -> bool:
 def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
     """Means as a sum of float32 arrays, to subtract one after the other.
 
-    Two of them lose nothing. One is enough if its rounding is negligible relative to the spread.
+    Two of them are exact. One is enough if its rounding is negligible next to the spread.
     """
     high = means.astype(np.float32)
     low = (means - high).astype(np.float32)

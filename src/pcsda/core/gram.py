@@ -1,4 +1,4 @@
-"""Rows known by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
+"""Rows given by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
 
 For wide rows (D > N), whose Gram matrix is smaller than their scatter, and for kernels, whose
 matrix is a Gram matrix in feature space. With sample weights the matrix is
@@ -54,16 +54,16 @@ class GramFactor:
         Lower Cholesky factor of ``Kx + eps I``.
     ridge : float
     trace : float
-        That of ``Kx + eps I``.
+        Trace of ``Kx + eps I``.
     weights : array of shape (N,) or None
     moved : array of shape (N,) or None
-        What was subtracted from the kernel values with every row; see :func:`move_origin`.
+        What was subtracted from all kernel values of each row; see :func:`move_origin`.
     rows : Rows or None
         Rows in input space, for wide data; axes are then directions in that space.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     n_last : int or None
-        If only the last rows are ever left out, how many they are.
+        If only the last rows are ever left out, their number.
     """
 
     factor: Array
@@ -84,7 +84,7 @@ class GramFactor:
     def diagonal(self) -> Array:
         """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it.
 
-        With `n_last` it is NaN before the last rows, and costs less.
+        With `n_last` it is cheaper, and NaN before the last rows.
         """
         inverse = self._inverted()
         diagonal = np.full(len(self.factor), np.nan)
@@ -105,8 +105,7 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division: ``2 N^2 (K + 1)`` for the triangular solves.
 
-        Nothing else costs N^2: the matrix itself is not needed again, because ``(Kx + eps I) Y =
-        E``.
+        Nothing else costs N^2: the matrix itself is not needed, because ``(Kx + eps I) Y = E``.
         """
         counts = np.bincount(groups, self.weights).astype(np.float64)
         unit = _indicators(groups, counts, self.weights)
@@ -169,7 +168,7 @@ class GramFactor:
         centres = (weighted / self.ridge - contrast) / scale[:, None]
         # Rounding in the factor acts as an extra feature, which only the ridge keeps small.
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
-        # About the origin of feature space: V A_T V' = (I - eps R) on rows, weights taken off.
+        # About the origin of feature space: V A_T V' = (I - eps R) on rows, without their weights.
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
 
         return Solution(
@@ -203,7 +202,7 @@ class GramFactor:
         """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of every row (MATH 8).
 
         The gap comes directly from the factor: as a difference it would lose all digits for rows of
-        many dimensions and a small ridge. It is meaningless for groups of one row.
+        many dimensions and a small ridge. It is meaningless for groups of a single row.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
         weight = np.ones(len(groups)) if self.weights is None else self.weights
@@ -215,7 +214,7 @@ class GramFactor:
         """Add n rows of weight one: ``2 N^2 n`` and a copy of the factor.
 
         X holds all rows, the new ones last; `values` (n x (N + n)) holds kernel values of the new
-        rows with all rows. Those of wide rows are computed here.
+        rows with all rows. For wide rows they are computed here.
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
@@ -232,7 +231,7 @@ class GramFactor:
         factor[size:, size:] = corner
         trace = self.trace + float(np.trace(own)) + more * self.ridge
         grown = GramFactor(factor, self.ridge, trace, rows=rows)
-        if "diagonal" in self.__dict__:  # known already, and an update is cheaper
+        if "diagonal" in self.__dict__:  # already computed, and an update is cheaper
             solved = linalg.lower_solve(self.factor, half, transposed=True)
             spread = linalg.lower_solve(corner, solved.T)
             inverse = linalg.triangular_inverse(corner)
@@ -242,9 +241,9 @@ class GramFactor:
         return grown
 
     def without(self, kept: Mask, X: Floats) -> GramFactor:
-        """Remove rows; everything after the first of them is factorised again.
+        """Remove rows; everything after the first removed row is factorised again.
 
-        Removing the rows that were added last costs one copy. X holds the rows that stay.
+        Removing the rows added last costs one copy. X holds the rows that stay.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -341,7 +340,7 @@ def _factors(
     refuse: Callable[[float], ValueError],
     least: float = -1.0,
 ) -> Iterator[tuple[float, Array]]:
-    """Yield each ridge, which must exceed `least`, and the Cholesky factor of the matrix with it.
+    """Yield each ridge, which must exceed `least`, and the Cholesky factor at that ridge.
 
     The last ridge overwrites the matrix.
     """
@@ -366,7 +365,7 @@ def of_kernel(
     """Factorise a kernel matrix, which is overwritten, at each ridge: ``N^3/3`` each."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
-    # The rounding of the computed values, which stays when the origin moves.
+    # Rounding of the computed values, which remains when the origin moves.
     trace = float(matrix.diagonal() @ (np.ones(len(matrix)) if weights is None else weights))
     moved = move_origin(matrix, weights, found[0] / regularizations[0])
     if weights is not None:
@@ -385,7 +384,7 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
 
 
 def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
-    """Ridge in feature space; raises an error if kernel values do not tell rows apart."""
+    """Ridge in feature space; raises an error if all kernel values are equal."""
     variance = total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
     if variance < -1e-8 * largest:
@@ -408,7 +407,7 @@ def _rounding(matrix: Array) -> float:
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
-    """Refuse kernel values whose features, in `dtype`, would lose their variance to rounding."""
+    """Refuse kernel values whose variance in feature space would be lost to rounding in `dtype`."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
     _require_fine(variance, largest, _rounding(matrix), dtype)
 
@@ -423,7 +422,7 @@ def require_fine_rows(X: Floats) -> None:
 def _require_fine(
     variance: float, largest: float, rounding: float, dtype: type[np.floating]
 ) -> None:
-    if variance <= PIVOT_TOLERANCE**2 * largest:  # a map takes equal rows
+    if variance <= PIVOT_TOLERANCE**2 * largest:  # a map accepts equal rows
         return
     of_features = float(np.finfo(dtype).eps) * np.sqrt(largest / variance)
     if rounding > COARSE_VARIANCE * variance or of_features > COARSE_VARIANCE:
@@ -452,15 +451,15 @@ def not_definite(regularization: float) -> ValueError:
 def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array | None:
     """Move the origin of feature space close to the mean of the rows, in place.
 
-    The statistics do not depend on the origin, but a part that all kernel values share would cost
-    digits. A small constant feature remains, so that the matrix is regular. `variance` is
-    trace(S_T) / N; nothing happens unless it is small relative to the kernel values.
+    The statistics do not depend on the origin, but a large common part of all kernel values would
+    cost digits. A small constant feature remains, so that the matrix is regular. `variance` is
+    trace(S_T) / N; nothing happens unless it is small next to the kernel values.
 
     Returns
     -------
     means : array of shape (N,) or None
-        What was subtracted from the kernel values with every row. Coefficients of a subspace sum to
-        zero, so the move shifts the origin in it by ``coefficients' means`` and nothing else.
+        What was subtracted from all kernel values of each row. Coefficients of a subspace sum to
+        zero, so the move only shifts its origin, by ``coefficients' means``.
     """
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
     if share @ matrix.diagonal() <= 10 * variance:
@@ -482,9 +481,9 @@ class FeatureFactor:
     Attributes
     ----------
     inner : Factor
-        On the features of the rows.
+        Factor of the features.
     pivots : array of shape (rank,)
-        Training rows that the features are made of.
+        Training rows that define the features.
     triangle : array of shape (rank, rank)
         Their features, lower triangular.
     """
@@ -496,7 +495,7 @@ class FeatureFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division on the features, and express it by kernel values."""
+        """Solve one division on the features, and express it in kernel values."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
@@ -506,11 +505,11 @@ class FeatureFactor:
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
 ) -> tuple[Array, Ints, Array]:
-    """Exact features behind a kernel matrix, which is overwritten; their pivots and triangle."""
+    """Exact features of a kernel matrix, which is overwritten; their pivots and triangle."""
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)
-    # Features dropped as rounding must be negligible relative to the ridge.
+    # Features dropped as rounding must be negligible next to the ridge.
     left = np.maximum(diagonal - np.einsum("ij,ij->i", features, features), 0.0)
     if left.sum() > 0.1 * ridge:
         raise _rounded(diagonal.max(), ridge / regularization, regularization)

@@ -1,6 +1,6 @@
-"""One division of a kernel matrix: the rows that are left out come last in the factor.
+"""One division of a kernel matrix, with the left-out rows last in the factor.
 
-The diagonal of ``R = (Kx + eps I)^-1`` tells how rows are left out. Entry i needs column i of the
+Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i needs column i of the
 inverse factor, from row i down. So for the last m rows the inverse of the last m x m block is
 enough: ``m^3/3`` operations instead of ``N^3/3``.
 """
@@ -17,7 +17,7 @@ from .linalg import Array, Ints
 from .loo import Leave, leave_of
 from .subspace import Subspace
 
-# Up to this share of the rows the inverse of the last block is worth its memory.
+# Up to this share of the rows, the inverse of the last block is worth its memory.
 MOST_LAST = 0.7
 
 

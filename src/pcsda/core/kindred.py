@@ -1,11 +1,11 @@
-"""Labels that have two covariances in common: that of rows about their label, that of labels.
+"""Labels that share two covariances: that of rows within labels, and that between labels.
 
-A label is drawn from N(c, Phi_b), its rows from N(label, Phi_w) (MATH 18). Given its n rows, a
-label's mean has a posterior, and a new row is compared under two predictive laws: that of the
-label, and that of somebody nobody has seen, N(c, Phi_b + Phi_w). On axes on which Phi_w is the
-identity and Phi_b is diagonal with entries v, both are sums over axes:
+A label is drawn from N(c, Phi_b), its rows from N(label, Phi_w) (MATH 18). Given its n rows, the
+mean of a label has a posterior. A new row is compared under two predictive distributions: that of
+the label, and that of a stranger, N(c, Phi_b + Phi_w). On axes on which Phi_w is the identity and
+Phi_b is diagonal with entries v, both factorise over the axes:
 
-    somebody unseen:      mean 0,                 variance 1 + v
+    stranger:              mean 0,                 variance 1 + v
     label, mean z, n rows: mean z n v / (1 + n v), variance 1 + v / (1 + n v)
 
 The axes span the subspace of PCSDA with the labels as subclasses, which is the same for every
@@ -26,17 +26,17 @@ from .pooling import calibrate
 from .scatter import group_means
 from .student import energy, fit_tail
 
-# Folds of labels that are strangers in turn; up to so many labels are each a fold.
+# Folds of labels that are strangers in turn; with up to this many labels, each is a fold.
 FOLDS, FEW_LABELS = 10, 40
-# With each fold, so many times one row is left out of the labels of one of the next folds.
+# For each fold, one row is left out of the labels of this many following folds.
 OWN_FOLDS = 3
-# Rows that are scored as those of strangers, at most so many of one label, and all together.
+# Rows scored as strangers: at most this many of one label, and in all.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
-# Labels drawn for each stranger, where the calibration does not see all.
+# Labels drawn for each stranger, if the calibration does not use all.
 DRAWN = 40
-# Ridges that are tried, relative to Ledoit and Wolf's, in banks of up to so many labels.
+# Ridges to try, relative to Ledoit and Wolf's, in banks of up to this many labels.
 RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
-# Above this the spread within labels would be the ridge alone.
+# Above this, the spread within labels would be the ridge alone.
 MOST_SHRINKAGE = 0.999
 
 
@@ -68,7 +68,7 @@ class LabelSums:
     counts : array of shape (C,)
     means : array of shape (C, r)
     scatter : array of shape (r, r)
-        Of the rows about the means of their labels.
+        Scatter of the rows about the means of their labels.
     """
 
     counts: Array
@@ -77,25 +77,25 @@ class LabelSums:
 
     @property
     def free(self) -> float:
-        """Rows beyond one of each label."""
+        """Degrees of freedom: the number of rows minus the number of labels."""
         return float(self.counts.sum()) - len(self.counts)
 
 
 @dataclass(frozen=True)
 class Kindred:
-    """Two covariances, on axes that make the one within labels the identity.
+    """Two covariances, on axes on which the one within labels is the identity.
 
     Attributes
     ----------
     centre : array of shape (r,)
-        c, the mean of the labels' means.
+        c, the mean of the label means.
     axes : array of shape (r, q)
     values : array of shape (q,)
         Variances v between labels on the axes.
     scale : float
         ``Phi_w = scale (S_w + ridge I)``.
     tail : float
-        Degrees of freedom of both predictive laws.
+        Degrees of freedom of both predictive distributions.
     """
 
     centre: Array
@@ -106,14 +106,14 @@ class Kindred:
 
     @classmethod
     def fit(cls, sums: LabelSums, ridge: float) -> Kindred:
-        """Fit the covariances: ``r^3/3`` and products with the means.
+        """Fit the covariances: ``r^3/3``, and products with the means.
 
-        The covariance of the labels is shrunk by Ledoit and Wolf's rule on these axes.
+        The covariance between labels is shrunk by Ledoit and Wolf's rule on these axes.
 
         Raises
         ------
         SingularMatrixError
-            When no label has two rows, or labels differ no more than their rows do.
+            If no label has two rows, or labels differ no more than their rows do.
         """
         count, size = sums.means.shape
         if sums.free <= 0 or count < 3:
@@ -143,12 +143,12 @@ class Kindred:
 
     @property
     def law(self) -> Predictive:
-        """What scores need."""
+        """The predictive distributions, for scoring."""
         return Predictive(self.values, self.tail)
 
 
 def principal(rows: Array) -> tuple[Array, Array]:
-    """Variances of centred rows from large to small, and their directions as columns."""
+    """Variances of centred rows in descending order, and their directions as columns."""
     count, size = rows.shape
     wide = size > count
     values, vectors = linalg.eigh_descending(rows @ rows.T if wide else rows.T @ rows)
@@ -161,7 +161,7 @@ def principal(rows: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Predictive:
-    """The two predictive laws on the axes.
+    """The two predictive distributions on the axes.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class Predictive:
         return found
 
     def outside(self, z: Floats) -> Array:
-        """Squared distance of rows from the centre under the law of somebody unseen."""
+        """Squared distance of rows from the centre under the distribution of a stranger."""
         square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
         return square
 
@@ -214,16 +214,16 @@ class Predictive:
 
 @dataclass(frozen=True)
 class Places:
-    """Labels as products need them: one for each label, and one for each number of rows.
+    """Labels prepared for products: an array for each label, and one for each number of rows.
 
     Attributes
     ----------
     pulls : array of shape (C, q)
-        Posterior means over the variances.
+        Posterior means divided by the variances.
     precisions : array of shape (U, q)
-        Inverse variances of labels of each size.
+        Inverse variances for labels of each size.
     size : array of shape (C,)
-        Which of these sizes each label has.
+        Index of each label's size.
     lengths, volumes : arrays of shape (C,)
         Squared lengths of the posterior means, and log ratios of the volumes.
     """
@@ -251,7 +251,7 @@ class LabelledRows:
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for rows that belong to none.
+        Label of each row; -1 for unlabelled rows.
     counts : array of shape (C,)
     means : array of shape (C, r)
     """
@@ -263,7 +263,7 @@ class LabelledRows:
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelledRows:
-        """Take the means of labels."""
+        """Compute the label means."""
         if np.any(owner < 0):
             rows, owner = rows[owner >= 0], owner[owner >= 0]
         counts = np.bincount(owner).astype(np.float64)
@@ -275,7 +275,7 @@ class LabelledRows:
         return apart
 
     def some(self, labels: Ints, turn: int) -> Ints:
-        """One row of each of some labels, if they have two or more; another in each turn."""
+        """One row of each of these labels with two or more rows; another in each turn."""
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)
         starts = np.cumsum(sizes) - sizes
@@ -286,22 +286,22 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Fold:
-    """A bank without some labels, which are strangers to it, and without a row of some others.
+    """A bank without some labels, its strangers, and without one row of some other labels.
 
     Attributes
     ----------
     kindred : Kindred
     means : array of shape (L, q)
-        Of the labels that are left.
+        Means of the remaining labels.
     counts : array of shape (L,)
     z : array of shape (n, q)
         Rows of strangers.
     identity : array of shape (n,)
-        Whose rows they are.
+        Identity of each row.
     own : array of shape (m, q)
-        Rows that were left out of their own labels.
+        Rows left out of their own labels.
     of_own : array of shape (m,)
-        Places of these labels among those that are left.
+        Index of their labels among the remaining ones.
     """
 
     kindred: Kindred
@@ -320,7 +320,7 @@ class Fold:
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Log ratios: the best of each stranger, those for some labels, of rows for their own."""
+        """Log ratios: best of each stranger, of strangers for some labels, of own left-out rows."""
         law = replace(self.kindred.law, tail=tail)
         labels, width = law.places(self.means, self.counts), len(law.values)
         ratios = law.ratios(self.z, labels)
@@ -332,7 +332,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class KindredFit:
-    """What labels have in common, and what strangers would score.
+    """A fit of labels that share covariances, with the scores of strangers.
 
     Attributes
     ----------
@@ -340,17 +340,17 @@ class KindredFit:
     ridge : float
         The absolute ridge.
     means : array of shape (C, q)
-        Of the labels' rows on the axes.
+        Means of the labels' rows on the axes.
     counts : array of shape (C,)
     calibration : Calibration
     best : array of shape (n,)
         Best score of each row of a stranger.
     identity : array of shape (n,)
-        Whose rows they are.
+        Identity of each row.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
-        Number of labels that a stranger met.
+        Number of labels that each stranger was scored against.
     """
 
     kindred: Kindred
@@ -373,27 +373,27 @@ def fit_kindred(
     tails: bool = True,
     steps: Callable[[Iterator[Fold], int], Iterator[Fold]] = lambda folds, _: folds,
 ) -> KindredFit:
-    """Fit both covariances, and calibrate on labels and rows that are left out.
+    """Fit both covariances, and calibrate on left-out labels and rows.
 
-    Labels leave in folds, and everything but the ridge is fitted without them.
+    Labels are left out in folds, and everything but the ridge is fitted without them.
 
     Parameters
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for rows of none, which take no part.
+        Label of each row; -1 for unlabelled rows, which are not used.
     ridge : float, optional
-        The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or one of
-        `RIDGES` times as much if that tells left-out rows from strangers better.
+        The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or a
+        multiple from `RIDGES` if it separates left-out rows from strangers better.
     tails : bool
-        Whether tails are fitted to left-out rows; else they are Gaussian.
+        Whether tails are fitted to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
         Reports progress.
 
     Raises
     ------
     SingularMatrixError
-        When the rows do not determine the covariances.
+        If the rows do not determine the covariances.
     """
     known = LabelledRows.of(rows, owner)
     n_folds = FOLDS if len(known.counts) > FEW_LABELS else len(known.counts)
@@ -410,11 +410,11 @@ def fit_kindred(
     best, least = None, np.inf
     for number, one in enumerate(ridges):
         assert one is not None
-        again = np.random.default_rng(seed)  # all ridges meet the same strangers
+        again = np.random.default_rng(seed)  # the same strangers for all ridges
         made = _folds(known, sums, fold, parts, one, again)
         folds = list(steps(made, n_folds) if number == 0 else made)
         found = _settled(known, sums, folds, one, tails, again)
-        # Rows of the known beside the best of strangers: what a threshold has to tell apart.
+        # Left-out rows against the best scores of strangers: what a threshold must separate.
         _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
         if best is None or loss < least:
             best, least = found, loss
@@ -468,7 +468,7 @@ def _folds(
     ridge: float,
     rng: np.random.Generator,
 ) -> Iterator[Fold]:
-    """Take one fold of labels after the other away, and rows of the labels of the next folds."""
+    """Leave out each fold of labels in turn, and rows of the labels of the next folds."""
     n_folds = len(parts)
     of_rows = fold[known.owner]
     most = max(1, min(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // len(known.counts)))
@@ -500,7 +500,7 @@ def _folds(
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """At most so many rows of each label, and of so many labels as there is room for."""
+    """At most `most` rows of each label, for as many labels as there is room for."""
     order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
     _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)
@@ -512,7 +512,7 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
 def common_tail(folds: Sequence[Fold]) -> float:
     """Degrees of freedom under which left-out rows are most likely.
 
-    Only the shape matters: distances are taken relative to their mean.
+    Only the shape matters: distances are relative to their mean.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]

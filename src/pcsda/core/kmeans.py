@@ -1,7 +1,7 @@
 """K-means of dense rows: k-means++ and Lloyd steps, as matrix products.
 
-It draws and stops like scikit-learn's ``KMeans`` and finds the same clusters. Without its checks
-and loops over rows a small problem takes half the time.
+It draws and stops like scikit-learn's ``KMeans`` and finds the same clusters. Without the checks
+and loops over rows, a small problem takes half the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from .linalg import Array, Ints
 
-# Lloyd steps end where the squared shift of the centres is below this share of the mean variance.
+# Lloyd stops if the squared shift of the centres is below this share of the mean variance.
 TOLERANCE = 1e-4
 MOST_STEPS = 300
 
@@ -34,7 +34,7 @@ class Clusters:
 def kmeans(
     rows: Array, count: int, rng: np.random.RandomState, weights: Array | None = None
 ) -> Clusters | None:
-    """Divide centred rows by one run of k-means; None where a cluster loses all its rows."""
+    """Divide centred rows by one run of k-means; None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
     return lloyd(rows, rows[seeds(rows, norms, count, rng, weights)], weights)
 
@@ -42,9 +42,9 @@ def kmeans(
 def seeds(
     rows: Array, norms: Array, count: int, rng: np.random.RandomState, weights: Array | None
 ) -> list[int]:
-    """Draw the rows that are the first centres, by greedy k-means++.
+    """Draw the rows that start as centres, by greedy k-means++.
 
-    `norms` are the squared lengths of the rows, and there are at least `count` different ones.
+    `norms` are the squared lengths of the rows, of which at least `count` must differ.
     """
     n_rows, trials = len(rows), 2 + int(np.log(count))
     mass = np.ones(n_rows) if weights is None else weights
@@ -54,7 +54,7 @@ def seeds(
     for _ in range(1, count):
         draws = rng.uniform(size=trials) * potential
         tried = np.searchsorted(np.cumsum(mass * closest), draws)
-        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go beyond the last row
+        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go past the last row
         distance = np.minimum(_distances(rows, norms, tried), closest)
         potentials = distance @ mass
         best = int(potentials.argmin())
@@ -64,7 +64,7 @@ def seeds(
 
 
 def _distances(rows: Array, norms: Array, places: Ints) -> Array:
-    """Squared distances of all rows to those at some places."""
+    """Squared distances of all rows to the rows at `places`."""
     found: Array = rows[places] @ rows.T
     found *= -2
     found += norms
@@ -76,10 +76,10 @@ def _distances(rows: Array, norms: Array, places: Ints) -> Array:
 def lloyd(
     rows: Array, centres: Array, weights: Array | None = None, steps: int = MOST_STEPS
 ) -> Clusters | None:
-    """Take Lloyd steps from given centres; None where a cluster loses all its rows.
+    """Take Lloyd steps from given centres; None if a cluster loses all its rows.
 
-    Rows are centred, or near zero, for the sake of digits. Sums of the clusters go on from those of
-    the last step by the rows that moved, which soon are few.
+    Rows should be centred, or near zero, to keep digits. Cluster sums are updated by the rows that
+    moved, which soon are few.
     """
     count = len(centres)
     enough = TOLERANCE * _mean_variance(rows)
@@ -101,7 +101,7 @@ def lloyd(
 
 
 def nearest_centre(rows: Array, centres: Array) -> Ints:
-    """Place of the nearest centre of each row."""
+    """Index of the nearest centre of each row."""
     closeness: Array = rows @ centres.T
     closeness -= 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest: Ints = closeness.argmax(axis=1)
@@ -111,9 +111,9 @@ def nearest_centre(rows: Array, centres: Array) -> Ints:
 def _sums(
     rows: Array, labels: Ints, count: int, weights: Array | None, left: Ints | None = None
 ) -> Array:
-    """Sums of the rows of each cluster, less those of rows that `left` it.
+    """Sums of the rows of each cluster, minus those of rows that `left` it.
 
-    A product is faster than any loop.
+    A matrix product is faster than any loop.
     """
     members, each = np.zeros((count, len(rows))), np.arange(len(rows))
     weight = 1.0 if weights is None else weights

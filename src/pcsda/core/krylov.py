@@ -9,15 +9,15 @@ from scipy import linalg as scipy_linalg
 
 from .linalg import Array
 
-# A solution has converged when its residual is below this share of its image. Models of folds give
-# one slope and one offset, which need fewer digits.
+# A solution has converged if its residual is below this share of its image. Models of folds only
+# give a slope and an offset, which need fewer digits.
 SETTLED, SETTLED_FOLD = 1e-10, 1e-4
-# Extra directions, which speed up the last ones asked for. The basis may have this many blocks, or
+# Extra directions, which speed up the last ones requested. The basis may have this many blocks, or
 # fill this share of a large space, before dense algebra is cheaper.
 BESIDE, BLOCKS, SHARE = 6, 30, 0.25
 # Blocks between two solutions in the basis.
 TURN = 3
-# Problems of up to this size, or of few rows a direction, are solved densely at once.
+# Problems of up to this size, or with few rows per direction, are solved densely at once.
 SMALL, FEW = 400, 12
 
 # Images of a block under each of the forms of a problem.
@@ -27,7 +27,7 @@ Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Whether so few directions are asked for that growing a basis pays off."""
+    """Whether few enough directions are requested for a growing basis to pay off."""
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
@@ -37,15 +37,15 @@ def leading(
     """Find the `count` leading directions of a problem over orthonormal vectors, as columns.
 
     The solution of a similar problem, `near`, saves most of the steps: a fold starts from the axes
-    of all rows, and has converged at `SETTLED_FOLD`.
+    of all rows, and converges at `SETTLED_FOLD`.
 
-    The problem combines symmetric forms that are known only by their products with blocks of
-    vectors. It is solved in an orthonormal basis that grows block by block from the residual (block
-    Krylov with full reorthogonalisation). Cost: some ten to thirty products with ``count + 6``
-    vectors, more where many directions are nearly as good as the last one asked for. Returns None
-    if a basis of a quarter of the space does not hold the solution.
+    The problem combines symmetric forms that are available only as products with blocks of vectors.
+    It is solved in an orthonormal basis that grows block by block from the residual (block Krylov
+    with full reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, more if
+    many directions are nearly as good as the last one requested. Returns None if a basis of a
+    quarter of the space does not contain the solution.
     """
-    rng = np.random.default_rng(0)  # any start will do; the same one gives the same digits
+    rng = np.random.default_rng(0)  # any start will do; a fixed one reproduces the digits
     start = rng.standard_normal((size, count + BESIDE))
     if near is not None:
         start[:, : near.shape[1]] = near[:, : start.shape[1]]
@@ -55,7 +55,7 @@ def leading(
     basis, used = np.empty((size, most), order="F"), 0
     moved: list[Array] = []
     forms: list[Array] = []
-    mixture: Sequence[float] = [1.0]  # until there is a solution, the first form leads
+    mixture: Sequence[float] = [1.0]  # until there is a solution, use the first form
     number = 0
     while 0 < fresh.shape[1] <= most - used:
         number, added = number + 1, images(fresh)

@@ -1,8 +1,8 @@
 """Log densities of left-out rows, under classes that were estimated without them (MATH 8).
 
-The subspace has already left the row out. Here its residual also leaves the covariance of its
-class: by a rank-one downdate, or by one of rank s for a block of s rows. The shrinkage target stays
-fixed. Constants that both classes share are omitted.
+The subspace has already left the row out. Here its residual is also removed from the covariance of
+its class, by a downdate of rank one, or of rank s for a block of s rows. The shrinkage target stays
+fixed. Constants common to both classes are omitted.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Spread:
     def log_density_without(
         self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
     ) -> Array:
-        """Log density at offsets (n, s, C, d) without some rows (n, s, d) behind the spread.
+        """Log density at offsets (n, s, C, d) with some rows (n, s, d) removed from the spread.
 
-        Each of n blocks of s rows leaves with its `mass`, which is zero for a row of the other
+        Each of n blocks of s rows is removed with its `mass`, which is zero for a row of the other
         class; `divisor` is the remaining strength.
         """
         scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
@@ -57,7 +57,7 @@ class Spread:
         left = self.strength - mass.sum(axis=1) if divisor is None else np.full(len(rows), divisor)
         rest = np.maximum(left / self.strength, SMALLEST_GAP)
         whitened = offsets @ self.white.T
-        # (I - S'S)^-1 = I + S'(I - SS')^-1 S, S the rows that leave.
+        # (I - S'S)^-1 = I + S'(I - SS')^-1 S, where S holds the removed rows.
         inside = np.einsum("bscd,btd,btu->bscu", whitened, scaled, vectors, optimize=True)
         square = np.einsum("bscd,bscd->bsc", whitened, whitened)
         square += np.einsum("bscu,bscu,bu->bsc", inside, inside, 1 / values, optimize=True)
@@ -79,7 +79,7 @@ def log_ratio(
     """Log density ratio of every left-out row.
 
     For a negative, the mean and weight of its own subclass are left-out ones; the other subclasses
-    are those of the full fit.
+    keep those of the full fit.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def log_ratio(
     log_weights : array of shape (C,)
     left : LeftOut
     counts : array of shape (K + 1,) or None
-        Sizes of the groups. None if the centres are not the subclass means; then no centre depends
+        Sizes of the groups. None if the centres are not the subclass means: then no centre depends
         on the row, and the divisor of the negative covariance is fixed.
     """
     if left.together is not None:
@@ -121,7 +121,7 @@ def log_inside(positive: Spread, left: LeftOut) -> Array:
 
 
 def left_out_tail(negative: Spread, left: LeftOut) -> float:
-    """Degrees of freedom of negatives that are left out of covariance and mean."""
+    """Degrees of freedom of negatives left out of covariance and mean."""
     known, square = left_out_squares(negative, left)
     return fit_tail(square, len(negative.white), left.mass[known])
 
@@ -174,7 +174,7 @@ def _blocks_outside(
     remaining = np.tile(counts[1:], (len(places), 1))
     np.subtract.at(remaining, (block, groups[block, row] - 1), left.weight[places][block, row])
     remaining = np.where(remaining > ALONE * counts[1:], remaining, 0.0)
-    # If no negative remains, the score is not used.
+    # If no negative remains, the score is unused.
     remaining = np.where(remaining.any(axis=1, keepdims=True), remaining, counts[1:])
     with np.errstate(divide="ignore"):
         log_shares = np.log(remaining / remaining.sum(axis=1, keepdims=True))
@@ -221,7 +221,7 @@ def _outside(
     overlap *= share / gap
     distance += overlap
     volume: Array = log_volume(white) - 0.5 * (np.log(gap) - width * np.log(rest))
-    if np.isinf(negative.tail):  # the part common to all centres stays out of the exponents
+    if np.isinf(negative.tail):  # factor out the part common to all centres
         distance *= -0.5 * rest
         volume -= 0.5 * rest * norm
     else:
@@ -229,7 +229,7 @@ def _outside(
         distance *= rest
         distance = -energy(distance, width, negative.tail)
     distance += log_weights[:, None]
-    if counts is not None:  # a row that is alone leaves its subclass empty
+    if counts is not None:  # a single row leaves its subclass empty
         weight, size = np.where(groups > 0, left.weight, 0.0), counts[groups[rows]]
         remaining = np.where(left.alone[rows], 0.0, size - weight[rows])
         with np.errstate(divide="ignore"):
@@ -239,6 +239,6 @@ def _outside(
 
 
 def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Negatives, and the place of their own subclass in a flat (K, n) array."""
+    """Negatives, and the index of their own subclass in a flat (K, n) array."""
     negative = np.flatnonzero(groups)
     return negative, (groups[negative] - 1) * len(groups) + negative

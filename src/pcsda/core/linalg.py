@@ -29,9 +29,9 @@ RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Means closer than this share of the root mean square spread differ by rounding.
 SAME_POINT = 1e-13
-# Numbers closer than this share count as equal: rounding blurs their mean as much.
+# Numbers closer than this share count as equal: rounding blurs their mean by as much.
 SAME_NUMBER = 1e-14
-# Rows handled at once: enough for BLAS-3, few enough to stay in cache.
+# Rows processed at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
 # Up to this width, moving rows takes as long as multiplying them; see `over_rows`.
 NARROW = 256
@@ -40,7 +40,7 @@ LIGHT_WORK = 2e8
 
 
 class SingularMatrixError(ValueError):
-    """A matrix that has to be positive definite is not, to working precision."""
+    """A matrix that should be positive definite is not, to working precision."""
 
 
 class TooFewRowsError(ValueError):
@@ -65,9 +65,9 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-# How many threads share narrow rows, while BLAS itself is held to one.
+# Number of threads that share narrow rows while BLAS is limited to one.
 _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
-# Whether BLAS is held to one thread already: holding it again takes as long as a small product.
+# Whether BLAS is already limited to one thread: limiting it again costs as much as a small product.
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
@@ -94,7 +94,7 @@ def narrow_fit(width: int) -> Iterator[None]:
 
 
 def is_light(n_rows: int, width: int) -> bool:
-    """Whether factorising the rows is too little work to share among threads."""
+    """Whether factorising the rows is too little work for several threads."""
     return n_rows * width * min(n_rows, width) <= LIGHT_WORK
 
 
@@ -116,7 +116,7 @@ def one_thread(alone: bool = True) -> Iterator[None]:
 
 
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
-    """Call ``work(start, stop)`` on ranges that cover the rows, and collect what it returns.
+    """Call ``work(start, stop)`` on ranges that cover the rows, and collect the results.
 
     Rows wider than NARROW are one range, and BLAS splits its own products. Narrow rows are divided
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
@@ -140,7 +140,7 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
     Raises
     ------
     SingularMatrixError
-        When a pivot is not above rounding, so that the factor would be noise.
+        If a pivot is not above rounding, so that the factor would be noise.
     """
     shifted = matrix
     if ridge:
@@ -192,8 +192,8 @@ def whitened_square_norms(
 ) -> tuple[Array, Floats]:
     """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``, and ``rows @ columns``.
 
-    A product with the inverted triangle runs at two to three times the speed of a triangular
-    solve with many right-hand sides, and the norms need no more accuracy than it has.
+    A product with the inverted triangle is two to three times as fast as a triangular solve with
+    many right-hand sides, and its accuracy suffices for the norms.
     """
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
@@ -221,7 +221,7 @@ def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Arr
 
 
 def eigh_descending(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues of a symmetric matrix from large to small, with eigenvectors as columns."""
+    """Eigenvalues of a symmetric matrix in descending order, with eigenvectors as columns."""
     values, vectors = np.linalg.eigh(matrix)
     return values[::-1], vectors[:, ::-1]
 
@@ -229,7 +229,7 @@ def eigh_descending(matrix: Array) -> tuple[Array, Array]:
 def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[Array, Array]:
     """Leading `count` eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
     size = len(numerator)
-    cholesky(denominator)  # LAPACK accepts pivots that are pure rounding
+    cholesky(denominator)  # LAPACK accepts pivots that are only rounding
     try:
         values, vectors = linalg.eigh(
             numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False

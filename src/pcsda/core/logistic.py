@@ -13,8 +13,8 @@ from .linalg import Array, Mask
 OFFSET_SPREAD = 10.0
 # Scores closer than this count as equal; the square of a slope on their scale would overflow.
 LEAST_SPREAD = 1e-100
-# From this many scores on, the fit starts on a tenth of them, but with at least a tenth of this
-# number from each class.
+# From this many scores on, the fit starts on a tenth of them, with at least a tenth of this number
+# from each class.
 MANY = 2000
 
 
@@ -37,7 +37,7 @@ def fit_logistic(
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
     start : slopes and offset, optional
-        Starting point; that of similar scores saves steps and changes nothing else.
+        Starting point; one from similar scores saves steps and changes nothing else.
     """
     weight = np.ones(len(positive)) if weights is None else weights
     prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
@@ -64,7 +64,7 @@ class _Problem:
     """Penalised cross-entropy as a function of slopes and level on standard scores.
 
     `sign` is -1 for positives and 1 for negatives, and `scores` are multiplied by it, so that
-    larger ones mean larger errors.
+    larger values mean larger errors.
     """
 
     scores: Array
@@ -75,7 +75,7 @@ class _Problem:
     scale: Array
 
     def thinned(self) -> _Problem:
-        """A sample of the scores of each class, weighted up to all of them."""
+        """A sample of the scores of each class, weighted to represent all of them."""
         chosen, counting = [], []
         for sign in (-1, 1):
             own = np.flatnonzero(self.sign == sign)
@@ -133,7 +133,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
             return point
         gain = gradient @ step
         if gain <= 1e-12 * abs(loss) and np.all(step[:-1] < point[:-1]):
-            # Convergence is quadratic: this step ends at the precision of the numbers.
+            # Convergence is quadratic: after this step, only rounding remains.
             return point - step
         size = 1.0
         while (found := problem.at(point - size * step))[0] > loss - 1e-4 * size * gain:

@@ -1,8 +1,8 @@
 """Left-out rows in closed form (MATH 8).
 
-Row i is left out of the means and the scatter while the ridge and the groups of the full fit are
-held, and the axes without the row are turned toward those of the full fit. The model that projects
-a left-out row has not seen it, so covariances and calibration are estimated as on new samples.
+Row i is left out of the means and the scatter. The ridge and the groups of the full fit are held,
+and the axes without the row are aligned with those of the full fit. The model that projects a
+left-out row has not seen it, so covariances and calibration are estimated as on new samples.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .linalg import Array, Floats, Ints, Mask
 from .scatter import GroupScatter
 from .solvers import Projection
 
-# A row is alone where the others of its group weigh less than this share of the group.
+# A row is alone if the others of its group weigh less than this share of the group.
 ALONE = 1e-10
-# With fewer positives than this, left-out rows also show where a new positive may lie (MATH 16).
+# With fewer positives than this, left-out rows also show where new positives may lie (MATH 16).
 FEW_POSITIVES = 20
-# Smallest gap, one minus the leverage, that float32 products give with enough digits.
+# Smallest gap, one minus the leverage, for which float32 products have enough digits.
 WIDE_GAP = 0.05
-# A smaller gap is the rounding of a difference: without the row the scatter is singular.
+# A smaller gap is rounding: without the row the scatter is singular.
 SMALLEST_GAP = 1e-12
 
 
@@ -40,7 +40,7 @@ class Leave:
     rows : array of shape (n,) or None
         Row numbers, ascending; None means all rows.
     stands_for : array of shape (n,) or None
-        Where the rows are a sample, how many rows each of them represents.
+        If the rows are a sample, how many rows each of them represents.
     together : array of shape (N,) or None
         Block of each training row; a block is left out as a whole. None leaves rows out one by one.
     """
@@ -115,7 +115,7 @@ def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Genera
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Training rows, each projected by the model that was fitted without it.
+    """Training rows, each projected by the model fitted without it.
 
     Attributes
     ----------
@@ -131,17 +131,17 @@ class LeftOut:
         Rows that can be left out: not alone, and the scatter stays regular without them.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
-        Where the rows are a sample, how many rows each of them represents.
+        If the rows are a sample, how many rows each of them represents.
     gap : float
-        The smallest gap ``1 - f_i h_i`` of a row that is not alone. As a difference it has lost
-        digits where it is small.
+        The smallest gap ``1 - f_i h_i`` of a row that is not alone. A small gap has lost digits,
+        because it is a difference.
     rows : array of shape (n,) or None
         Their numbers among the training rows; None means all rows.
     together : array of shape (n,) or None
-        Block of each row, where blocks are left out whole.
+        Block of each row, if blocks are left out whole.
     plain : array of shape (n, d) or None
-        ``Delta A r`` of the residual on the axes, with the means of all groups held. Kept where
-        positives are few, as is `height`: both say where a new positive may lie (MATH 16).
+        ``Delta A r`` of the residual on the axes, with the means of all groups held. Stored, like
+        `height`, if positives are few: both show where new positives may lie (MATH 16).
     height : array of shape (n,) or None
         ``r' A r`` of the residual r, left out of A and of the mean of its group.
     """
@@ -189,7 +189,7 @@ class LeftOut:
 
     @property
     def evidence(self) -> Array:
-        """Weight of each row as evidence: a block counts as much as one average row of it."""
+        """Weight of each row as evidence: a block counts as much as one of its average rows."""
         if self.together is None:
             return self.mass
         _, block = np.unique(self.together, return_inverse=True)
@@ -213,7 +213,7 @@ class LeftOut:
         return self._each(lambda rows: rows * signs)
 
     def _each(self, change: Callable[[Array], Array]) -> LeftOut:
-        """Apply a function to every array that has axes."""
+        """Apply a function to every array with axes."""
         plain = None if self.plain is None else change(self.plain)
         coordinates, residuals = change(self.coordinates), change(self.residuals)
         return replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
@@ -270,7 +270,7 @@ def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
 
 
 def inflation(total: Array, weight: Array | None) -> Array:
-    """Return f = w W_g / (W_g - w); zero for a row that is alone, where it is not used."""
+    """Return f = w W_g / (W_g - w); zero for a row that is alone, where f is unused."""
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own
     return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)
@@ -289,7 +289,7 @@ def left_out(
 ) -> LeftOut:
     """Left-out rows, rotated to the components; arrays in `out` if given.
 
-    A row without which the scatter is singular cannot be left out; it keeps its place.
+    A row without which the scatter is singular cannot be left out; its coordinates are unchanged.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def left_out(
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)`` of all axes.
+        ``Q Lambda^(-1/2)`` for all axes.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
@@ -309,7 +309,7 @@ def left_out(
     total, weight = counts[groups], 1.0 if weights is None else weights
     alone = alone_rows(groups, counts, weights)
     gaps, known = gap, ~alone & (gap > SMALLEST_GAP)
-    rest = np.where(alone, 1.0, total - weight)  # rows that are alone do not use it
+    rest = np.where(alone, 1.0, total - weight)  # unused for rows that are alone
     gap = np.where(known, gap, 1.0)
     scale, pull = total / rest, weight / rest  # W_g/(W_g - w) and c
     negative = groups > 0
@@ -350,7 +350,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """What it takes from a fit to leave rows out; the rows may come in any blocks.
+    """What leaving rows out requires of a fit; the rows may come in any blocks.
 
     Attributes
     ----------
@@ -386,7 +386,7 @@ class Leaver:
         half = linalg.lower_solve(factor, delta.T)
         solved = linalg.lower_solve(factor, half, transposed=True)
         # W = A Delta' R for every exact solution, and Delta W = G R = Q Lambda^(1/2). A solver may
-        # mix some of a strong axis into a weak one; orthogonal in order of strength, they are not.
+        # mix some of a strong axis into a weak one; orthogonalising by strength undoes this.
         _, roots, basis = np.linalg.svd(half, full_matrices=False)
         rank = len(projection.components)
         roots, basis = roots[:rank, None], basis[:rank]
@@ -419,7 +419,7 @@ class Leaver:
             ways.insert(0, self._in_single())
         gaps = [1.0]
         # The steps are short: without a lock, threads would compete for the interpreter at each
-        # one.
+        # step.
         one_at_a_time = Lock()
 
         def leave_out(start: int, stop: int) -> None:
@@ -441,8 +441,8 @@ class Leaver:
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
         """Parts of the rows with ``Delta A r``, leverages and gaps, by the first accurate way."""
-        # There are no D x D sums to keep, so blocks are small enough for the cache, and use memory
-        # over again: pages that were never touched cost as much as the product.
+        # No D x D sums are stored, so blocks are small enough for the cache and reuse memory: fresh
+        # pages would cost as much as the product.
         width = X.shape[1] + len(self.gram)
         step = max(linalg.BLOCK_BYTES // (32 * width), 512)
         step = min(step, among.stop - among.start)
@@ -455,15 +455,15 @@ class Leaver:
             for buffer, way in zip(buffers, ways, strict=True):
                 leverage, a = _whiten(X[part], own, buffer[: len(own)], *way)
                 gap = 1 - factor * leverage
-                if np.all(gap > WIDE_GAP):  # otherwise the next way, if any, has more digits
+                if np.all(gap > WIDE_GAP):  # otherwise the next method, if any, has more digits
                     break
             yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
-        """Means, whitening, columns and turn of :func:`_whiten` for float32 rows.
+        """Means, whitening, columns and turn of :func:`_whiten`, for float32 rows.
 
-        The columns are rotated to unit variance: the rounding of strong directions would swamp weak
-        ones.
+        The columns are rotated to unit variance; otherwise the rounding of strong directions would
+        swamp weak ones.
         """
         values, vectors = linalg.eigh_descending(self.gram)
         roots = np.sqrt(values[: linalg.numerical_rank(values, len(values))])
@@ -484,7 +484,7 @@ def _whiten(
 ) -> tuple[Array, Array]:
     """Leverages of rows, which are centred in the buffer, and ``Delta A r`` from `columns`.
 
-    Means come in parts; `turn`, if any, maps the products with the columns to the result.
+    Means come in parts; `turn`, if given, maps the products with the columns to the result.
     """
     # The few means stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")

@@ -1,8 +1,8 @@
-"""Many labels against the rest on rows that are factorised once (MATH 4, 11).
+"""Many labels against the rest, on rows factorised once (MATH 4, 11).
 
-Means and the total scatter need every row once. The cost of a label then depends only on its own
-rows and a fixed sample of all rows: its groups are the shared clusters minus its own rows, and
-left-out rows are its own and those of the sample.
+Means and the total scatter need every row once. After that, the cost of a label depends only on its
+own rows and a fixed sample of all rows: its groups are the shared clusters minus its own rows, and
+its left-out rows are its own and those of the sample.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from .spread import centred, naming_the_ridge, ridge_of
 from .subspace import Subspace
 from .white import SMALLEST_REMAINDER, solution_of
 
-# Rows of no label, and rows that were taken away.
+# Unlabelled rows, and removed rows.
 BACKGROUND, GONE = -1, -2
-# Labels are projected in steps of about this many numbers.
+# Labels are projected in batches of about this many numbers.
 STEP_NUMBERS = 4_000_000
 
 
 @dataclass(frozen=True)
 class HeldSample:
-    """What a sample needs of all columns, kept while rows come and go.
+    """Results for the sample that need all columns, kept while rows come and go.
 
     Attributes
     ----------
     numbers : array of shape (M,)
-        Of its rows, ascending.
+        Row numbers, ascending.
     rows : array of shape (M, r)
-        About the origin.
+        The rows about the origin.
     norms : array of shape (M,)
-        Squared lengths of the rows, whitened.
+        Squared lengths of the whitened rows.
     """
 
     numbers: Ints
@@ -51,21 +51,21 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Places of the rows of another sample, and which of them are here."""
+        """Positions of the rows of another sample, and which of them are here."""
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Rows with a ridged total scatter, divided into clusters that all labels share.
+    """Rows with a ridged total scatter, and clusters shared by all labels.
 
     Attributes
     ----------
     rows : array of shape (N, r)
         Rows, or their exact features.
     origin : array of shape (r,)
-        c, the mean of the rows that were factorised first.
+        c, the mean of the rows factorised first.
     back : array of shape (r, r)
         B, with ``B B' = (T + eps I)^-1``, T the scatter about c.
     variance : float
@@ -77,15 +77,15 @@ class SharedRows:
     counts : array of shape (K,)
         Sizes of the clusters.
     totals : array of shape (K, r)
-        Sums of their rows about c.
+        Sums of the cluster's rows about c.
     keys : array of shape (N,)
-        Random numbers: of each cluster, the rows with the smallest are the sample.
+        Random numbers: the sample consists of the rows with the smallest in each cluster.
     most : int
-        About how many rows the sample has.
+        Approximate number of rows in the sample.
     together : array of shape (N,) or None
-        Rows of one number are left out together.
+        Rows with the same number are left out together.
     held : HeldSample or None
-        What is known of a sample from before rows came or went.
+        Results for a sample from before rows came or went.
     """
 
     rows: Floats
@@ -114,7 +114,7 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows: ``N r^2 + r^3/3``; `ridge` may give an absolute number."""
+        """Factorise rows: ``N r^2 + r^3/3``; a given `ridge` is absolute."""
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -131,13 +131,13 @@ class SharedRows:
         return np.flatnonzero(self.owner != GONE)
 
     def about(self, chosen: Ints) -> Array:
-        """Chosen rows about the origin."""
+        """The chosen rows about the origin."""
         middle: Array = self.rows[chosen].astype(np.float64) - self.origin
         return middle
 
     @cached_property
     def sample(self) -> Ints:
-        """Numbers of the rows that are left out for every label, ascending; blocks are whole."""
+        """Numbers of the rows left out for every label, ascending; blocks are whole."""
         live = self.live
         if len(live) <= self.most:
             return live
@@ -180,7 +180,7 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """The results for the sample so far."""
+        """Results for the sample so far."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
@@ -211,11 +211,11 @@ class SharedRows:
         return order[start:stop]
 
     def index(self) -> None:
-        """Sort the rows by label once, where many labels are asked for."""
+        """Sort the rows by label once, before many labels are requested."""
         _ = self._by_owner
 
     def owned(self, owner: Ints) -> SharedRows:
-        """The same rows with labels numbered anew."""
+        """The same rows with renumbered labels."""
         return replace(self, owner=owner, held=self._ready())
 
     def holding(
@@ -227,7 +227,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """The same statistics over other places of the rows: more at the end, or those `kept`."""
+        """The same statistics over moved rows: more at the end, or only those `kept`."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -238,16 +238,16 @@ class SharedRows:
         )
 
     def with_last(self, count: int) -> SharedRows:
-        """Count the last rows in; the ridge and the origin stay, as they do in `without`."""
+        """Add the last rows; the ridge and the origin stay, as in `without`."""
         return self._moved(np.arange(len(self.rows) - count, len(self.rows)), 1.0)
 
     def without(self, gone: Ints) -> SharedRows:
-        """Take rows away, which stay in their places.
+        """Remove rows; they keep their places.
 
         Raises
         ------
         SingularMatrixError
-            When the rows are nearly all of the scatter in some direction.
+            If the rows account for nearly all of the scatter in some direction.
         """
         owner = self.owner.copy()
         owner[gone] = GONE
@@ -280,7 +280,7 @@ class SharedRows:
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
     def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
-        """Clusters that a label's negatives are in, sizes of its groups and their means about c."""
+        """Clusters with negatives of a label, and the sizes and means about c of its groups."""
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
         np.add.at(sums, clusters, middle)
@@ -306,23 +306,23 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label against the rest, with what its density and the calibration need.
+    """One label solved against the rest, with what density and calibration need.
 
     Attributes
     ----------
     kept : array of shape (K',)
-        Clusters that its negatives are in.
+        Clusters with negatives of the label.
     turn : array of shape (K', d)
         From the coordinates ``Delta A (x - m)`` to the axes.
     subspace : Subspace
-        Axes over the rows or features. `left` has the label's own rows first, then rows of the
-        sample that belong to others.
+        Axes over the rows or features. `left` holds the label's own rows first, then the rows of
+        the sample that belong to others.
     moments : Moments
-        Of all rows that were left out.
+        Moments of all left-out rows.
     n_own : int
-        How many of the left-out rows are the label's own.
+        Number of left-out rows that are the label's own.
     rows : array
-        Numbers of all rows that were left out.
+        Numbers of all left-out rows.
     """
 
     kept: Ints
@@ -339,7 +339,7 @@ class SolvedLabel:
         return found
 
     def thinned(self, most: int) -> SolvedLabel:
-        """Keep the label's own left-out rows, and at most so many of the others."""
+        """Keep the label's own left-out rows, and at most `most` of the others."""
         left = self.subspace.left
         assert left is not None
         others = np.arange(self.n_own, len(left.groups))
@@ -358,7 +358,7 @@ class SolvedLabel:
 def solve_labels(
     shared: SharedRows, labels: Ints, n_components: int | None = None
 ) -> Iterator[SolvedLabel]:
-    """Solve labels one after the other; the sample is projected for many of them at once."""
+    """Solve labels one after the other; the sample is projected for many labels at once."""
     if len(labels) > 1:
         shared.index()
     width = len(shared.counts) + 1

@@ -1,7 +1,7 @@
-"""CSDA of samples that are matrices or tensors: one small projection for each mode (MATH 14).
+"""CSDA of matrices or tensors: one small projection for each mode (MATH 14).
 
-A direction on the whole tensor is the outer product of one direction for each mode. Each mode is
-solved with the others projected, so no D x D matrix over all D entries is formed.
+A direction on the whole tensor is the outer product of one direction per mode. Each mode is solved
+with the others projected, so no D x D matrix over all D entries is formed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Factors:
 
     @property
     def directions(self) -> Array:
-        """All outer products of them, as columns over the entries of a tensor in C order."""
+        """All their outer products, as columns over the entries of a tensor in C order."""
         return reduce(lambda joined, mode: np.asarray(np.kron(joined, mode)), self.modes)
 
 
 def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Array:
-    """Project every mode but one; the first axis counts the samples."""
+    """Project every mode but one; the first axis indexes the samples."""
     for number, mode in enumerate(modes):
         if number != leave:
             moved = np.tensordot(tensors, mode, axes=(number + 1, 0))
@@ -62,7 +62,7 @@ def solve_modes(
     """Maximise the trace ratio over orthonormal directions of every mode.
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``; `tensors`
-    are about the positive mean, times the roots of their weights. Mode by mode, with the others
+    are about the positive mean, scaled by the roots of their weights. For one mode, with the others
     projected, this is the trace ratio of the unfolding, with a ridge of eps times the product of
     the other d. The ratio never falls; its limit may be a local maximum. The starting point solves
     each mode with the others unprojected. Cost: about ``2 N D max(d)`` for each mode of a cycle.
@@ -89,7 +89,7 @@ def solve_modes(
 def _solve(
     numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
 ) -> tuple[Array, float]:
-    """Best directions of one mode, and the ratio that they reach."""
+    """Best directions of one mode, and the ratio they reach."""
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
@@ -104,7 +104,7 @@ def _solve(
 
 @dataclass(frozen=True)
 class MultilinearFactor:
-    """Rows in memory that are tensors of a shape; no row can be left out.
+    """Rows in memory that are flattened tensors; no row can be left out.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class MultilinearFactor:
     shape : tuple of int
         Sizes of the modes; their product is D.
     dims : tuple of int
-        How many directions each mode has.
+        Number of directions of each mode.
     report : function
         Called with the factors of every solution.
     """

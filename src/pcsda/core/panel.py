@@ -2,8 +2,8 @@
 
 In each label's subspace the axes are rotated once more, so that the negatives have unit covariance
 about their centres and the positives a diagonal one. A density then needs only a weighted sum of
-squares, a sum of squares and products with the centres: little work compared with the projection.
-Labels with fewer axes or subclasses than others are padded with zeros, which change nothing.
+squares, a sum of squares and products with the centres: little work next to the projection. Labels
+with fewer axes or subclasses are padded with zeros, which change nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .density import Blend, Mixture
 from .linalg import Array, Floats, Ints
 from .student import log_sum_exp
 
-# Products with the centres are computed for as many labels at a time as need about these bytes.
+# Products with the centres are computed for as many labels at a time as fit in about these bytes.
 STEP_BYTES = 1 << 20
 
 
@@ -43,19 +43,19 @@ class Panel:
     centres : array of shape (L, K, d)
         Subclass means.
     log_weights : array of shape (L, K)
-        Minus infinity where a label has no such subclass.
+        Minus infinity if a label has no such subclass.
     volume : array of shape (L,)
         Log ratio of the volumes of both covariances.
     width : array of shape (L,)
         Number of axes.
     axis : array of shape (L, d)
-        Fisher's axis; zero for a label without a cloud, whose mixture is used twice.
+        Fisher's axis; zero for a label without a cloud, whose mixture view is repeated.
     cloud : array of shape (L, 3)
         Centre of the cloud, and the variances of positives and of the cloud on that axis.
     turn : array of shape (L, d, d)
-        From the axes of the criterion to those of the panel.
+        Rotation from the axes of the criterion to those of the panel.
     n_views : int
-        Two with a cloud, else one.
+        Two with a cloud, otherwise one.
     """
 
     precision: Array
@@ -76,7 +76,7 @@ class Panel:
         shape: tuple[int, ...],
         n_views: int,
     ) -> Panel:
-        """Bring densities side by side; `shape` is (K, d), `kept` the subclasses of each."""
+        """Stack densities; `shape` is (K, d), `kept` holds the subclasses of each."""
         count, (n_clusters, width) = len(densities), shape
         panel = cls(
             np.zeros((count, width)),
@@ -136,7 +136,7 @@ class Panel:
     def views(self, z: Floats, tails: Tails) -> Array:
         """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n).
 
-        In the precision of the coordinates; some labels at a time, so that intermediate
+        Computed in the precision of the coordinates, some labels at a time, so that intermediate
         results stay in cache.
         """
         count, n_rows, _ = z.shape
@@ -155,7 +155,7 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """What squares and coordinates are multiplied by, and squared lengths of the centres."""
+        """Factors for squares and coordinates, and squared lengths of the centres."""
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
@@ -206,7 +206,7 @@ class Panel:
         return ratio
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """View of the negatives as one cloud; the mixture's where a label has no such axis."""
+        """View of the negatives as one cloud; that of the mixture if a label has no such axis."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
         if isinf(tail):

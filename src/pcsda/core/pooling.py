@@ -2,8 +2,8 @@
 
 Five rows cannot calibrate a label, but the rows of thirty labels can. All labels share the strength
 of the shrinkage, the tails, the weights of the views and the offset. Positives are left out by row,
-negatives by identity. A label with many rows may move away from the common slope and offset, as far
-as its own rows support it.
+negatives by identity. A label with many rows may depart from the common slope and offset, as far as
+its own rows support it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from .predictive import pseudo_positives
 from .strangers import Away, as_strangers
 from .student import fit_tail
 
-# Strengths of the shrinkage that are tried.
+# Strengths of the shrinkage to try.
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
-# Labels that the strength and the tails are chosen on, and identities that each meets.
+# Number of labels for choosing strength and tails, and of identities scored for each.
 CHOICE_LABELS = 40
 # With this many left-out positives, pseudo-positives are not needed.
 ENOUGH_POSITIVES = 20
-# Labels with at least so many rows show how far labels differ from the common calibration.
+# Labels with at least this many rows show how much labels differ from the common calibration.
 MANY_ROWS = 20
-# Spread of log slope and offset between labels, where fewer than so many labels show it.
+# Spread of log slope and offset between labels, used if fewer labels than this show it.
 USUAL_SPREAD, LEAST_LABELS = 0.3, 5
-# Rows that are scored as those of strangers: at most so many of one identity, unless all
-# identities together have fewer than so many.
+# Rows scored as strangers: at most this many of one identity, unless all identities together have
+# fewer than this.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 2000
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What all labels of a bank have in common.
+    """What all labels of a bank share.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Pool:
 
     @property
     def n_views(self) -> int:
-        """Number of views; a label without a cloud has that of the mixture twice."""
+        """Number of views; a label without a cloud repeats that of the mixture."""
         return views_of(self.negatives)
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
@@ -70,7 +70,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Strangers:
-    """Views of rows under labels that know nothing of them.
+    """Views of rows under labels that have not seen them.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Strangers:
     labels : array of shape (L,)
     identity : array of shape (n,)
     chosen : int
-        The first so many labels were chosen at random; the others are those that score highest.
+        The first `chosen` labels were drawn at random; the others are those that score highest.
     """
 
     views: Array
@@ -127,7 +127,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
-    """Rotations of labels over all clusters, filled up with zeros, shape (L, K, d)."""
+    """Rotations of labels over all clusters, padded with zeros, shape (L, K, d)."""
     turns = np.zeros((len(labels), n_clusters, width))
     for place, label in enumerate(labels):
         turns[place, label.kept, : label.turn.shape[1]] = label.turn
@@ -135,14 +135,14 @@ def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Arra
 
 
 def scored_rows(block: Ints, n_identities: int) -> Ints:
-    """Return the rows of an identity that are scored as a stranger's."""
+    """Return the rows of an identity that are scored as strangers."""
     most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
     return block[:: -(-len(block) // most)]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of an identity on the axes of labels that have not seen it."""
+    """Rows of an identity, projected on the axes of labels that have not seen it."""
 
     z: Array
     centres: Array
@@ -152,7 +152,7 @@ class Block:
     def of(
         cls, shared: SharedRows, block: Ints, labels: Ints, turns: Array, scored: Ints | None = None
     ) -> Block:
-        """Take the rows of a block away and project those that are scored, or all."""
+        """Remove the rows of a block, and project those that are scored, or all."""
         scored = block if scored is None else scored
         return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
 
@@ -173,7 +173,7 @@ def choose_pool(
     shrinkage: float | None,
     tails: str,
 ) -> Pool:
-    """Choose strength and tails by the loss of left-out scores, on some labels of a bank.
+    """Choose strength and tails by the loss of left-out scores, on some of a bank's labels.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def choose_pool(
         Numbers of the labels.
     labels : sequence of SolvedLabel
     identities : sequence of row numbers
-        Rows of those that are left out as strangers; a label that owns them does not meet them.
+        Rows of identities left out as strangers; a label that owns them is not scored on them.
     negatives, tails : str
         As in `fit.Rule`.
     shrinkage : float or None
@@ -221,7 +221,7 @@ def positive_views(
 ) -> tuple[Array, Array]:
     """Views of the left-out positives of all labels, (n_views, n), and their weights.
 
-    Where there are few, rows where new positives may lie join them (MATH 16).
+    If there are few, rows where new positives may lie are added (MATH 16).
     """
     views: list[Array] = []
     pseudo: list[Array] = []
@@ -244,7 +244,7 @@ def positive_views(
 
 
 def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibration, float]:
-    """Weights and offset from views of both kinds, which count alike, and the log-loss."""
+    """Weights and offset from views of both kinds, which weigh equally, and the log-loss."""
     views = np.concatenate([positives, negatives], axis=1)
     positive = np.arange(views.shape[1]) < positives.shape[1]
     total = max(mass.sum(), 1.0)
@@ -257,7 +257,7 @@ def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibrat
 
 @dataclass(frozen=True)
 class Own:
-    """Scores of one label by the common calibration."""
+    """Scores of one label under the common calibration."""
 
     scores: Array
     positive: Mask
@@ -269,8 +269,8 @@ def moved_labels(
 ) -> tuple[Array, tuple[float, float]]:
     """Log slope and offset of each label about the common ones, shape (L, 2), and their spread.
 
-    The spread is learned from the labels: the variance of their estimates less what the estimates
-    themselves are off by.
+    The spread is estimated from the labels: the variance of their estimates minus the variance of
+    the estimation errors.
     """
     if not scores:
         return np.zeros((0, 2)), (0.0, 0.0) if spread is None else spread

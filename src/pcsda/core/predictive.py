@@ -1,16 +1,15 @@
 """Where a new positive may lie, estimated from the spread of the negatives (MATH 16).
 
 With up to about twenty positives, left-out positives are too few to calibrate a model; with a
-single positive there is none at all. The positive mean m is off by the mean residual of its rows,
-and the axes lean on that error. A new positive is m plus a residual r of its own minus that of the
-mean, so that on the axes it lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, ``u`` the image of all
-ones: its spread is ``1 + 1/N_p`` times that within groups, and its centre is moved along u.
-Residuals of the negatives replace those of the class: the rows of :func:`pseudo_positives` have
-that spread and that centre.
+single positive there are none. The positive mean m is off by the mean residual r_m of its rows, and
+the axes depend on that error. A new positive is m plus its own residual r minus r_m. On the axes it
+lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, where ``u`` is the image of all ones: its spread is
+``1 + 1/N_p`` times that within groups, and its centre is shifted along u. Residuals of the
+negatives stand in for those of the class: the rows of :func:`pseudo_positives` have that spread and
+centre.
 
-A class may be wider than its few rows suggest, and overlap the negatives. So the negatives get a
-little of the weight of positives: their scores bound the slope where all known positives lie far
-from them.
+A class may be wider than its few rows suggest, and overlap the negatives. So the negatives also get
+a small weight as positives: their scores bound the slope if all known positives lie far from them.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from .subspace import Subspace
 
 # Weight of all pseudo-positives together, in real positives.
 PSEUDO_MASS = 3.0
-# Weight of positives assumed to lie among the negatives, if one positive is known; n positives
-# divide it by n squared.
+# Weight of positives assumed among the negatives if one positive is known; with n positives it is
+# divided by n squared.
 STRAY_MASS = 1.0
 
 
 def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
     """Rows where new positives may lie, and their weights; None if there are enough positives.
 
-    Every negative that can be left out gives two of them, its residual and the negated residual, so
-    that neither the order of rows nor the signs of axes matter.
+    Every negative that can be left out contributes its residual and the negated residual, so that
+    neither the order of rows nor the signs of axes matter.
     """
     left = subspace.left
     if left is None or left.plain is None or left.height is None:
@@ -68,7 +67,7 @@ def with_pseudo_positives(
 
 
 def _all_ones(subspace: Subspace) -> Array:
-    """``u = R'1``: how far the axes see a change of all subclass means at once."""
+    """``u = R'1``: a common shift of all subclass means, on the axes."""
     means = subspace.projected.means
     toward: Array = ((means[1:] - means[0]) / subspace.eigenvalues).sum(axis=0)
     return toward

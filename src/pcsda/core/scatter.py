@@ -1,8 +1,8 @@
-"""Group statistics: all that the dense solvers need of the data.
+"""Group statistics: all that the dense solvers need from the data.
 
 Group 0 is the positive class, groups 1..K are the subclasses of the negative class. There are two
-scatter matrices whatever K is, so the statistics of chunks, workers and batches stay small and
-merge exactly (Chan, Golub and LeVeque, 1983).
+scatter matrices for any K, so the statistics of chunks, workers and batches stay small and merge
+exactly (Chan, Golub and LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from . import linalg
 from .linalg import Array, Floats, Ints
 from .spread import known_variance
 
-# Share of the variances below which rounded means add nothing that float32 products would show.
+# Below this share of the variances, rounding of the means is invisible in float32 products.
 NEGLIGIBLE = 1e-9
-# A group that keeps less than this share of its weight has lost all but rounding.
+# Below this share of its weight, what a group keeps is rounding.
 ROUNDING = 1e-10
 
 
@@ -84,7 +84,7 @@ class GroupScatter:
         left, right = self._padded(size), other._padded(size)
         counts = left.counts + right.counts
         safe = np.where(counts > 0, counts, 1.0)
-        shift = right.means - left.means  # the mean of an unseen group is stored as zero
+        shift = right.means - left.means  # an unseen group has mean zero
         means = left.means + shift * (right.counts / safe)[:, None]
         spread = shift * np.sqrt(left.counts * right.counts / safe)[:, None]
         positive = left.positive + right.positive + np.outer(spread[0], spread[0])
@@ -116,7 +116,7 @@ class GroupScatter:
         )
 
     def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
-        """Return the same statistics where group g is number ``places[g]`` of more groups."""
+        """Return the same statistics with group g renumbered to ``places[g]`` of more groups."""
         counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
         counts[places], means[places] = self.counts, self.means
         return replace(self, counts=counts, means=means)
@@ -145,7 +145,7 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if that is rounding."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if only rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -214,7 +214,7 @@ class GroupScatter:
         )
 
 
-# No warning of overflow here: the check of the total variance catches it.
+# Overflow does not warn here: the check of the total variance catches it.
 @np.errstate(over="ignore", invalid="ignore")
 def _collect(
     X: Floats,
@@ -247,14 +247,14 @@ def _collect(
 def _scatter_about(
     means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Scatter of rows, sorted by group, about the means of their groups, which go into `means`.
+    """Scatter of rows, sorted by group, about their group means, which are written to `means`.
 
     A block may hold many groups, each centred at its own mean, so the D x D products are summed
     once per block, not once per group.
     """
     result = np.zeros((X.shape[1], X.shape[1]))
     sizes = np.bincount(numbers)
-    pieces: list[_Piece] = []  # of groups that do not lie within one block
+    pieces: list[_Piece] = []  # of groups that extend beyond one block
     losses: list[Array] = []
     for start in range(0, len(members), len(buffer)):
         block = slice(start, start + len(buffer))
@@ -298,8 +298,8 @@ def _runs(numbers: Ints) -> Iterator[slice]:
 class _Piece:
     """Rows of one group within a block.
 
-    `loss` is the rounding error of the mean, as a row whose square belongs to the scatter; None
-    where the mean is exact.
+    `loss` is the rounding error of the mean, as a row whose square belongs to the scatter; None if
+    the mean is exact.
     """
 
     group: int
@@ -327,13 +327,13 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
 
 
 def group_order(groups: Ints) -> Ints:
-    """Order that sorts rows by group; a radix sort of short integers is many times faster."""
+    """Order that sorts rows by group; a radix sort of short integers is much faster."""
     short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
     return np.argsort(short, kind="stable")
 
 
 def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
-    """Copy the chosen rows of `X` into the head of `buffer`, in its type."""
+    """Copy the chosen rows of `X` into the start of `buffer`, in its type."""
     rows = buffer[: len(chosen)]
     if X.dtype == rows.dtype:
         # "clip" avoids the copy that NumPy makes to undo a failed take; indices are in range.
@@ -346,7 +346,7 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
     """Weighted mean of every group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
-    # One entry a column: the arrays of a CSC matrix as they are.
+    # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)
     averages = sparse.csc_array(columns, shape=(len(counts), len(groups))) @ X
     dense: Array = np.asarray(averages.todense() if sparse.issparse(averages) else averages)

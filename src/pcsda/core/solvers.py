@@ -1,7 +1,7 @@
-"""From group statistics to a projection: one pure function for each solver of the criterion.
+"""From group statistics to a projection: one pure function per solver.
 
 PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means (MATH 1 to 5); the
-solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` sits on the denominator.
+solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is on the denominator.
 Components are rows in descending order of their eigenvalue, scaled so that the denominator becomes
 the identity, largest entry positive.
 """
@@ -30,9 +30,9 @@ class Projection:
     eigenvalues : array of shape (d,)
         The criterion on each component.
     rank : int
-        Number of components that the problem has, at least d.
+        Number of components of the problem, at least d.
     factor : array of shape (D, D) or None
-        Lower Cholesky factor of ``S_I + eps I`` when the solver made one.
+        Lower Cholesky factor of ``S_I + eps I`` if the solver computed one.
     step : float
         The reference of CSDA is ``m + step (m - m_n)``, with m and m_n the class means.
     """
@@ -49,7 +49,7 @@ class Projection:
         return Projection(components, values, count, self.factor, self.step)
 
 
-# Relative tolerance of LSMR; restarts end when one changes the solution by less than SETTLED.
+# Relative tolerance of LSMR; restarts end if one changes the solution by less than SETTLED.
 LSMR_TOLERANCE, SETTLED, RESTARTS = 1e-14, 1e-10, 6
 # Group means are sums: each entry may be off by this share of its size.
 MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -73,7 +73,7 @@ def require_apart(means: Array, total_variance: float) -> None:
 
 
 def count_axes(values: Array, noise: Array | float, size: int) -> int:
-    """Count the axes of a problem: the one rule for how many there are.
+    """Count the axes of a problem, by one rule for all solvers.
 
     `values` of the criterion are in descending order. An axis counts if its value exceeds both
     `noise`, the most that rounding alone can cause, and rounding relative to the largest value.
@@ -88,8 +88,8 @@ def means_noise(directions: Array, means: Array) -> Array:
     """Largest value of the criterion that rounding of the group means can cause on directions.
 
     Directions are columns, scaled so that the denominator is the identity. Then a value is the
-    squared distance of the means along its direction. Where no row varies along it, only a small
-    ridge keeps the rounding of the means down.
+    squared distance of the means along its direction. If no row varies along it, only a small ridge
+    limits the rounding of the means.
     """
     rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
     return rounding**2
@@ -104,8 +104,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    The distances come from the means themselves: where a direction combines others that nearly
-    cancel, its eigenvalue may be rounding.
+    The distances come from the means themselves: if a direction combines others that nearly cancel,
+    its eigenvalue may be rounding.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -121,7 +121,7 @@ def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Project
     Raises
     ------
     SingularMatrixError
-        When the denominator vanishes where the numerator does not.
+        If the denominator vanishes where the numerator does not.
     """
     size = len(basis)
     bottom = np.diag(denominator)
@@ -160,7 +160,7 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Refuse features that are constant up to rounding; pivots do not show their size."""
+    """Refuse features that are constant up to rounding, which pivots do not show."""
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")
@@ -202,8 +202,8 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
 
     Problem: ``min ||X_m W - V||^2 + eps ||W||^2`` on data centred at the positive mean, then the
     best directions in the span of W; the same subspace as :func:`cholesky`. With ridge 0 the
-    regression is the paper's ``W = (X')^+ V``, which also answers singular problems; where it
-    fits V without error the criterion is infinite and the order of the directions is that of V.
+    regression is the paper's ``W = (X')^+ V``, which also solves singular problems; if it fits V
+    without error, the criterion is infinite and the directions keep the order of V.
     Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
     """
     size = scatter.means.shape[1]
@@ -224,7 +224,7 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
         unbounded = np.full(span.shape[1], np.inf)
         return Projection(linalg.fix_signs(span.T), unbounded, span.shape[1])
     found = rayleigh_ritz(span, moved.T @ moved, intra + ridge * (span.T @ span))
-    # Without a ridge some targets may be fitted exactly, and others not.
+    # Without a ridge some targets may be fitted exactly and others not.
     if ridge == 0 and not seen_by(scatter.intra, found.components.T).all():
         raise SingularMatrixError("the denominator vanishes on part of the span of the solution")
     return found.leading(count_apart(found.components.T, scatter.means))
@@ -258,7 +258,7 @@ def lsqr(
     scale = 1 / np.sqrt(np.where(sizes > 0, sizes, 1.0))
     damping = np.sqrt(ridge) * scale
 
-    # The rows of X_m are (x - m) sqrt(w); the mean is taken off inside each product.
+    # The rows of X_m are (x - m) sqrt(w); each product subtracts the mean.
     def forward(v: Array) -> Array:
         step = scale * v.ravel()
         return np.concatenate([root * (X @ step - origin @ step), damping * v.ravel()])

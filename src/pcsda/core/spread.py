@@ -26,7 +26,7 @@ class OverflowingSquares(ValueError):
 
 
 def require_squares(X: Floats) -> None:
-    """Refuse rows whose squares may overflow, before they enter statistics for good."""
+    """Refuse rows whose squares may overflow, before they enter any statistics."""
     if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
         raise OverflowingSquares
 
@@ -35,8 +35,8 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     """Relative ridge for `n_positive` positives under ``regularization="auto"`` (MATH 16).
 
     Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
-    In feature space directions are many and mostly weak, and a tenth of it is best. Where
-    negatives are `contaminated`, the ridge also keeps the axes from hidden positives, which
+    Feature spaces have many, mostly weak directions, and a tenth of that ridge is best. If
+    negatives are `contaminated`, the ridge also keeps the axes away from hidden positives, which
     outnumber few examples.
     """
     count = max(n_positive, 1.0)
@@ -56,7 +56,7 @@ def no_spread() -> TooFewRowsError:
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
-    """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
+    """Turn the relative ridge into an absolute one (MATH 1); refuses data without spread."""
     if not np.isfinite(total_variance):
         raise OverflowingSquares
     if total_variance <= 0:
@@ -72,7 +72,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
 def ridges_of(
     total_variance: float, regularizations: list[float], ridges: list[float] | None
 ) -> list[float]:
-    """Absolute ridges: the given ones, or those of the relative ones."""
+    """Absolute ridges: those given, or those from the relative ones."""
     if ridges is not None:
         return ridges
     return [ridge_of(total_variance, value) for value in regularizations]
@@ -88,7 +88,7 @@ def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
 
 @contextmanager
 def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Say which ridge was too small where the denominator is singular."""
+    """Turn a singular denominator into an error that names the ridge."""
     try:
         yield
     except SingularMatrixError as error:
@@ -103,13 +103,13 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
     # About the first row, so that an offset of all rows costs no digits.
     origin: Array = exact[0] + share @ (exact - exact[0])
     rows = exact - origin
-    with np.errstate(over="ignore", invalid="ignore"):  # shows in the variance
+    with np.errstate(over="ignore", invalid="ignore"):  # the variance shows it
         variance = float(share @ np.einsum("ij,ij->i", rows, rows))
     return rows, origin, known_variance(variance, origin)
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Total variance of rows about such means; 0 if it is rounding beside them."""
+    """Total variance of rows with these means; 0 if it is only their rounding."""
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

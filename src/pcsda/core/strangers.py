@@ -1,8 +1,8 @@
-"""Scores of a bank's own people as if they were strangers (MATH 17).
+"""Scores of a bank's own identities as if they were strangers (MATH 17).
 
 All rows of an identity are removed from the negatives of a label, in closed form: from its total
-scatter, its group means and their weights. The axes without them are rotated toward those of the
-full fit, and the covariances stay.
+scatter, its group means and their weights. The axes without them are aligned with those of the full
+fit, and the covariances stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask
 from .many import SharedRows
 
-# An inverse of this size is rounding: the block is nearly all of the scatter in some direction.
+# An inverse above this is rounding: the block is nearly all of the scatter in some direction.
 SMALLEST = 1e-10
 
 
@@ -28,9 +28,9 @@ class Away:
     rows : array of shape (n, r)
         Whitened rows to score.
     span : array of shape (s, r)
-        Rows with the scatter of the block: the block itself, or fewer where it is large.
+        Rows with the scatter of the block: the block itself, or fewer rows if it is large.
     inner : array of shape (s, s)
-        ``(I - U U')^-1`` of these.
+        ``(I - U U')^-1`` of these rows.
     sums : array of shape (K, r)
         Whitened sums of the block in each cluster.
     counts : array of shape (K,)
@@ -68,7 +68,7 @@ def as_strangers(
     labels : array of shape (L,)
         None of them owns a row of the block.
     turns : array of shape (L, K, d)
-        From the coordinates over the clusters to the axes.
+        Maps the coordinates over the clusters to the axes.
 
     Returns
     -------
@@ -107,12 +107,12 @@ def as_strangers(
 
 
 def _contrast(values: Array) -> Array:
-    """Rows of the subclasses minus that of the label, for each label."""
+    """The values of the subclasses minus that of the label, for each label."""
     return values[:, 1:] - values[:, :1]
 
 
 def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
-    """Whitened group means of each label while the block is there; zero where a group is empty."""
+    """Whitened group means of each label before the block is removed; zero for empty groups."""
     counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
     sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
     means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)

@@ -17,7 +17,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 HEAVIEST, LIGHTEST = 2.5, 200.0
 # More distances than this are binned, with this many bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200
-# Squared distances are clipped here; larger ones say no more about the tails.
+# Squared distances are clipped here; larger ones add no information about the tails.
 FARTHEST_SQUARE = 1e30
 
 
@@ -32,7 +32,7 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array, axis: int = -1) -> Array:
-    """Log of the summed exponentials over an axis; at least one of them must not be zero."""
+    """Log of the summed exponentials over an axis; at least one must not be zero."""
     top: Array = values.max(axis=axis, keepdims=True)
     result = top.squeeze(axis)
     if values.shape[axis] > 1:
@@ -44,15 +44,15 @@ def log_sum_exp(values: Array, axis: int = -1) -> Array:
 def energy(square: Array, width: Any, tail: float) -> Array:
     """Minus the log density at a squared Mahalanobis distance, up to a constant.
 
-    A Gaussian's is half the square. That of Student's t with `tail` degrees of freedom and the
-    same covariance grows like the logarithm of the square. The constant depends on `tail` and
-    `width` only, so it cancels between the two classes.
+    For a Gaussian it is half the square. For Student's t with `tail` degrees of freedom and the
+    same covariance it grows like the logarithm of the square. The constant depends only on `tail`
+    and `width`, so it cancels between the two classes.
     """
     if isinf(tail):
         return 0.5 * square
     scaled = np.maximum(square, 0)  # rounding may make a distance negative
     scaled /= tail - 2
-    # Single precision has no vector form of log1p, and no digits that it would save.
+    # In single precision log1p is not vectorised and would save no digits.
     heavy: Array = np.log(scaled + 1) if scaled.dtype == np.float32 else np.log1p(scaled)
     heavy *= 0.5 * (tail + width)
     return heavy
@@ -105,7 +105,7 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Means and total weights of squares in narrow bins, which do not depend on the row order."""
+    """Means and total weights of squares in narrow bins, independent of the row order."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0

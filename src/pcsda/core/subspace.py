@@ -16,14 +16,14 @@ from .scatter import GroupScatter
 from .solvers import count_axes, means_noise, no_direction
 from .together import Block, leave_together
 
-# A mean this many standard deviations from zero, in the subspace, costs digits: float32 rows two
-# of seven, float64 rows six of sixteen.
+# A mean this many standard deviations from zero, in the subspace, costs digits: two of seven in
+# float32, six of sixteen in float64.
 FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
 
 
 @dataclass(frozen=True)
 class Subspace:
-    """Axes that tell the positive class from the rest: ``z(x) = coefficients' f(x) - origin``.
+    """Axes that separate the positive class from the rest: ``z(x) = coefficients' f(x) - origin``.
 
     f(x) is the row itself in a linear subspace, and its kernel values with the training rows
     otherwise.
@@ -36,7 +36,7 @@ class Subspace:
         Projection of the positive mean.
     eigenvalues : array of shape (d,)
     rank : int
-        Number of axes that the problem has, at least d.
+        Number of axes of the problem, at least d.
     projected : GroupScatter
         Statistics of the training rows in the subspace, about the positive mean.
     ridged : array of shape (d, d)
@@ -106,7 +106,7 @@ class Factor(Protocol):
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: group 0 against groups 1..K, with left-out rows if asked for."""
+        """Solve one division: group 0 against groups 1..K, with left-out rows on request."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Solution:
     origin : array of shape (K,)
         ``Delta A m``, m the positive mean.
     noise : float
-        The largest eigenvalue of G that may come from rounding alone.
+        The largest eigenvalue of G that rounding alone may cause.
     overlap : array of shape (K + 1, K + 1)
         Inner products ``m_k' A_T m_l`` of the group means.
     block : function of row numbers
@@ -185,7 +185,7 @@ class Solution:
     ) -> LeftOut:
         """Leave rows out, one by one or together, and project them on the axes.
 
-        All axes are turned together, so that those to be kept do not depend on how many are.
+        All axes are turned together, so that the first ones do not depend on how many are kept.
         """
         return self._left_out(axes.every, groups, counts, weights, leave).leading(len(axes.values))
 
@@ -211,7 +211,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Axes:
-    """How a solution is rotated: matrix (K, d), eigenvalues, and all axes there are, (K, rank)."""
+    """How a solution is rotated: matrix (K, d), eigenvalues, and all possible axes, (K, rank)."""
 
     turn: Array
     values: Array

@@ -19,20 +19,20 @@ from .linalg import Array
 
 # Confidence level of the intervals.
 LEVEL = 0.9
-# The tail is this share of the rows, at least so many of them, and at most half.
+# The tail is this share of the rows, with at least this many of them, and at most half.
 TAIL_SHARE, TAIL_ROWS = 0.05, 20
-# Ratios beyond this are cut: their mean could overflow.
+# Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold on the log-likelihood ratio, and what to expect of it.
+    """A threshold on the log-likelihood ratio, with its expected error rates.
 
     Attributes
     ----------
     value : float
-        Accept where the log-likelihood ratio is at least this.
+        Accept a row if its log-likelihood ratio is at least this.
     false_alarms, misses : float
         Expected share of negatives that are accepted and of positives that are rejected; NaN
         without rows to estimate them.
@@ -65,7 +65,7 @@ class Threshold:
 
     def __str__(self) -> str:
         return (
-            f"accept from a log-likelihood ratio of {self.value:.4g} on ({self.rule}); expect "
+            f"accept a log-likelihood ratio of at least {self.value:.4g} ({self.rule}); expect "
             f"{_percent(self.false_alarms, self.false_alarms_interval)} false alarms "
             f"({self.n_negatives} negatives) and {_percent(self.misses, self.misses_interval)} "
             f"misses ({self.n_positives} positives)"
@@ -75,7 +75,7 @@ class Threshold:
         return f"<Threshold: {self}>"
 
     def _repr_html_(self) -> str:
-        """A table of what to expect, for notebooks."""
+        """A table of the expected error rates, for notebooks."""
         rows = [
             ("false alarms", self.false_alarms, self.false_alarms_interval, self.n_negatives),
             ("misses", self.misses, self.misses_interval, self.n_positives),
@@ -85,13 +85,13 @@ class Threshold:
             for what, rate, interval, count in rows
         )
         return (
-            f"<table><caption>Accept from a log-likelihood ratio of {self.value:.4g} on "
+            f"<table><caption>Accept a log-likelihood ratio of at least {self.value:.4g} "
             f"({escape(self.rule)})</caption><tr><th></th><th>expected</th><th>rows</th></tr>"
             f"{cells}</table>"
         )
 
 
-Threshold.__module__ = "pcsda"  # as files name it
+Threshold.__module__ = "pcsda"  # the name in files
 
 
 def _percent(rate: float, interval: tuple[float, float]) -> str:
@@ -106,7 +106,7 @@ class Tail:
     """Scores of one class, oriented so that high scores are errors.
 
     The rate at which scores exceed a value is counted. Among the highest scores it is smoothed by
-    an exponential distribution of the excesses: the tails of a log-likelihood ratio fall like that
+    an exponential distribution of the excesses: the tails of a log-likelihood ratio decay that fast
     or faster, and an order statistic of few rows would be noisy.
 
     Attributes
@@ -114,11 +114,11 @@ class Tail:
     scores : array of shape (n,)
         In descending order.
     shares : array of shape (n,)
-        Share of all rows that score as high as each, or higher.
+        Share of all rows with this score or a higher one.
     start, mean_excess, share : float
         Score above which the tail begins, mean of the excesses over it, and share of rows there.
     n_effective : float
-        Effective number of rows: so many of equal weight carry the same information.
+        Effective number of rows: this many rows of equal weight carry the same information.
     """
 
     scores: Array
@@ -139,7 +139,7 @@ class Tail:
         count = int(np.searchsorted(shares, TAIL_SHARE, side="right"))
         count = min(max(count, TAIL_ROWS), len(scores) // 2)
         start = float(scores[count])
-        beyond = int(np.searchsorted(-scores, -start))  # scores above it; ties are not
+        beyond = int(np.searchsorted(-scores, -start))  # strictly above, without ties
         share = float(shares[beyond - 1]) if beyond else 0.0
         excess = (
             float(np.average(scores[:beyond] - start, weights=weight[:beyond])) if beyond else 0.0
@@ -158,7 +158,7 @@ class Tail:
     def value(self, rate: float) -> float:
         """Smallest value at which the rate is at most the given one.
 
-        Where rows are counted, all values between two scores have the same rate; the result is
+        Where rates are counted, all values between two scores have the same rate; the result is
         their midpoint.
         """
         if rate < self.share:
@@ -166,7 +166,7 @@ class Tail:
         count = int(np.searchsorted(self.shares, rate * (1 + 1e-12), side="right"))
         if count == len(self.scores):
             return float(self.scores[-1])
-        above = int(np.searchsorted(-self.scores, -self.scores[count]))  # ties fall together
+        above = int(np.searchsorted(-self.scores, -self.scores[count]))  # without ties
         if above == 0:
             return float(np.nextafter(self.scores[0], np.inf))
         return float((self.scores[above - 1] + self.scores[count]) / 2)
@@ -196,7 +196,7 @@ def choose_threshold(
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
         Criteria as checked by :func:`check_criterion`.
     source : str
-        What the rows are, for the rule in words.
+        Description of the rows, for the rule.
 
     Examples
     --------
@@ -254,8 +254,8 @@ def check_criterion(
         raise ValueError(f"{name}={rate!r} must be a number between 0 and 1, both excluded")
     if prior is None and (cost_miss, cost_false_alarm) != (1, 1):
         raise ValueError(
-            f"cost_miss={cost_miss} and cost_false_alarm={cost_false_alarm} say nothing without a "
-            "prior; give prior= too, or leave out the costs"
+            f"cost_miss={cost_miss} and cost_false_alarm={cost_false_alarm} have no effect without "
+            "a prior; give prior= too, or leave out the costs"
         )
     if prior is not None:  # refuses costs that are not above zero
         bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
@@ -285,5 +285,5 @@ def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
         f"{1 / tail.n_effective:.2g}; the threshold extrapolates their tail. Ask for a higher "
         f"rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
         UserWarning,
-        stacklevel=4,  # where the user asks a model
+        stacklevel=4,  # the user's call
     )

@@ -1,11 +1,10 @@
 """Groups of rows left out whole, such as a recording or an identity, in closed form (MATH 17).
 
-Leaving out one row while near-copies of it stay is a leak. Leave out a block B of rows, and hold
-the ridge and the groups of all other rows; the axes without the block are turned toward those of
-all rows. The result then depends only on products
-with ``A_T = (T + eps I)^-1`` about a fixed origin. With V the rows of B and the group means, the
-inner products ``V A_T V'`` are enough, whether they come from whitened rows or from a kernel
-matrix.
+Leaving out one row while near-copies of it stay is a leak. So a block B of rows is left out, with
+the ridge and the groups of all other rows held; the axes without the block are aligned with those
+of all rows. The result depends only on products with ``A_T = (T + eps I)^-1`` about a fixed origin.
+With V the rows of B and the group means, the inner products ``V A_T V'`` are enough, whether they
+come from whitened rows or from a kernel matrix.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut
 
 # Inner products of the rows of blocks among themselves, and with the group means; the first axis
-# of the row numbers is that of the blocks.
+# of the row numbers indexes the blocks.
 Block = Callable[[Ints], tuple[Array, Array]]
 # Number of blocks of one size that are processed at once.
 STACK = 256
 
 
 def stacks_of(ids: Ints) -> Iterator[Ints]:
-    """Places of the rows of each block, as stacks of blocks of one size, shape (n, size)."""
+    """Positions of the rows of each block, in stacks of blocks of one size, shape (n, size)."""
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.diff(ids[order], prepend=ids[order[:1]] - 1))
     sizes = np.diff(starts, append=len(ids))
@@ -131,7 +130,7 @@ class _Stack:
 
     @cached_property
     def lost(self) -> Mask:
-        """Blocks without which a class is empty."""
+        """Blocks whose removal empties a class."""
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
@@ -158,7 +157,7 @@ class _Stack:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Lower Cholesky factors of a stack; one singular matrix is an error for all of it."""
+    """Lower Cholesky factors of a stack; raises an error if any matrix is singular."""
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError as error:

@@ -1,9 +1,9 @@
-"""Rows whitened once, so that each further division of them costs little (MATH 4).
+"""Rows whitened once, so that each further division costs little (MATH 4).
 
 The within-class scatter of any division is the total scatter minus a term of rank K + 1. Rows are
-whitened by the ridged total scatter, ``T + eps I``; each division then needs the means of its
-groups and systems of size K + 1 only: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, and A_T
-is the identity for whitened rows.
+whitened by the ridged total scatter, ``T + eps I``. Each division then needs only its group means
+and systems of size K + 1: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, where A_T is the
+identity for whitened rows.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SMALLEST_REMAINDER = 1e-8
 
 @dataclass(frozen=True)
 class WhiteFactor:
-    """Solves any division of rows that were whitened once; D at most N.
+    """Solves any division of rows whitened once; D at most N.
 
     Attributes
     ----------
     X : array of shape (N, D)
-        The rows as they are; not copied.
+        The rows themselves, not copied.
     origin : array of shape (D,)
-        c, the grand mean of the rows that were whitened first.
+        c, the grand mean of the rows whitened first.
     variance : float
-        Mean squared distance of those rows from it.
+        Mean squared distance of those rows from c.
     ridge : float
     rows : array of shape (N, D)
         ``B' (x - c)``.
@@ -87,7 +87,7 @@ class WhiteFactor:
         n_components: int | None,
         leave_out: Leave | bool,
     ) -> Subspace:
-        """Solve a division given its group means, of the whitened rows and about the origin.
+        """Solve a division given its group means: whitened, and about the origin.
 
         A division gets its own factorisation if the groups, or a left-out row, account for nearly
         all of the scatter in some direction: the rest would be rounding.
@@ -116,9 +116,9 @@ class WhiteFactor:
         return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
 
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
-        """Add rows of weight one, the last of X: an update of their rank, ``4 N D`` each.
+        """Add rows of weight one, the last of X: a low-rank update, ``4 N D`` for each row.
 
-        The ridge and the origin stay, as they do when rows leave.
+        The ridge and the origin stay, also when rows are removed.
         """
         count = len(X) - len(self.X)
         fresh = (X[-count:] - self.origin) @ self.back
@@ -131,7 +131,7 @@ class WhiteFactor:
         Raises
         ------
         SingularMatrixError
-            When the rows account for nearly all of the scatter in some direction.
+            If the rows account for nearly all of the scatter in some direction.
         """
         _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
         remaining = 1 - lengths**2
@@ -229,10 +229,11 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten rows at each ridge; `ridges`, if given, are absolute numbers.
+    """Whiten rows at each ridge; given `ridges` are absolute.
 
-    A Cholesky factor for each, ``N D^2 + D^3/3``. More than two share one eigendecomposition of the
-    total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N D`` a ridge.
+    Each ridge costs a Cholesky factor, ``N D^2 + D^3/3``. More than two share one
+    eigendecomposition of the total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N
+    D`` per ridge.
     """
     middle, origin, variance = centred(X, weights)
     absolute = ridges_of(variance, regularizations, ridges)

@@ -25,13 +25,13 @@ from .figures import Figure, Settings, figures, identification, settle_threshold
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
-# A bank has a view of each label too: up to this many, those with the highest error rates. Each
-# has this part of the room of a single view, and this part of its points in the subspace.
+# A bank also has a view for each label, for at most this many: those with the highest error rates.
+# Each has this fraction of the points of a single view, and this fraction in the subspace.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
 
-# A label whose subspace is drawn: in the model, in y, and the number that share the points of one.
+# A label whose subspace is drawn: in the model, in y, and how many labels share its points.
 Drawn = tuple[Any, Any, int]
 Parts = tuple[dict[str, Any], list[Drawn]]
 
@@ -46,23 +46,23 @@ class Evaluation:
         Labels that were verified.
     figures : list of Figure
     views : list of View
-        The first is that of the figures; for a bank, one for each label follows.
+        The first shows the figures; a bank has one more for each label.
     subspaces : list of dict or None
         For every view, `x`, `y`, `truth`, `id` and `positive` of some rows, and the `axes`' names.
     by_label : list of dict
         For a bank: figures of every label.
     truth, ids : arrays of shape (n_trials,)
-        Label and name of each row or trial, as text. A bank's first view has all trials of the
-        first label, then all of the second, and so on.
+        Label and name of each row or trial, as text. In the first view of a bank, all trials of
+        the first label come first, then all of the second, and so on.
     settings : Settings
     unit : {"row", "trial"}
     strangers : list of str
-        Labels of rows that a bank does not know.
+        Labels in the test that a bank does not know.
     facts : dict of str to str
         The model and the data.
     reasons : list of str
-        For a single model, a text for each row that its view lists: what speaks for and against
-        it, and what lies near it. Empty for banks and trials.
+        For a single model, an explanation of each row that its view lists: the evidence for and
+        against it, and its neighbours. Empty for banks and trials.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def evaluate(
         Labels. All but the class of interest count as the rest; a bank scores every row for each
         of its labels.
     trials : array-like of shape (n_samples,), default=None
-        Rows of one value are of one origin, and give one score together.
+        Rows with the same value have one origin and are scored together.
     **options
         Class of interest, costs, threshold and intervals, as in :func:`evaluate_scores`.
 
@@ -178,20 +178,20 @@ def evaluate_scores(
     random_state: Seed = 0,
     verbose: bool = False,
 ) -> Evaluation:
-    """Measure a model by scores that are at hand, for rows that do not fit in memory.
+    """Measure a model by given scores, for rows that do not fit in memory.
 
     Parameters
     ----------
     model
         As in :func:`evaluate`.
     ratios : array of shape (n_samples, n_labels) or (n_trials, n_labels)
-        What :meth:`pcsda.scoring.Scorer.log_likelihood_ratios` gives.
+        As returned by :meth:`pcsda.scoring.Scorer.log_likelihood_ratios`.
     y : array-like of shape (n_samples,)
     take : callable
-        Returns the rows of X with the numbers it is given, a few thousand in rising order.
+        Returns the rows of X with given numbers: a few thousand, in ascending order.
     pos_label : label, default=None
         The class of interest in y; None means that of the model. For a bank, the one label to
-        look at; None looks at all.
+        evaluate; None evaluates all.
     trials : array-like of shape (n_samples,), default=None
     groups : array-like of shape (n_samples,), default=None
         Identities, which the intervals resample as a whole. None resamples rows or trials.
@@ -206,7 +206,7 @@ def evaluate_scores(
     level : float, default=0.95
         Confidence level of the intervals.
     n_resamples : int, default=1000
-        Resamples for the intervals; of many scores fewer are drawn, but at least 50.
+        Resamples for the intervals; fewer, but at least 50, if there are many scores.
     random_state : int, RandomState instance or None, default=0
         Seed of the resampling and of the choice of rows to draw.
     verbose : bool, default=False
@@ -273,7 +273,7 @@ def evaluate_scores(
 
 
 class _Units(NamedTuple):
-    """What is decided on: rows, or trials of several rows."""
+    """The units of decision: rows, or trials of several rows."""
 
     labels: NDArray[Any]
     ids: NDArray[Any]
@@ -333,8 +333,8 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
     known = truth.any(axis=1)
     if not known.any() or truth.all():
         raise ValueError(
-            f"y has no rows of the bank's labels, which are {scorer.labels[:10]}, or no others; an "
-            "evaluation needs both"
+            f"y needs rows of the bank's labels, which are {scorer.labels[:10]}, and others; "
+            "it has only one kind"
         )
     # The scores of one row for several labels are not independent.
     identities = np.tile(np.arange(len(truth)) if groups is None else groups, truth.shape[1])
@@ -384,7 +384,7 @@ def _subspaces(
 ) -> list[dict[str, Any] | None]:
     """Project some rows on the first two axes of each label that is drawn.
 
-    The modes of a mixture have a subspace each, and the whole has none.
+    Each mode of a mixture has its own subspace; the mixture has none.
     """
     if isinstance(scorer.final, MixtureVerifier):
         return [None] * len(drawn)
@@ -398,7 +398,7 @@ def _subspaces(
         points = take_rows(X, np.searchsorted(wanted, rows))
         z, second = scorer.coordinates(points, label), "axis 2"
         if z.shape[1] == 1:
-            # A single axis leaves room for the score beside it.
+            # With a single axis, the score is the second coordinate.
             second = "log-likelihood ratio"
             ratios = scorer.log_likelihood_ratios(points)
             z = np.column_stack([z, ratios[:, scorer.labels.index(label)]])
@@ -410,7 +410,7 @@ def _subspaces(
 
 
 def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
-    """Names and first two coordinates of subclasses of which a label has more than half."""
+    """Names and first two coordinates of the subclasses in which one label has a majority."""
     names = getattr(model, "subclass_names_", None)
     if names is None or model.n_components_ < 2:
         return []

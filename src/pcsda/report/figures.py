@@ -40,7 +40,7 @@ class Figure:
     is_rate : bool
         Whether it is a share, shown in percent.
     threshold : float or None
-        Log-likelihood ratio at which it was measured, None where there is none.
+        Log-likelihood ratio at which it was measured, or None.
     """
 
     key: str
@@ -86,7 +86,7 @@ class Settings:
         return {name: getattr(self, name) for name in ("prior", "cost_miss", "cost_false_alarm")}
 
     def resamples(self, n_scores: int) -> int:
-        """Return how many resamples of that many scores are affordable."""
+        """Return how many resamples of this many scores are affordable."""
         return min(self.n_resamples, max(LEAST_RESAMPLES, AFFORDABLE // n_scores))
 
 
@@ -103,7 +103,7 @@ def settle_threshold(
         threshold = chosen.value
     if prior is None:
         prior = 0.5 if scorer.is_bank else scorer.prior()
-    # Checks prior and costs, whichever threshold is used.
+    # Check prior and costs, whichever threshold is used.
     at_costs = metrics.bayes_threshold(
         prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
     )
@@ -116,9 +116,9 @@ def settle_threshold(
 def figures(
     positive: Mask, llr: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """Measure trials: errors first, then the order of scores, then their calibration."""
+    """Measure trials: errors first, then the ranking, then the calibration."""
     s = settings
-    # Every resample sorts the scores, which is fastest if they are nearly sorted.
+    # Every resample sorts the scores, which is fastest if they are almost sorted.
     order = np.argsort(-llr, kind="stable")
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]

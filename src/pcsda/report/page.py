@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file: text and tables from here, pictures drawn by the page itself."""
+"""An evaluation as one HTML file: text and tables from here, plots drawn by the page itself."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .evaluation import Evaluation
 from .figures import Figure, percent, value_of
 from .words import answer, summary
 
-# Longer names are cut, and further labels are not listed: they would make the page large.
+# Longer names are cut and further labels are not listed, to keep the page small.
 LONGEST = 40
 MOST_LABELS = 1000
 # With up to this many other labels, each has its own colour in the subspace.
 COLOURED = 7
-# Error rates that are written on the axes of the DET curve.
+# Error rates marked on the axes of the DET curve.
 TICKS = (1e-4, 1e-3, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.98, 0.999)
-# Figures by what they speak of.
+# Figures by topic.
 GROUPS = {
     "Identification": ("rank_1", "rank_5"),
     "At the threshold": ("misses", "false_alarms", "cost"),
@@ -51,7 +51,7 @@ def write_page(
     ----------
     evaluation : Evaluation
     path : path
-        HTML file. It appears whole or, if writing fails, not at all.
+        HTML file. If writing fails, no partial file remains.
     title : str, default=None
         Heading; None names what was verified.
 
@@ -127,7 +127,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """Return the drawing library, packed; unpacked, it would be most of the page."""
+    """Return the plotting library, compressed; otherwise it would be most of the page."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -138,7 +138,7 @@ def _plotly() -> str:
 
 
 def _figure_rows(evaluation: Evaluation) -> str:
-    """Make the rows of the figures, in groups; narrow screens show meanings below the names."""
+    """Make the rows of figures, in groups; narrow screens show the meaning below the name."""
     groups = []
     for heading, keys in GROUPS.items():
         chosen = [figure for figure in evaluation.figures if figure.key in keys]
@@ -164,7 +164,7 @@ def _at(threshold: float | None) -> str:
 
 
 def _label_table(evaluation: Evaluation) -> str:
-    """Make the rows of the table of labels; every cell has the value that it is sorted by."""
+    """Make the rows of the table of labels; every cell has a value to sort by."""
     labels = evaluation.by_label
     hardest = sorted(range(len(labels)), key=lambda i: -(labels[i]["eer"] or 0.0))[:MOST_LABELS]
     rows = []
@@ -195,7 +195,7 @@ def _all_facts(evaluation: Evaluation) -> Mapping[str, str]:
 
 
 def _data(evaluation: Evaluation) -> dict[str, Any]:
-    """Return what the page draws, as numbers of a few digits."""
+    """Return what the page draws, rounded to a few digits."""
     views = [_view_data(evaluation, place) for place in range(len(evaluation.views))]
     ticks = [(_short(ndtri(rate)), f"{100 * rate:g}") for rate in TICKS]
     return {"bank": evaluation.is_bank, "unit": evaluation.unit, "ticks": ticks, "views": views}
@@ -204,7 +204,7 @@ def _data(evaluation: Evaluation) -> dict[str, Any]:
 def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
     view, points = evaluation.views[place], evaluation.subspaces[place]
     n_p, n_n = view.n_positive, view.n_negative
-    # All labels of a bank follow each other in its first view.
+    # The first view of a bank holds the trials of all its labels, one after the other.
     label, unit = np.divmod(view.listed["place"], len(evaluation.truth))
     together = evaluation.is_bank and place == 0
     marks = view.marks.items()
@@ -218,7 +218,7 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
         "thresholds": _list(view.thresholds),
         "misses": view.misses.tolist(),
         "alarms": view.false_alarms.tolist(),
-        # Half a count replaces rates of zero, which have no place on a DET curve.
+        # Half a count replaces rates of zero, which a DET curve cannot show.
         "det_x": _list(ndtri((view.false_alarms / n_n).clip(0.5 / n_n, 1 - 0.5 / n_n))),
         "det_y": _list(ndtri((view.misses / n_p).clip(0.5 / n_p, 1 - 0.5 / n_p))),
         "edges": _list(view.histogram["edges"]),
@@ -237,7 +237,7 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
 
 
 def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Sort points by kind: the class of interest, then the other labels, or all as one if many."""
+    """Group points: the class of interest, then the other labels, or all as one if many."""
     truth, positive = points["truth"], points["positive"]
     others, counts = np.unique(truth[~positive], return_counts=True)
     kinds = [(name, positive)]

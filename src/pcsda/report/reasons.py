@@ -30,15 +30,15 @@ def reasons(
     take: Callable[[NDArray[np.intp]], Any],
     seed: int,
 ) -> list[str]:
-    """Explain the worst rows of a view of one model, in the order in which they are listed.
+    """Explain the worst rows of a model's view, in the order of the list.
 
-    Each gets the columns that speak for and against it, or its nearest training rows, and the
-    nearest rows of the test in the subspace, one of each class. Others have an empty text.
+    Each gets the columns that speak for and against it, or its nearest training rows, and its
+    nearest test rows of each class in the subspace. All others have an empty text.
     """
     place, kind = view.listed["place"], view.listed["positive"]
     chosen = np.concatenate([np.flatnonzero(kind)[:EXPLAINED], np.flatnonzero(~kind)[:EXPLAINED]])
     found = [""] * len(place)
-    if isinstance(scorer.final, MixtureVerifier):  # its modes have a subspace each
+    if isinstance(scorer.final, MixtureVerifier):  # each of its modes has its own subspace
         return found
     around = subspace_sample(positive, seed)
     wanted = np.unique(np.concatenate([place[chosen], around]))
@@ -54,7 +54,7 @@ def reasons(
 
 
 def _explained(scorer: Scorer, X: MatrixLike) -> Any:
-    """Explain rows by their columns; of a pipeline of scikit-learn, the model at its end does."""
+    """Explain rows by their columns; in a scikit-learn pipeline, the last step explains."""
     if hasattr(scorer.model, "explain"):
         return scorer.model.explain(X)
     return scorer.final.explain(unwrap(scorer.model).rows(X))
@@ -63,7 +63,7 @@ def _explained(scorer: Scorer, X: MatrixLike) -> Any:
 def _near(
     z: Array, rows: NDArray[np.intp], around: NDArray[np.intp], positive: Mask
 ) -> list[list[int]]:
-    """Find the nearest of the rows `around`, one of the class and one of the rest, for each row."""
+    """For each row, find the nearest of the rows `around`: one of the class, one of the rest."""
     found: list[list[int]] = []
     for row in rows.tolist():
         distance = np.linalg.norm(z[around] - z[row], axis=1)

@@ -1,4 +1,4 @@
-"""The content of the pictures: error counts along thresholds, histograms, worst errors."""
+"""The content of the plots: error counts along thresholds, histograms, worst errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CURVE_POINTS = 800
 LISTED = 100
 SUBSPACE_POINTS = 1200
 BINS = 60
-# Rows in each of so many groups, by their probability, show the calibration; of few, fewer groups.
+# Calibration: at most this many groups of similar probability, each with at least this many rows.
 CALIBRATION_GROUPS, LEAST_IN_GROUP = 10, 10
 
 
@@ -41,7 +41,7 @@ class View:
     histogram : dict of arrays
         `edges`, and counts `positive` and `negative`.
     calibration : dict of arrays
-        Groups of rows of like probability: the mean `expected` share of positives, the share
+        Groups of rows with similar probability: the mean `expected` share of positives, the share
         `observed` with its interval, `low` and `high`, and the `count` of rows.
     """
 
@@ -64,7 +64,7 @@ class View:
 
 
 def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
-    """Make the view of trials; `share` is the number of views that share the room of one."""
+    """Make the view of trials; `share` is the number of views that share the points of one."""
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
         "decision": settings.threshold,
@@ -96,7 +96,7 @@ def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: 
 
 
 def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
-    """Return all scores as thresholds; of many, up to the limit, evenly along the DET curve."""
+    """Return all scores as thresholds; if many, up to the limit, evenly along the DET curve."""
     candidates = np.unique(np.concatenate([positives, negatives]))
     if len(candidates) <= limit:
         return candidates
@@ -110,7 +110,7 @@ def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
 
 
 def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
-    """Find the lowest positives and the highest negatives, up to the limit of each."""
+    """Find the lowest positives and the highest negatives, up to the limit for each."""
     order = np.argsort(np.where(positive, llr, -llr), kind="stable")
     places = np.concatenate([order[positive[order]][:limit], order[~positive[order]][:limit]])
     return {"place": places, "llr": llr[places], "positive": positive[places]}
@@ -123,7 +123,7 @@ def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
     if high <= low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, BINS + 1)
-    # The first and the last bin hold what lies beyond them.
+    # The first and the last bin hold the scores beyond them.
     counts = [np.histogram(s.clip(low, high), edges)[0] for s in (positives, negatives)]
     return {"edges": edges, "positive": counts[0], "negative": counts[1]}
 
@@ -131,7 +131,7 @@ def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
 def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[Any]]:
     """Compare probabilities, at the share of positives in the test, with what was observed.
 
-    The rows are cut by their order into groups of equal size. Intervals are those of Wilson.
+    The rows are sorted and cut into groups of equal size. Intervals are Wilson's.
     """
     order = np.argsort(llr, kind="stable")
     chance = expit(llr[order] + logit(positive.mean()))

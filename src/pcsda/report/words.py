@@ -46,7 +46,7 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def answer(evaluation: Evaluation) -> str:
-    """Say what the model does at its threshold: what it finds, and how many false alarms."""
+    """Say what the model finds at its threshold, and how many false alarms it raises."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
     missed, alarms = view.counts()
@@ -62,7 +62,7 @@ def answer(evaluation: Evaluation) -> str:
 
 
 def _on_labels(evaluation: Evaluation) -> Iterator[str]:
-    """Name the hardest label of a bank, and count the labels that it does not know."""
+    """Name the hardest label of a bank, and count the labels it does not know."""
     hardest = max(evaluation.by_label, key=lambda row: row["eer"] or 0.0, default=None)
     if hardest is not None and hardest["eer"]:
         yield (

@@ -1,9 +1,9 @@
-"""The search session: find the rest of them, from a few examples."""
+"""Search sessions: from a few examples to the rest of the class."""
 
 from .estimates import Remaining, Stop
 from .session import SearchSession
 
 __all__ = ["Remaining", "SearchSession", "Stop"]
 
-# Named by the package, so that the room it lives in may move.
+# Named after the package, so that the file may move.
 SearchSession.__module__ = "pcsda"

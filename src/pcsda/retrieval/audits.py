@@ -1,4 +1,4 @@
-"""Random audits of the unlabelled rows: a bound on what is left that does not rest on the model."""
+"""Random audits of the unlabelled rows: they bound how many are left, whatever the model."""
 
 from __future__ import annotations
 

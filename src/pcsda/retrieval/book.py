@@ -73,11 +73,11 @@ class LabelBook:
             )
 
     def history(self) -> list[Entry]:
-        """Answers that were not taken back, of ids that are in the gallery."""
+        """Answers that were not undone, for ids in the gallery."""
         state = self.store.state()
         if state != self._read_at:
-            # Labels are never changed but by an undo, so mostly the new ones are all there is to
-            # read. Another program may add some after `state`; they are not to be read twice.
+            # Labels change only by an undo, so usually only new ones are read. Another program
+            # may add labels after `state`; they must not be read twice.
             if self._read_at is None or state[1] != self._read_at[1]:
                 self._read_at, self._entries, self._values = (0, state[1]), [], {}
             last = self._read_at[0]
@@ -96,7 +96,7 @@ class LabelBook:
         return dict(self._values)
 
     def ranked(self, others: Container[Any]) -> list[bool]:
-        """Answers to rows that a model had put first, in their order, but not to some others."""
+        """Answers to rows shown by rank, in the order given, without those in `others`."""
         last = {entry.id: entry for entry in self.history()}
         return [
             last[name].value is True
@@ -105,7 +105,7 @@ class LabelBook:
         ]
 
     def rows(self, value: bool | None) -> Ints:
-        """Finite rows with an answer, in the order they got it."""
+        """Finite rows with this answer, in the order they got it."""
         values = self.values()
         places = self.gallery.places(name for name in values if values[name] is value)
         return np.asarray(places[self.gallery.usable[places]])

@@ -1,4 +1,4 @@
-"""How many are left, and whether it is time to stop: from the model, or from a random audit."""
+"""How many members of the class are left, and when to stop: by the model or a random audit."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from scipy.stats import hypergeom
 
 from ..core.linalg import Array
 
-# Of the two-sided intervals; one end of them is a bound with a confidence of 95 %.
+# Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Quantile of the normal distribution that leaves 5 % on one side.
+# Normal quantile with 5 % above it.
 TAIL = 1.645
-# Spread of the logarithm of the count by shape, and what is added where all answers are "no", as
-# seen on ISOLET and USPS, also with classes thinned out, and on planted classes.
+# Standard deviation of the log count by shape, and what is added to it if all answers are "no".
+# Both were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR = 0.5, 1.5
-# Numbers of Gaussians that the rest may have, and steps of EM.
+# Numbers of Gaussians tried for the rest, and EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
-# "No" answers have a Gaussian of their own if there are enough of them, and if their mean is above
-# this quantile of the rest: else they are a sample of it.
+# "No" answers get a Gaussian of their own if there are enough of them and their mean is above this
+# quantile of the rest. Otherwise they count as a sample of the rest.
 ENOUGH, STANDS_OUT = 5, 0.8
-# More scores than this are put into bins, at most this many, and no narrower than WIDTH.
+# More scores than this are binned; at most this many bins, none narrower than WIDTH.
 MANY, WIDTH = 600, 0.05
-# Answers in a stretch of a search, and limits of the fall of log odds with each row.
+# Answers per segment of a search, and limits of the decline of the log odds per row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
-# Weight of an answer: finds come in clusters, so each tells less than an independent draw.
+# Weight of an answer: finds come in clusters, so each says less than an independent draw.
 EACH = 0.5
-# So many answers later one tells half as much: those that are left are not like those found first.
+# Half-life of the weight, in answers: the members still missing resemble the last finds most.
 HALF_LIFE = 75
 # Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.02
@@ -37,7 +37,7 @@ GRID, LEAST = 120, 0.02
 
 @dataclass(frozen=True)
 class Remaining:
-    """Estimated number of unanswered rows that belong to the class, with a 90 % interval.
+    """Estimated number of unanswered members of the class, with a 90 % interval.
 
     Attributes
     ----------
@@ -111,20 +111,20 @@ class Stop:
 def count_by_model(
     yes: Array, no: Array, pool: Array, answers: Sequence[bool]
 ) -> tuple[float, int, int]:
-    """Expected number of positives in a pool, and the ends of an interval.
+    """Estimate the number of positives in a pool, with an interval.
 
-    The shape of all scores tells how large the cloud of positives is. How many clouds the rest has
-    is not known, and the count depends on it: its logarithm is the mean of those with one, two and
-    three. It may be far off where a class is rare, because the far end of the rest looks like more
-    of it; then many answers are "no", and how fast finds became rarer tells more. So the count by
-    shape is a prior, the wider the less its clouds agree and the more answers are "no", and the
-    finds are the data. The count is the median of what follows.
+    The prior comes from the shape of the score distribution, a mixture of one Gaussian for the
+    positives and a few for the rest. Nobody knows how many the rest needs, so the log count is the
+    mean over one, two and three. This can be far off for a rare class, because the upper tail of
+    the rest looks like more positives. Then many answers are "no", and the rate at which finds
+    decline says more. So the prior is wider the less the mixtures agree and the more answers are
+    "no"; the likelihood comes from the finds, and the estimate is the posterior median.
 
     Parameters
     ----------
     yes, no : arrays of scores
-        Left-out scores of rows with that answer. Random rows that nobody looked at are none of
-        them: taken for negatives, the positives among them would hide all others that score alike.
+        Left-out scores of rows with that answer. Unanswered random rows do not belong here: as
+        negatives, the positives among them would hide all others with similar scores.
     pool : array of scores
         All rows without an answer.
     answers : sequence of bool
@@ -142,9 +142,9 @@ def count_by_model(
 
 
 def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
-    """Finds and answers in stretches of the search, from the last of those with most finds on.
+    """Finds and answers per segment of the search, from the last segment with the best rate on.
 
-    While a model learns, finds become more frequent; from then on they become rarer.
+    While the model learns, finds become more frequent; after that they become rarer.
     """
     if len(answers) == 0:
         return np.zeros(0), np.zeros(0)
@@ -156,11 +156,11 @@ def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
 
 
 def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
-    """Log likelihood of numbers that are left, from finds in stretches of a search.
+    """Log likelihood of the number of members left, from the finds per segment of a search.
 
-    The log odds of a find fall by `b` with each row that is shown, so that ``ln(1 + odds)/b`` are
-    left beyond the last one. All b are alike on a logarithmic scale. Late answers count more: the
-    members that are hard to find come last, and more slowly than the fall of the others says.
+    The log odds of a find decline by `b` with each row shown, so ``ln(1 + odds)/b`` members are
+    left after the last one. The prior of b is flat on a log scale. Late answers weigh more: the
+    members that are hard to find come last, and more slowly than the earlier decline suggests.
     """
     found, shown = falls
     if len(found) == 0:
@@ -176,18 +176,18 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
 
 
 def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
-    """Count by a mixture: the scores of positives are one Gaussian, those of the rest some more.
+    """Count the positives by a mixture: one Gaussian for their scores, a few for the rest.
 
-    Rows were answered because of their scores, so that answers are taken as missing at random; the
-    likelihood of all scores, known or not, is that of the mixture. EM climbs it, from positives
-    like those found, half as many again. Rows that were answered with no have a cloud of their own,
-    with others that look like the class. EM ends before the rest takes the far end of the class.
+    Rows were shown because of their scores, so missing answers are missing at random, and EM
+    maximises the likelihood of all scores, with or without an answer. It starts from the positives
+    found and half as many again. The "no" answers get a Gaussian of their own, shared with other
+    rows that resemble the class. EM stops before the rest absorbs the tail of the class.
     """
     parts = [_binned(part) for part in (yes, no, pool)]
     scores, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     first, known = len(parts[0][0]), len(parts[0][0]) + len(parts[1][0])
     means, variances, shares = _start(yes, no, pool, clouds)
-    # As if two more positives had been seen, at a distance of one from their mean.
+    # A prior worth two positives at distance one from the mean.
     more = np.append(2.0, np.zeros(len(means) - 1))
     for _ in range(STEPS):
         logs = -0.5 * ((scores - means[:, None]) ** 2 / variances[:, None])
@@ -202,7 +202,7 @@ def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
 
 
 def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Array, Array]:
-    """Means, variances and shares of the positives, of those like "no" answers, and of the rest."""
+    """Starting means, variances and shares: the positives, the "no" answers, then the rest."""
     rest, total = np.concatenate([no, pool]), len(yes) + len(no) + len(pool)
     means, variances = [yes.mean()], [max(yes.var(), 0.5)]
     shares = [min(1.5 * len(yes) / total, 0.5)]
@@ -217,7 +217,7 @@ def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Arra
 
 
 def _binned(scores: Array) -> tuple[Array, Array]:
-    """Scores, or the means of narrow bins where there are many, and the rows in each."""
+    """Scores, or the means of narrow bins if there are many, with the rows in each."""
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)
@@ -228,10 +228,10 @@ def _binned(scores: Array) -> tuple[Array, Array]:
 
 
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:
-    """Number of positives among `pool` rows of which `drawn` were drawn at random.
+    """Estimate the positives among `pool` rows from `drawn` random ones, `positive` of them found.
 
-    The interval has all numbers under which so few, or so many, positives in the sample are not
-    rarer than 5 %: hypergeometric, without any approximation.
+    The interval holds all counts under which a sample this extreme has a probability of at least
+    5 % on either side: exact, from the hypergeometric distribution.
     """
     tail = (1 - LEVEL) / 2
     counts = np.arange(positive, pool - drawn + positive + 1)

@@ -27,13 +27,13 @@ HASHED_ROWS = 2000
 
 
 class Gallery:
-    """Rows with different ids; rows that are not finite are set aside.
+    """Rows with distinct ids; rows that are not finite are set aside.
 
     Parameters
     ----------
     rows : array, memory map, sparse matrix, data frame, sequence of arrays, or sliceable
-        Anything with a `shape` of two numbers that gives rows for a slice, and a list of arrays
-        whose rows follow each other.
+        Anything with a `shape` of two numbers that returns rows for a slice, or a list of
+        arrays whose rows follow each other.
     ids : sequence of hashable or None
         A name for each row; None numbers them.
     """
@@ -54,18 +54,18 @@ class Gallery:
         return self.shape[0]
 
     def places(self, names: Iterable[Hashable]) -> Ints:
-        """Rows of ids that are in the gallery."""
+        """Row numbers of those ids that are in the gallery."""
         return np.array([self._place[name] for name in names], dtype=np.intp)
 
     def place(self, name: Hashable) -> int | None:
-        """Row of an id; None where there is none."""
+        """Row number of an id, or None."""
         try:
             return self._place.get(name)
         except TypeError:  # an unhashable object is not an id
             return None
 
     def take(self, places: Ints) -> Floats:
-        """Rows by their numbers, dense, as floats."""
+        """Rows by their numbers, as dense floats."""
         order = np.argsort(places, kind="stable")
         found = np.empty((len(places), self.shape[1]), dtype=self._dtype)
         for number, part in enumerate(self._parts):
@@ -76,7 +76,7 @@ class Gallery:
         return found
 
     def score(self, function: Callable[[Any], Floats]) -> Array:
-        """One number for each row, minus infinity for rows that are not finite."""
+        """One number for each row; minus infinity for rows that are not finite."""
 
         def of_finite(rows: Any, first: int) -> Floats:
             usable = self.usable[first : first + rows.shape[0]]
@@ -87,7 +87,7 @@ class Gallery:
         return scores
 
     def fingerprint(self) -> str:
-        """A digest of ids and rows; of a large gallery, of some of its rows."""
+        """A digest of ids and rows; large galleries use only some of the rows."""
         digest = hashlib.sha256(repr((self.shape, self.ids)).encode())
         size = self.shape[0] * self.shape[1] * self._dtype.itemsize
         most = len(self) if size <= HASHED_BYTES else HASHED_ROWS
@@ -97,7 +97,7 @@ class Gallery:
         return digest.hexdigest()
 
     def sample(self, rng: np.random.Generator, most: int = SAMPLE) -> Ints:
-        """Numbers of finite rows in random order, at most so many."""
+        """Numbers of finite rows in random order, at most `most`."""
         usable = np.flatnonzero(self.usable)
         return np.asarray(rng.permutation(usable)[:most])
 
@@ -107,16 +107,16 @@ class Gallery:
         return np.dtype(np.float32 if single else np.float64)
 
     def _blocks(self) -> Iterator[Any]:
-        """Blocks of rows: the part that has them, where in it, and the number of the first."""
+        """Blocks of rows: the part that holds them, their slice, and the number of the first."""
         step = max(1, BLOCK_BYTES // (self.shape[1] * self._dtype.itemsize))
         for part, edge in zip(self._parts, self._edges[:-1].tolist(), strict=True):
             for start in range(0, part.shape[0], step):
                 yield part, slice(start, min(start + step, part.shape[0])), edge + start
 
     def _over_blocks(self, function: Callable[[Any, int], Any]) -> list[Any]:
-        """Results of a function of rows and of the number of the first, for all blocks.
+        """Results of a function of rows and the number of their first, over all blocks.
 
-        It runs on as many threads as there are cores.
+        It runs on one thread per core.
         """
 
         def work(block: tuple[Any, slice, int]) -> Any:
@@ -131,7 +131,7 @@ class Gallery:
 
 
 class Clusters:
-    """K-means cells of a gallery, made once from a sample; rows are assigned when asked for."""
+    """K-means cells of a gallery, fitted once on a sample; rows are assigned on request."""
 
     def __init__(self, gallery: Gallery, seed: int) -> None:
         places = gallery.sample(np.random.default_rng(seed))
@@ -166,7 +166,7 @@ def _parts(rows: Any) -> list[Any]:
 
 
 def _plain(rows: Any) -> Any:
-    """Rows that can be sliced, with a shape and a type of numbers."""
+    """Rows that can be sliced, with a shape and a numeric type."""
     if sparse.issparse(rows):
         rows = rows.tocsr()
     elif hasattr(rows, "to_numpy"):
@@ -179,14 +179,14 @@ def _plain(rows: Any) -> Any:
             "features"
         )
     if rows.dtype.kind not in "biuf":
-        raise ValueError(f"the gallery has the type {rows.dtype} and must have numbers")
+        raise ValueError(f"the gallery has the type {rows.dtype}; it must hold numbers")
     return rows
 
 
 def _shape(parts: list[Any]) -> tuple[int, int]:
     widths = sorted({int(part.shape[1]) for part in parts})
     if len(widths) > 1:
-        raise ValueError(f"the blocks of the gallery have {widths} columns; all must have as many")
+        raise ValueError(f"the blocks of the gallery have {widths} columns; all need the same")
     count = sum(int(part.shape[0]) for part in parts)
     if count == 0 or widths[0] == 0:
         raise ValueError(
@@ -208,7 +208,7 @@ def _check_ids(ids: Sequence[Hashable] | None, count: int) -> list[Hashable]:
             raise ValueError(f"the id of row {place} is {name!r}; ids must be text or numbers")
         if first.setdefault(name, place) != place:
             raise ValueError(
-                f"ids must be different, but {name!r} names the rows {first[name]} and {place}; "
+                f"ids must be distinct, but {name!r} names the rows {first[name]} and {place}; "
                 "leave ids out to number the rows"
             )
     return names
@@ -233,7 +233,7 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _emptied(rows: Any, bad: Mask) -> Any:
-    """Set rows that are not finite to zero, because estimators would refuse all rows."""
+    """Set rows that are not finite to zero; otherwise estimators would refuse the whole block."""
     rows = rows.copy()
     if sparse.issparse(rows):
         rows.data[np.repeat(bad, np.diff(rows.indptr))] = 0

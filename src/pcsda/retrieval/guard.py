@@ -73,7 +73,7 @@ class Guard:
             if headers.get("content-type", "").partition(";")[0] != "application/json":
                 return 415, "send JSON"
             length = headers.get("content-length", "")
-            # In pieces a body may be longer than the length that stands beside them.
+            # A chunked body may be longer than its Content-Length.
             pieces = "transfer-encoding" in headers
             if pieces or not length.isdigit() or int(length) > LARGEST_REQUEST:
                 return 413, "the request is too large or does not say how large it is"

@@ -1,4 +1,4 @@
-"""From the answers of a session to a verifier and an order of the gallery."""
+"""From the answers of a session to a verifier and a ranking of the gallery."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from ..estimators.ratios import quick_scores_of
 from ..estimators.verifier import Verifier
 from .gallery import Clusters, Gallery
 
-# Rows drawn at random from the gallery that serve as negatives nobody has looked at, and how much
-# such a row counts beside an answer.
+# Random rows of the gallery that serve as unchecked negatives, and their weight relative to an
+# answer.
 WEAK_ROWS = 300
 WEAK_WEIGHT = 0.2
-# With n examples the order by similarity has the weight SIMILAR/(SIMILAR + n); beyond
-# ALONE examples the verifier orders alone.
+# With n examples, similarity has the weight SIMILAR/(SIMILAR + n) in the ranking; beyond ALONE
+# examples, the verifier ranks alone.
 SIMILAR, ALONE = 5.0, 100
-# How far the mean of the "no" answers is taken off that of the examples, as Rocchio does.
+# Share of the mean of the "no" answers subtracted from that of the examples, as in Rocchio.
 AWAY = 0.25
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Rows by what is known of them.
+    """Rows by answer.
 
     Attributes
     ----------
     yes, no : arrays of row numbers
     drawn : array of row numbers
-        Random rows of the gallery, whether they have an answer or not.
+        Random rows of the gallery, with or without an answer.
     """
 
     yes: Ints
@@ -47,18 +47,18 @@ class Answers:
 
     @property
     def weak(self) -> Ints:
-        """Random rows without an answer: negatives nobody has looked at."""
+        """Random rows without an answer: unchecked negatives."""
         return np.setdiff1d(self.drawn, np.concatenate([self.yes, self.no]))
 
     @property
     def rows(self) -> Ints:
-        """All of them, examples first."""
+        """All rows, examples first."""
         return np.concatenate([self.yes, self.no, self.weak])
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A verifier with what it says of the gallery.
+    """A verifier and its scores of the gallery.
 
     Attributes
     ----------
@@ -82,10 +82,10 @@ class Learned:
 
     @property
     def random(self) -> Mask:
-        """Left-out examples, and rows drawn at random: those that ratios are calibrated on.
+        """Left-out examples and random rows, on which the ratios are calibrated.
 
-        A random row that was answered with no stays one: without those that looked most like the
-        class, the others would look easier than they are.
+        A random row answered "no" stays in: without the hardest negatives, the rest would look
+        easier than it is.
         """
         drawn = np.isin(self.answers.rows, self.answers.drawn)
         return (self.positive | drawn) & ~np.isnan(self.left_out)
@@ -101,8 +101,8 @@ def learn(
 ) -> Learned:
     """Fit a verifier on the answers and random rows, and score the gallery.
 
-    The "no" answers are the rows that looked most like the class, not a sample of the others. So
-    the ratios are calibrated on left-out examples and random rows alone.
+    The "no" answers are the rows most like the class, not a sample of the negatives. So the ratios
+    are calibrated on left-out examples and random rows only.
     """
     rows = gallery.take(answers.rows)
     positive = np.arange(len(rows)) < len(answers.yes)
@@ -112,7 +112,7 @@ def learn(
     extra: dict[str, Any] = {"subclass_labels": clusters.of(rows), "sample_weight": weights}
     known = inspect.signature(model.fit).parameters
     with warnings.catch_warnings():
-        # The page says how many examples there are; a warning at each screen would not help.
+        # The page shows the number of examples; a warning at each screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
     left_out = np.full(len(rows), np.nan)
@@ -125,14 +125,14 @@ def learn(
 
 
 def _quick_ratio(model: BaseEstimator) -> Callable[[Any], Floats]:
-    """The ratio of rows as a function; in float32 for verifiers of this library."""
+    """The log-likelihood ratio as a function of rows; in float32 for verifiers of this library."""
     if isinstance(model, Verifier):
         return lambda rows: quick_scores_of(model, model.transform(rows))
     return cast(Callable[[Any], Floats], model.log_likelihood_ratio)
 
 
 def default_verifier(n_examples: int) -> PCSDA:
-    """The verifier of a session: the ridge is that of negatives nobody has looked at."""
+    """The verifier of a session, with a ridge for unchecked negatives."""
     ridge = auto_regularization(n_examples, kernel=False, contaminated=True)
     return PCSDA(regularization=ridge, random_state=0)
 
@@ -151,9 +151,9 @@ def _recalibrated(learned: Learned) -> Learned:
 
 
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
-    """Cosine of every row to the examples, away from the "no" answers, about the gallery's mean.
+    """Cosine similarity to the examples and away from the "no" answers, after centring.
 
-    Without an example, rows unlike the "no" answers come first.
+    Without examples, rows unlike the "no" answers come first.
     """
     aim = np.zeros(gallery.shape[1])
     for places, sign in ((answers.yes, 1.0), (answers.no, -AWAY)):
@@ -172,9 +172,9 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 
 
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
-    """Scores that order the gallery: similarity while examples are few, then the verifier.
+    """Scores that rank the gallery: similarity while examples are few, then the verifier.
 
-    Both are compared by the logit of their ranks, which knows no scale.
+    The two are combined by the logit of their ranks, which is free of scale.
     """
     if learned is None:
         assert similar is not None
@@ -188,7 +188,7 @@ def order_of(learned: Learned | None, similar: Array | None, n_examples: int) ->
 
 
 def _rank_logit(scores: Array) -> Array:
-    """Logit of the share of rows that score lower."""
+    """Logit of the share of rows with lower scores."""
     rank = np.empty(len(scores))
     rank[np.argsort(scores, kind="stable")] = np.arange(1, len(scores) + 1)
     share = rank / (len(scores) + 1)

@@ -1,4 +1,4 @@
-"""What a row looks like to a person: a picture, a sound, a text, or the values of its columns."""
+"""How a row is shown: as a picture, a sound, a text, or the values of its columns."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Media:
     values : sequence
         File names under `folder`, texts, or nothing, one for each row.
     folder : path or None
-        No file outside of it is ever read.
+        No file outside it is ever read.
     columns : mapping of str to array or sequence
-        Further columns to show beside it.
+        Further columns to show.
     """
 
     kind: str = "row"
@@ -62,12 +62,12 @@ class Media:
         return {"kind": self.kind, "text": text, "facts": facts}
 
     def file(self, place: int) -> tuple[Path, str]:
-        """Path and type of the file of a row.
+        """Path and media type of the file of a row.
 
         Raises
         ------
         MediaError
-            If it is missing, outside of the folder, huge, or not what its name says.
+            If it is missing, outside the folder, too large, or not of the type its name says.
         """
         if self.folder is None or self.kind not in ("image", "audio"):
             raise MediaError("this session has no files")
@@ -78,9 +78,9 @@ class Media:
             inside, there = path.is_relative_to(root), path.is_file()
             size = path.stat().st_size if inside and there else 0
         except (OSError, ValueError) as error:
-            raise MediaError("the name is no file") from error
+            raise MediaError("the name is not that of a file") from error
         if not inside:
-            raise MediaError("the file is outside of the folder")
+            raise MediaError("the file is outside the folder")
         if not there:
             raise MediaError("the file is missing")
         if size > LARGEST:
@@ -96,8 +96,8 @@ class Media:
         for sign, at, name in _SIGNS:
             if start[at : at + len(sign)] == sign and name.startswith(self.kind):
                 return name
-        what = "picture" if self.kind == "image" else "sound"
-        raise MediaError(f"the file is no {what} that a browser shows")
+        what = "a picture" if self.kind == "image" else "a sound"
+        raise MediaError(f"the file is not {what} that a browser can show")
 
 
 def media_of(
@@ -106,7 +106,7 @@ def media_of(
     """Infer from the first values whether they name pictures or sounds, or are texts."""
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
-        # More than half of them: one odd name is shown as such on its card.
+        # More than half suffice: a card reports its own odd name.
         if 2 * sum(os.path.splitext(name)[1].lower() in endings for name in names) > len(names):
             return Media(kind, values, Path(folder), columns)
     return Media("text", values, None, columns)

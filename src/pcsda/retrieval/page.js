@@ -4,7 +4,7 @@
 const byId = (id) => document.getElementById(id);
 const grid = byId("grid");
 const message = byId("message");
-// Each page takes back its own answers only.
+// Each page undoes only its own answers.
 const who = "page " + Math.random().toString(36).slice(2, 8);
 let cards = [];
 let at = 0;
@@ -145,7 +145,7 @@ async function next() {
     grid.replaceChildren(...cards.map((card) => card.node));
     cards.forEach((card, i) => card.node.addEventListener("click", () => select(i, false)));
     select(0, false);
-    say(cards.length ? "Is it what you look for? y yes, n no, s skip, u undo, arrows move." : "Every row has an answer.");
+    say(cards.length ? "Is this what you are looking for? y yes, n no, s skip, u undo, arrows move." : "Every row has an answer.");
     if (cards.length) grid.focus({ preventScroll: true });
   } catch (error) {
     say(String(error.message || error), true);
@@ -167,7 +167,7 @@ function answer(value, place = at) {
   if (busy || !cards[place]) return;
   const card = cards[place], before = card.value;
   mark(card, value);
-  // One after the other, so that undo takes back the last one.
+  // One after the other, so that undo removes the last one.
   sending = sending.then(() => ask("label", { place: card.place, value, who })).catch((error) => {
     mark(card, before);
     say(`This answer was not stored: ${error.message || error}`, true);
@@ -185,11 +185,11 @@ async function undo() {
     const { places } = await ask("undo", { who });
     const shown = cards.findIndex((card) => places.includes(card.place));
     if (shown < 0) {
-      say(places.length ? "Taken back; that row will be shown again." : "There is nothing to take back.");
+      say(places.length ? "Undone; that row will be shown again." : "There is nothing to undo.");
     } else {
       mark(cards[shown], null);
       select(shown);
-      say("Taken back.");
+      say("Undone.");
     }
     await refresh();
   } catch (error) {
@@ -223,10 +223,10 @@ async function refresh() {
   curve(state.curve, state.shown);
   const t = state.threshold;
   byId("threshold").textContent = !t ? state.note :
-    `A log-likelihood ratio of ${t.value.toPrecision(3)} lets ${percent(t.false_alarms)} of the others pass ` +
+    `A log-likelihood ratio of ${t.value.toPrecision(3)} accepts ${percent(t.false_alarms)} of the negatives ` +
     `(${percent(t.false_alarms_interval[0])} to ${percent(t.false_alarms_interval[1])})` +
     (t.misses === null ? "" : ` and misses ${percent(t.misses)} of the class`) +
-    `. ${t.accepted} of ${t.rows} rows pass.`;
+    `. ${t.accepted} of ${t.rows} rows are accepted.`;
 }
 
 function curve(values, shown) {

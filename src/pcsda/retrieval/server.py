@@ -34,7 +34,7 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
     session : SearchSession
     media : Media
     token : str
-        First part of every path; who does not know it is refused.
+        First part of every path; requests without it are refused.
     hosts : set of str
         Names and ports that a browser may use, such as "127.0.0.1:8000".
     """
@@ -53,7 +53,7 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
 
 
 class Pages:
-    """Answers to the requests of a page."""
+    """Responses to the requests of the page."""
 
     def __init__(self, session: SearchSession, media: Media) -> None:
         self._session = session
@@ -106,11 +106,11 @@ class Pages:
         return JSONResponse({"stored": True})
 
     async def undo(self, request: Request) -> Response:
-        """Take back the last answer of this page."""
+        """Undo the last answer of this page."""
         try:
             who = str(json.loads(await request.body())["who"])[:100]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return _refused("say whose answer to take back")
+            return _refused("say whose answer to undo")
         try:
             ids = await run_in_threadpool(self._session.undo, who)
         except StoreError as error:
@@ -163,7 +163,7 @@ def _refused(why: str) -> Response:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port, before an address is printed; port 0 takes a free one."""
+    """Open the port before an address is printed; port 0 picks a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,7 +177,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def hosts_of(host: str, port: int) -> set[str]:
-    """Names that a browser on this machine may use for an address."""
+    """Host names that a browser on this machine may use for an address."""
     shown = f"[{host}]" if ":" in host else host
     names = {shown, "localhost"} if host in ("127.0.0.1", "::1") else {shown}
     return {f"{name}:{port}" for name in names}

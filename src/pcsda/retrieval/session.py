@@ -23,7 +23,7 @@ from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, simil
 from .store import Entry, Store
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
-# At least as many may be left as the last LATELY answers found.
+# The number left is at least the number found among the last LATELY answers.
 LATELY = 20
 NO_EXAMPLE = "no row has the answer yes yet; label at least one example of what you look for"
 
@@ -50,8 +50,8 @@ class SearchSession:
         SQLite file for the labels. Every label is stored before :meth:`label` returns. With the
         file of an earlier session, the session resumes. None keeps the labels in memory.
     carry_over : bool, default=False
-        Whether to use the store of another gallery: labels then count for the ids that both have.
-        By default such a store is refused.
+        Whether to accept the store of another gallery; labels then count for the ids that both
+        have. By default such a store is refused.
     random_state : int, default=0
         Seeds the clusters, the random negatives and the audits.
 
@@ -170,7 +170,7 @@ class SearchSession:
         Returns
         -------
         list of Entry
-            Each with id, value, who, at (the time) and model (the last label that it had seen).
+            Each with id, value, who, at (the time) and model (the last label the model had seen).
         """
         with self._lock:
             return list(self._book.history())
@@ -199,7 +199,7 @@ class SearchSession:
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
-        """Fit the verifier; where the rows allow none, similarity serves until there are more."""
+        """Fit the verifier; if the rows do not allow one yet, similarity ranks alone."""
         try:
             self._learned = learn(self.gallery, self._clusters, answers, self.estimator)
         except (ValueError, np.linalg.LinAlgError) as error:
@@ -262,7 +262,7 @@ class SearchSession:
         return threshold
 
     def _certainty(self, learned: Learned) -> Array:
-        """How surely each random row is none of the class; 1 for those with an answer."""
+        """How surely each random row is a negative; 1 for answered rows."""
         weight = np.ones(len(learned.left_out))
         weak = learned.random & ~learned.answered
         share = min(max(self.remaining().count, 0.5) / max(len(self._book.free()), 1), 0.5)
@@ -331,7 +331,7 @@ class SearchSession:
 
     def _choose(self, pool: Ints, n: int, how: str) -> Ints:
         scores = self._scores
-        if not len(self.labels()):  # nothing is known, so show what there is
+        if not len(self.labels()):  # nothing is known yet, so show a variety
             scores = np.random.default_rng(self._seed).permutation(len(scores)).astype(float)
         ways = {
             "likely": lambda left, m: likely(scores, left, m),
@@ -344,7 +344,7 @@ class SearchSession:
         return ways[how](pool, n)
 
     def _odds(self, pool: int) -> Array:
-        """Log odds of every row, at the share of the class among rows without an answer."""
+        """Log odds of every row, at the share of the class among unanswered rows."""
         if self._learned is None:
             return self._scores
         share = min(max(self._by_model().count, 0.5) / pool, 0.5)

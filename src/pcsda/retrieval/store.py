@@ -1,4 +1,4 @@
-"""The labels of a session in a SQLite file: written when they are given, never overwritten."""
+"""The labels of a session in a SQLite file: written at once, never overwritten."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CREATE TABLE audits (
 
 
 class StoreError(ValueError):
-    """A store that cannot be used; the message says what to do."""
+    """A store that cannot be used; the message gives the remedy."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Entry:
     number : int
         Counts the labels of a store.
     act : int
-        Labels that were given together have one number.
+        Labels given together share one number.
     id : hashable
     value : bool or None
         None is "skip".
     who, at : str
     model : int
-        Number of the last label that the model had seen which the user was looking at.
+        Number of the last label that the model had seen when the row was shown.
     undone : str or None
-        When the label was taken back.
+        When the label was undone.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Audit:
-    """A random sample of the rows that had no answer, drawn to check how many are left.
+    """A random sample of the unanswered rows, drawn to check how many members are left.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Store:
     Parameters
     ----------
     path : path or None
-        SQLite file, made if it is not there; None stays in memory.
+        SQLite file, created if missing; None keeps the labels in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -143,18 +143,18 @@ class Store:
                 "open it with the version that wrote it. Nothing was changed"
             )
         if run("PRAGMA quick_check").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("its pages do not fit together")
+            raise sqlite3.DatabaseError("its pages are inconsistent")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what to do where SQLite fails."""
+        """Turn SQLite errors into messages with a remedy."""
         try:
             with self._lock:
                 yield
         except sqlite3.OperationalError as error:
             raise StoreError(
-                f"{self.path} cannot be read or written ({error}); look whether the disk is full, "
-                "the file may be written, and no other program holds it. What it has is safe"
+                f"{self.path} cannot be read or written ({error}); check that the disk has room, "
+                "the file is writable and no other program holds it. What it has is safe"
             ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
@@ -196,7 +196,7 @@ class Store:
             return [_read(name) for (name,) in ids]
 
     def entries(self, after: int = 0) -> list[Entry]:
-        """Return the labels after a number, in order, including those taken back."""
+        """Return the labels after a number, in order, including undone ones."""
         columns = "number, act, id, value, who, at, model, undone"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
@@ -220,7 +220,7 @@ class Store:
             )
 
     def end_audits(self) -> None:
-        """Set aside all random samples so far: they were drawn from another gallery."""
+        """Set aside all random samples so far, because they come from another gallery."""
         with self._explained():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
         self.keep("ended_audits", str(last))
@@ -272,12 +272,12 @@ def _now() -> str:
 
 
 def _legible(text: str) -> str:
-    """Text that UTF-8 can hold: names of files may have bytes that are no text."""
+    """Make text valid UTF-8: file names may contain bytes that are not."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _write(name: object) -> str:
-    """An id as text that tells 3 from "3"."""
+    """An id as text that distinguishes 3 from "3"."""
     text = json.dumps(name, ensure_ascii=False, default=str)
     return text if text == _legible(text) else json.dumps(name, default=str)
 

@@ -10,12 +10,12 @@ import numpy as np
 from ..core.linalg import Array, Floats, Ints
 
 STRATEGIES = ("likely", "uncertain", "diverse", "mixed", "random")
-# "diverse" chooses among this many times as many of the most likely rows.
+# "diverse" chooses among this many times n of the most likely rows.
 CANDIDATES = 5
 
 
 def likely(scores: Array, pool: Ints, n: int) -> Ints:
-    """Rows of the pool with the highest scores, best first; equal scores by their number."""
+    """Rows of the pool with the highest scores, best first; ties by row number."""
     values = scores[pool]
     if n < len(pool):
         least = np.partition(values, len(pool) - n)[len(pool) - n]
@@ -29,7 +29,7 @@ def uncertain(odds: Array, pool: Ints, n: int) -> Ints:
 
 
 def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -> Ints:
-    """Likely rows that are far from each other: each next one is farthest from those before."""
+    """Likely rows that differ: each is the farthest from those chosen before it."""
     candidates = likely(scores, pool, CANDIDATES * n)
     if len(candidates) <= n:
         return candidates

@@ -1,4 +1,4 @@
-"""A session in numbers for its page, and as a file: labels, or one page to keep."""
+"""A session as numbers for its page, and as a file: labels or a report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .media import Media, MediaError
 from .session import SearchSession
 from .store import WORDS
 
-# Pictures in a page that is kept: no more of them, and none larger.
+# Limits of a saved page: number of pictures, and size of each.
 MOST_PICTURES, LARGEST_PICTURE = 500, 200_000
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
-    """What the page shows beside the rows."""
+    """What the page shows besides the rows."""
     values = list(session.labels().values())
     curve = np.cumsum([value is True for value in values]).tolist()
     state: dict[str, Any] = {
@@ -61,9 +61,9 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
 
 
 def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
-    """The threshold for a rate of false alarms, and what it costs."""
+    """The threshold for a rate of false alarms, with its error rates."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interval says it too
+        warnings.simplefilter("ignore", UserWarning)  # the interval shows it
         found = session.choose_threshold(max_false_alarms=rate)
     return {
         "value": found.value,
@@ -78,7 +78,7 @@ def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
 
 
 def labels_csv(session: SearchSession) -> str:
-    """All labels as they were given, as CSV; cells cannot be taken for formulas."""
+    """All labels as given, as CSV; no cell can be mistaken for a formula."""
     out = io.StringIO()
     writer = csv.writer(out)
     columns = _columns(session)
@@ -89,7 +89,7 @@ def labels_csv(session: SearchSession) -> str:
 
 
 def labels_parquet(session: SearchSession) -> bytes:
-    """All labels as they were given, as Parquet."""
+    """All labels as given, as Parquet."""
     import pyarrow
     import pyarrow.parquet
 
@@ -115,7 +115,7 @@ def _columns(session: SearchSession) -> dict[str, list[Any]]:
 
 
 def _harmless(cell: object) -> Any:
-    """Text that a spreadsheet would run is quoted."""
+    """Quote text that a spreadsheet would run."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 
 
@@ -131,9 +131,9 @@ def write_summary(
     ----------
     session : SearchSession
     path : path
-        It appears whole or, if writing fails, not at all.
+        If writing fails, no partial file remains.
     media : Media, optional
-        What rows look like.
+        How to show the rows.
     title : str
     """
     with whole_file(path) as file:
@@ -179,9 +179,10 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         if threshold["misses"] is not None:
             misses = f" and misses {100 * threshold['misses']:.2g} % of the class"
         lines.append(
-            f"Accepting from a log-likelihood ratio of {threshold['value']:.3g} lets "
-            f"{100 * threshold['false_alarms']:.2g} % of the others pass (90 % interval {low} to "
-            f"{high} %){misses}. {threshold['accepted']} of {threshold['rows']} rows pass."
+            f"The threshold {threshold['value']:.3g} accepts "
+            f"{100 * threshold['false_alarms']:.2g} % of the negatives (90 % interval {low} to "
+            f"{high} %){misses}. "
+            f"{threshold['accepted']} of {threshold['rows']} rows are accepted."
         )
     if state["note"]:
         lines.append(state["note"])
@@ -189,7 +190,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
 
 
 def curve_svg(curve: list[int], shown: int) -> str:
-    """Found over shown, as a picture."""
+    """A picture of the number found against the number shown."""
     if not curve:
         return ""
     width, height, most = 600, 200, max(max(curve), 1)

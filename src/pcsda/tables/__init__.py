@@ -1,6 +1,6 @@
 """Readers of tables: CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
 
-Both the commands and fits in blocks use them, for whole tables or for parts that fit in memory.
+The commands use them, and so do fits in blocks: for whole tables, or parts that fit in memory.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ PACKED_SIZE = 5
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format that the name of a file stands for, or None."""
+    """Return the format that a file name implies, or None."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = KINDS.get(name.suffix.lower())
     return kind if name == path or kind == "csv" else None
 
 
 def list_files(path: Path) -> list[Path]:
-    """List a file, or the files of a folder and its partitions; all must have one format.
+    """List a file, or the files of a folder and its partitions; all must have the same format.
 
     Names that begin with a dot or an underscore are skipped, as other readers do.
     """
@@ -114,7 +114,7 @@ def list_files(path: Path) -> list[Path]:
 def open_chunks(
     path: Path, labels: Sequence[str] = (), block_rows: int | None = None
 ) -> list[Chunk]:
-    """Split a file or folder into chunks that can be read on their own, in any order.
+    """Split a file or folder into chunks that can be read independently, in any order.
 
     `labels` are columns in which "NA" is a label, not a missing number.
     """
@@ -147,7 +147,7 @@ def read(path: str, wording: Wording | None = None) -> Table:
 def pieces(
     path: str, wording: Wording | None = None, block_rows: int | None = None
 ) -> Iterator[Table]:
-    """Read a table `block_rows` rows at a time; an NPZ file is read whole and then cut."""
+    """Read a table `block_rows` rows at a time; an NPZ file is read whole, then cut."""
     start = 0
     parts = _parts(path, wording or Wording(), block_rows)
     if block_rows is not None:
@@ -184,7 +184,7 @@ def _parts(
             yield from read_text(str(file), wording, 0 if whole else block_rows)
         return
     for chunk in open_chunks(Path(path), block_rows=None if whole else block_rows):
-        # A few bytes of an archive may unpack to gigabytes, so what it lacks is said before.
+        # An archive may unpack to far more than its size, so missing columns are reported first.
         packed = kind_of(files[0]) == "npz"
         for name in wording.text if packed else ():
             if name not in chunk.columns and not name.isdigit():
@@ -193,7 +193,7 @@ def _parts(
 
 
 def is_large(path: str) -> bool:
-    """Whether a table takes over half of the free memory; standard input counts as small."""
+    """Whether a table takes over half of the free memory; standard input never counts as large."""
     if path == STDIN or not Path(path).exists():
         return False
     size = 0

@@ -1,4 +1,4 @@
-"""NPY and NPZ files: rows by number, and arrays by name."""
+"""NPY and NPZ files: rows by number, arrays by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
 from .table import Chunk, Table, file_stamp, first_line
 
-# Float64 bytes of one part: large enough to make the overhead small, small enough to hold two of
-# them. With little memory, a share of its total, not of what is free: a resumed fit must get the
-# same blocks.
+# Float64 bytes of one part: large enough for little overhead, small enough to hold two. On a
+# machine with little memory, a share of the total, not of what is free: a resumed fit must get
+# the same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
 
 
@@ -76,8 +76,8 @@ def read_npy(
     flat = np.fromfile(path, dtype, wanted, offset=offset + start * size * dtype.itemsize)
     if len(flat) < wanted:
         raise ValueError(
-            f"{path} ends early: {len(flat)} of {wanted} numbers are left; it was cut since it was "
-            "opened"
+            f"{path} ends early: {len(flat)} of {wanted} numbers are left; it was truncated after "
+            "it was opened"
         )
     return flat.reshape(stop - start, *width)
 
@@ -150,15 +150,15 @@ def _archive(path: Path) -> Iterator[Any]:
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Read an archive: arrays of one dimension are columns, one of two dimensions the features.
+    """Read an archive: one-dimensional arrays are columns, a two-dimensional one the features.
 
-    Where several arrays have two dimensions and none is called X, they are embeddings by name.
-    `names` are the arrays that are wanted.
+    If several arrays are two-dimensional and none is called X, they are embeddings by name.
+    `names` selects arrays.
     """
     with _archive(path) as archive:
         wanted = [name for name in archive.files if names is None or name in names]
         shapes = {name: array_shape(archive.zip, name) for name in wanted}
-    # The headers show this before anything large is decompressed.
+    # The headers show the shapes before anything large is decompressed.
     shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     if not shapes or any(len(shape) not in (1, 2) for shape in shapes.values()):
         raise ValueError(f"{path} must have arrays of one or two dimensions; it has {shown}")

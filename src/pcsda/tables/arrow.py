@@ -18,7 +18,7 @@ from ..validation import import_extra
 from .arrays import rows_at_once
 from .table import INDEX, Chunk, Table, check_names, file_stamp, first_line, stacked, uneven
 
-# A folder that gives a column its value, as in kind=weld/part-0.parquet.
+# A folder name that sets a column, as in kind=weld/part-0.parquet.
 PARTITION = re.compile(r"([^=]+)=(.*)")
 
 
@@ -28,7 +28,7 @@ def _pyarrow(module: str = "pyarrow", what: str = "Parquet and Arrow files need"
 
 @contextmanager
 def _faults(path: Path, format: str) -> Iterator[None]:
-    """Turn errors of the reader into one message."""
+    """Turn errors of the reader into a message of ours."""
     try:
         yield
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def _faults(path: Path, format: str) -> Iterator[None]:
 
 
 def partition_values(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the columns that the names of folders define, as in kind=weld/0.parquet."""
+    """Return the columns that folder names define, as in kind=weld/0.parquet."""
     found: dict[str, Any] = {}
     for part in path.relative_to(folder).parent.parts:
         if match := PARTITION.fullmatch(part):
@@ -58,7 +58,7 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     chunks, stamp = [], file_stamp(path)
     for group, (count, size) in enumerate(sizes):
-        # Uncompressed bytes, as numbers of eight bytes.
+        # Uncompressed bytes, counted as numbers of eight bytes.
         step = block_rows or rows_at_once(int(size / max(count, 1) / 8), None)
         step = count if count * 2 <= step * 3 and not block_rows else step
         for start in range(0, count, max(step, 1)):
@@ -79,7 +79,7 @@ def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...
 
 def _parquet_file(path: Path) -> Any:
     parquet = _pyarrow("pyarrow.parquet", "Parquet files need")
-    # A buffer, so that a large row group is read page by page.
+    # Buffered, so that a large row group is read page by page.
     return parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
 
 
@@ -127,12 +127,12 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
     stop = part.start + part.step
     _cursor.place = (key, stop) if stop < part.n_rows else ()
     if not _cursor.place:
-        _cursor.batches = iter(())  # which closes the file
+        _cursor.batches = iter(())  # closes the file
     return _pyarrow().Table.from_batches([batch])
 
 
 def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
-    """Add constant columns, such as those from the names of folders."""
+    """Add constant columns, such as those from folder names."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
         for name, value in values.items()
@@ -243,13 +243,13 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
 
 
 def is_frame(data: object) -> bool:
-    """Whether an object is a pandas data frame, or any with the Arrow interface."""
+    """Whether an object is a pandas data frame, or one with the Arrow interface."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def of_frame(data: Any, source: str = "the data frame") -> Table:
-    """Convert a pandas data frame, or any with the Arrow interface, to columns."""
+    """Convert a pandas data frame, or one with the Arrow interface, to columns."""
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)

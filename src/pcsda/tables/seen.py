@@ -26,14 +26,14 @@ def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
             part = rows[start : start + step].astype(np.float32) + np.float32(0)  # no -0
         bits = np.ascontiguousarray(part).view(np.uint32).astype(np.uint64)
         mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
-        # The low bits of a product are poorly mixed; a second product of the high bits mixes them.
+        # The low bits of a product are poorly mixed; a second product mixes in the high bits.
         mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
         hashes[start : start + step] = mixed ^ (mixed >> np.uint64(29))
     return hashes
 
 
 def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
-    """Return the smallest distinct hashes of the parts of a table, as text."""
+    """Return the smallest distinct hashes over the parts of a table, as text."""
     kept = np.empty(0, dtype=np.uint64)
     for part in hashes:
         kept = np.unique(np.concatenate([kept, part]))[:KEPT]
@@ -41,7 +41,7 @@ def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
 
 
 def share_seen(known: list[str], hashes: NDArray[np.uint64]) -> float:
-    """Estimate the share of rows that are also behind a sketch.
+    """Estimate the share of rows that were also in the sketched table.
 
     A full sketch contains every hash up to its largest one, so rows below it are a fair sample.
     """

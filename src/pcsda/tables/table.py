@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Names that a message lists; longer lists are cut.
+# Number of names that a message lists.
 SHOWN = 20
-# Rows of many columns that are brought together at a time.
+# Rows copied at a time when there are many columns.
 STRIP_ROWS = 1024
-# Columns in which pandas keeps an index without a name.
+# Names of columns in which pandas stores an unnamed index.
 INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -73,7 +73,7 @@ class Table:
         raise ValueError(no_column(self.source, name, known, option))
 
     def part(self, rows: slice | NDArray[np.intp]) -> Table:
-        """Return some of the rows; they keep their numbers."""
+        """Return some of the rows, which keep their numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
         if isinstance(rows, slice):
@@ -152,7 +152,7 @@ class Chunk:
 
 
 def file_stamp(path: Path) -> list[Any]:
-    """Name, size and time of a file."""
+    """Name, size and modification time of a file."""
     state = path.stat()
     return [path.name, state.st_size, state.st_mtime_ns]
 
@@ -222,7 +222,7 @@ def uneven(name: str, row: int, found: int, width: int) -> str:
 
 
 def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]:
-    """Return a column as text; whole numbers lose the decimal point, so that 3.0 becomes 3."""
+    """Return a column as text; whole numbers lose their decimal point, so 3.0 becomes 3."""
     values = table.column(name, option)
     if values.ndim > 1:
         raise ValueError(f"{option} {name}: this column of {table.source} holds lists, not labels")
@@ -244,7 +244,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark missing values: None, NaN or NaT; in an embedding, anywhere in the row."""
     if values.dtype.kind == "O":
-        # Only missing values differ from themselves, except for None.
+        # Besides None, only missing values differ from themselves.
         with np.errstate(invalid="ignore"):
             found = np.array([v is None or bool(v != v) for v in values.tolist()], dtype=bool)
         return found
@@ -272,7 +272,7 @@ def is_number(text: str) -> bool:
 
 
 def as_text(label: object) -> str:
-    """Write a label as on a command line."""
+    """Write a label as it is typed on the command line."""
     if isinstance(label, bytes):
         return label.decode("utf-8", "replace")
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
@@ -287,7 +287,7 @@ def no_column(source: str, name: str, known: Sequence[str], option: str = "") ->
 
 
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
-    """End a message about an unknown name: one that is close, if any is, and those there are."""
+    """End a message about an unknown name with the closest match, if any, and the known names."""
     lower = {one.lower(): one for one in known}
     near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
     guess = f", did you mean {near[0]!r}? {they[:1].upper()}{they[1:]}" if near else f"; {they}"

@@ -1,4 +1,4 @@
-"""CSV files and streams: reading the header, cutting between rows, and parsing."""
+"""CSV files and streams: read the header, cut between rows, and parse."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Header:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of the columns, except that of row numbers."""
+        """Names of the columns, without one that holds row numbers."""
         return tuple(name for name in self.names if name != ROW_NUMBER)
 
 
@@ -95,7 +95,7 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
         )
     if unnamed:
         warnings.warn(
-            f"the first column of {source} has no name and is left out, as the number of the row",
+            f"the first column of {source} has no name and is left out as row numbers",
             stacklevel=2,
         )
         names[0] = ROW_NUMBER
