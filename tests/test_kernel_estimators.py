@@ -25,8 +25,9 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
+from pcsda.core.kmeans import kernel_kmeans
 from pcsda.core.loo import LeftOut
-from pcsda.partition import KERNEL_RESTARTS, kernel_kmeans, kernel_start, make_groups
+from pcsda.partition import KERNEL_RESTARTS, kernel_start, make_groups
 
 GAMMA = 0.05
 PLAIN = {"covariance": "resubstitution", "calibrate": False}

@@ -136,6 +136,28 @@ def test_where_a_cluster_runs_empty_scikit_learn_begins_with_the_same_draws(monk
     assert_array_equal(partition.run_kmeans(X, 6, None, 3), expected)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("few", [True, False])
+def test_known_inner_products_change_no_subclass(monkeypatch, weighted, few):
+    rng = np.random.default_rng(3)
+    X, positive = rng.standard_normal((80, 120)), rng.random(80) < 0.2
+    weights = rng.random(80) + 0.1 if weighted else None
+    if not few:  # many rows are clustered by a sample, which takes the rows themselves
+        monkeypatch.setattr(partition, "SAMPLE", 60)
+    given = {"n_subclasses": 5, "weights": weights, "random_state": 0}
+    groups, _ = make_groups(X, positive, **given)
+    again, _ = make_groups(X, positive, **given, products=X @ X.T)
+    assert_array_equal(again, groups)
+
+
+def test_products_of_a_cluster_that_runs_empty_leave_it_to_scikit_learn(monkeypatch):
+    X, positive = np.random.default_rng(4).standard_normal((40, 60)), np.arange(40) < 4
+    groups, _ = make_groups(X, positive, n_subclasses=4, random_state=0)
+    monkeypatch.setattr(partition, "kmeans_of_products", lambda *_: None)
+    again, _ = make_groups(X, positive, n_subclasses=4, random_state=0, products=X @ X.T)
+    assert_array_equal(again, groups)
+
+
 def test_one_subclass_for_each_sample():
     X, positive, _ = clouds(8)
     groups, names = make_groups(X, positive, subclasses="samples")

@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
-from .core.kmeans import Clusters, kmeans, lloyd
+from .core.kmeans import Clusters, kmeans, kmeans_of_products, lloyd
 from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .validation import Seed, check_length, distinct
@@ -36,9 +36,6 @@ LIGHT = 5e7
 NEAR = 100.0
 # Rows are copied if at most this share of them is needed.
 MOST_AMONG = 0.5
-# If at most this share of the rows changed cluster, a step of kernel k-means updates the sums of
-# the last step; the copy of their kernel values stays small.
-MOST_MOVED = 1 / 8
 
 Rows: TypeAlias = NDArray[np.floating] | sparse.csr_array
 
@@ -52,6 +49,7 @@ def make_groups(
     subclass_labels: ArrayLike | None = None,
     weights: Array | None = None,
     random_state: Seed = None,
+    products: Array | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Number the groups of the rows: 0 for positives, 1..K for subclasses of the negatives.
 
@@ -70,6 +68,8 @@ def make_groups(
     weights : array of shape (N,), optional
         Weights of the rows in k-means.
     random_state : int, RandomState instance or None
+    products : array of shape (N, N), optional
+        Inner products of all rows, about any origin near them, if they are known already.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def make_groups(
         labels = np.arange(len(rows))
     else:
         weight = None if weights is None else weights[rows]
-        labels = _cluster(X, rows, n_subclasses, weight, random_state)
+        labels = _cluster(X, rows, n_subclasses, weight, random_state, products)
     names, codes = different_subclasses(labels)
     groups[rows] = codes + 1
     return groups, names
@@ -161,12 +161,19 @@ def _cluster(
     n_subclasses: int | str,
     weights: Array | None,
     random_state: Seed,
+    products: Array | None,
 ) -> NDArray[np.intp]:
     """Divide negatives by k-means."""
     wanted = settle_count(X, n_subclasses, among=negatives)
     if wanted == 1:
         return np.zeros(len(negatives), dtype=np.intp)
-    labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
+    labels = None
+    if products is not None and len(negatives) <= SAMPLE // START:
+        rng = check_random_state(random_state)
+        own = products[np.ix_(negatives, negatives)]
+        labels = kmeans_of_products(own, wanted, X.shape[1], rng, weights)
+    if labels is None:
+        labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
     found = int(np.count_nonzero(np.bincount(labels)))
     if found < wanted:
         warnings.warn(
@@ -300,64 +307,6 @@ def fit_kmeans(means: KMeans, rows: Rows, weights: Array | None = None) -> KMean
 @cache
 def _pools() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def kernel_kmeans(
-    matrix: Array,
-    rows: NDArray[np.intp],
-    start: NDArray[np.intp],
-    weights: Array | None = None,
-    max_iter: int = 300,
-) -> tuple[NDArray[np.intp], float]:
-    """Run k-means in the feature space of a kernel, by Lloyd steps from given labels.
-
-    Parameters
-    ----------
-    matrix : array of shape (N, N)
-        Kernel matrix; it is read in place.
-    rows : array of shape (n,)
-        The rows to divide.
-    start : array of shape (n,)
-        Labels 0..K-1 to start from.
-    weights : array of shape (n,), optional
-
-    Returns
-    -------
-    labels : array of shape (n,)
-        A cluster that loses all rows is left out of the further steps.
-    inertia : float
-        Weighted sum of squared distances to the means, up to that of the diagonal.
-    """
-    labels, each = start, np.arange(len(rows))
-    weight = np.ones(len(rows)) if weights is None else weights
-    count = int(start.max()) + 1
-    sums = None
-    for _ in range(max_iter):
-        if sums is None:
-            members = np.zeros((len(matrix), count))
-            members[rows, labels] = weight
-            sums = (matrix @ members)[rows]
-        sizes = np.bincount(labels, weight, count)
-        share = 1 / np.where(sizes > 0, sizes, 1.0)
-        similar = sums * share
-        # ||phi - mean||^2 without the diagonal, which is the same for every cluster.
-        lengths = share * np.bincount(labels, weight * similar[each, labels], count)
-        distance = lengths - 2 * similar
-        distance[:, sizes == 0] = np.inf
-        nearest = distance.argmin(axis=1)
-        inertia = float(weight @ distance[each, nearest])
-        moved = np.flatnonzero(nearest != labels)
-        if len(moved) == 0:
-            break
-        if len(moved) <= MOST_MOVED * len(rows):
-            change = np.zeros((len(moved), count))
-            change[each[: len(moved)], nearest[moved]] = weight[moved]
-            change[each[: len(moved)], labels[moved]] = -weight[moved]
-            sums += (matrix[rows[moved]].T @ change)[rows]
-        else:
-            sums = None
-        labels = nearest
-    return labels, inertia
 
 
 def kernel_start(

@@ -124,10 +124,13 @@ def check_labels(
         Which of the two is the class of interest.
     positive : boolean array of shape (n,)
     """
-    y = column_or_1d(y, warn=True)
+    if not (isinstance(y, np.ndarray) and y.ndim == 1):
+        y = column_or_1d(y, warn=True)
     found = different_labels(y)
-    # The distinct labels show the type of y. If there are many, scikit-learn needs all of y.
-    check_classification_targets(found if len(found) <= 20 else y)
+    # Whole numbers are classes. Of other types the distinct labels show the kind; if there are
+    # many, scikit-learn needs all of y.
+    if found.dtype.kind not in "biu":
+        check_classification_targets(found if len(found) <= 20 else y)
     if names_rest(classes, pos_label):
         return np.asarray(classes), 1, y == np.asarray(classes)[1]
     known = found if classes is None else np.unique(np.asarray(classes))

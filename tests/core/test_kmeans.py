@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
-from pcsda.core.kmeans import kmeans, lloyd, nearest_centre
+from pcsda.core.kmeans import kmeans, kmeans_of_products, lloyd, nearest_centre
 
 
 def make_rows(seed, n_rows=150, width=4, n_clouds=6):
@@ -27,6 +27,31 @@ def test_clusters_are_those_of_scikit_learn(seed, count, weighted):
         return
     assert_array_equal(ours.labels, theirs.labels_)
     assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 12), st.booleans(), st.sampled_from([0.0, 1.0, 1e3]))
+def test_inner_products_give_the_clusters_of_the_rows(seed, count, weighted, offset):
+    rows = make_rows(seed, width=200)
+    weights = np.random.default_rng(seed).random(len(rows)) + 0.1 if weighted else None
+    ours = kmeans(rows, count, np.random.RandomState(seed), weights)
+    moved = rows + offset / np.sqrt(rows.shape[1])  # any origin near the rows will do
+    width, rng = rows.shape[1], np.random.RandomState(seed)
+    labels = kmeans_of_products(moved @ moved.T, count, width, rng, weights)
+    assert (labels is None) == (ours is None)
+    if ours is not None:
+        assert_array_equal(labels, ours.labels)
+
+
+def test_inner_products_stop_by_the_same_tolerance():
+    ends = []
+    for seed in range(20):
+        rows = np.random.default_rng(seed).standard_normal((1000, 2))
+        rows -= rows.mean(axis=0)
+        ours = kmeans(rows, 12, np.random.RandomState(seed))
+        labels = kmeans_of_products(rows @ rows.T, 12, 2, np.random.RandomState(seed))
+        assert_array_equal(labels, ours.labels)
+        ends.append(np.any(lloyd(rows, ours.centres, None, 1).labels != labels))
+    assert any(ends)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 300])

@@ -21,7 +21,7 @@ import numpy as np
 
 from .cells import Cells
 from .direct import DirectFactor, IterativeFactor
-from .gram import wide
+from .gram import WideRows, wide
 from .linalg import Array, Floats, Mask
 from .loo import Leave
 from .subspace import Factor, Subspace
@@ -66,7 +66,7 @@ def factor_once(
     """Choose the factor for a single division of rows; blocks may be left out `together`."""
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
-    is_wide = X.shape[1] > X.shape[0]
+    is_wide = isinstance(X, WideRows) or X.shape[1] > X.shape[0]
     unbounded = is_wide and regularization == 0
     if together and not unbounded and resample is None:
         return next(factor_shared(X, [regularization], weights))  # all exact solvers agree
@@ -76,11 +76,12 @@ def factor_once(
 
 
 def factor_shared(
-    X: Floats,
+    X: Floats | WideRows,
     regularizations: list[float],
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
     """Factorise rows at each ridge for many divisions; given `ridges` are absolute."""
-    kind = wide if X.shape[1] > X.shape[0] else whiten
-    return kind(X, regularizations, weights, ridges)
+    if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
+        return wide(X, regularizations, weights, ridges)
+    return whiten(X, regularizations, weights, ridges)

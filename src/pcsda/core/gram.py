@@ -45,6 +45,34 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class WideRows:
+    """Wide rows with their inner products, which k-means and the factor share.
+
+    Attributes
+    ----------
+    X : array of shape (N, D)
+    origin : array of shape (D,)
+        The grand mean.
+    variance : float
+        Mean squared distance from it.
+    products : array of shape (N, N)
+        Inner products of the rows about the grand mean.
+    """
+
+    X: Floats
+    origin: Array
+    variance: float
+    products: Array
+
+    @classmethod
+    def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
+        """Multiply the rows, ``N^2 D``; `weights` shape the mean only."""
+        middle, origin, variance = centred(X, weights)
+        with np.errstate(over="ignore", invalid="ignore"):  # shows in the variance
+            return cls(X, origin, variance, middle @ middle.T)
+
+
+@dataclass(frozen=True)
 class GramFactor:
     """Solves any division of rows from one Cholesky factor of their Gram or kernel matrix.
 
@@ -303,7 +331,7 @@ def _indicators(groups: Ints, counts: Array, weights: Array | None) -> Array:
 
 
 def wide(
-    X: Floats,
+    X: Floats | WideRows,
     regularizations: list[float],
     weights: Array | None = None,
     ridges: list[float] | None = None,
@@ -313,24 +341,24 @@ def wide(
     Centring leaves a null vector, which costs digits at a small ridge. A constant feature removes
     it and changes nothing else, because the statistics do not depend on the origin.
     """
-    middle, origin, variance = centred(X, weights)
-    absolute = ridges_of(variance, regularizations, ridges)
+    known = X if isinstance(X, WideRows) else WideRows.of(X, weights)
+    absolute = ridges_of(known.variance, regularizations, ridges)
+    size, width = known.X.shape
+    weight = np.ones(size) if weights is None else weights
+    trace = float(weight @ known.products.diagonal())
+    lift = trace / size / weight.sum()
+    gram = known.products + lift
     if weights is not None:
-        middle = middle * np.sqrt(weights)[:, None]
-    gram = middle @ middle.T
-    trace = float(np.trace(gram))
-    total = len(X) if weights is None else weights.sum()
-    lift = trace / len(X) / total
-    gram += lift if weights is None else lift * np.sqrt(np.outer(weights, weights))
-    rows = Rows(X, origin, variance, lift)
+        gram *= np.sqrt(np.outer(weights, weights))
+    rows = Rows(known.X, known.origin, known.variance, lift)
 
     def refuse(regularization: float) -> ValueError:
-        return singular_scatter(X.shape[1], regularization)
+        return singular_scatter(width, regularization)
 
     # For D > N, S_I has null vectors, and only the ridge keeps it regular.
     least = PIVOT_TOLERANCE * trace
     for ridge, factor in _factors(gram, regularizations, absolute, refuse, least):
-        yield GramFactor(factor, ridge, 2 * trace + len(X) * ridge, weights, rows=rows)
+        yield GramFactor(factor, ridge, 2 * trace + size * ridge, weights, rows=rows)
 
 
 def _factors(

@@ -1,11 +1,13 @@
-"""K-means of dense rows: k-means++ and Lloyd steps, as matrix products.
+"""K-means of dense rows, or of rows known by their inner products: k-means++ and Lloyd steps.
 
-It draws and stops like scikit-learn's ``KMeans`` and finds the same clusters. Without the checks
-and loops over rows, a small problem takes half the time.
+Both draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its checks and
+loops over rows a small problem takes half the time. With the inner products at hand, as for wide
+rows and for kernels, distances need no product at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,9 @@ from .linalg import Array, Ints
 # Lloyd stops if the squared shift of the centres is below this share of the mean variance.
 TOLERANCE = 1e-4
 MOST_STEPS = 300
+# If at most this share of the rows changed cluster, a step on inner products updates the sums of
+# the last step; the copy of their products stays small.
+MOST_MOVED = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -36,41 +41,45 @@ def kmeans(
 ) -> Clusters | None:
     """Divide centred rows by one run of k-means; None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
-    return lloyd(rows, rows[seeds(rows, norms, count, rng, weights)], weights)
+    mass = np.ones(len(rows)) if weights is None else weights
+    chosen = seeds(lambda places: rows[places] @ rows.T, norms, count, rng, mass)
+    return lloyd(rows, rows[chosen], weights)
 
 
 def seeds(
-    rows: Array, norms: Array, count: int, rng: np.random.RandomState, weights: Array | None
+    products: Callable[[Ints], Array],
+    norms: Array,
+    count: int,
+    rng: np.random.RandomState,
+    mass: Array,
 ) -> list[int]:
     """Draw the rows that start as centres, by greedy k-means++.
 
-    `norms` are the squared lengths of the rows, of which at least `count` must differ.
+    `products` returns inner products of the rows at some places with all rows, as an array of its
+    own, and `norms` are the squared lengths. There are at least `count` different rows.
     """
-    n_rows, trials = len(rows), 2 + int(np.log(count))
-    mass = np.ones(n_rows) if weights is None else weights
+    n_rows, trials = len(norms), 2 + int(np.log(count))
+
+    def distances(places: Ints) -> Array:
+        found = products(places)
+        found *= -2
+        found += norms
+        found += norms[places, None]
+        return np.maximum(found, 0, out=found)
+
     chosen = [int(rng.choice(n_rows, p=mass / mass.sum()))]
-    closest = _distances(rows, norms, np.array(chosen))[0]
+    closest = distances(np.array(chosen))[0]
     potential = closest @ mass
     for _ in range(1, count):
         draws = rng.uniform(size=trials) * potential
         tried = np.searchsorted(np.cumsum(mass * closest), draws)
-        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go past the last row
-        distance = np.minimum(_distances(rows, norms, tried), closest)
+        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go beyond the last row
+        distance = np.minimum(distances(tried), closest)
         potentials = distance @ mass
         best = int(potentials.argmin())
         potential, closest = potentials[best], distance[best]
         chosen.append(int(tried[best]))
     return chosen
-
-
-def _distances(rows: Array, norms: Array, places: Ints) -> Array:
-    """Squared distances of all rows to the rows at `places`."""
-    found: Array = rows[places] @ rows.T
-    found *= -2
-    found += norms
-    found += norms[places, None]
-    np.maximum(found, 0, out=found)
-    return found
 
 
 def lloyd(
@@ -128,3 +137,92 @@ def _mean_variance(rows: Array) -> float:
     mean = rows.mean(axis=0)
     flat = rows.ravel()
     return float(flat @ flat / flat.size - mean @ mean / len(mean))
+
+
+def kmeans_of_products(
+    matrix: Array,
+    count: int,
+    width: int,
+    rng: np.random.RandomState,
+    weights: Array | None = None,
+) -> Ints | None:
+    """Labels by one run of k-means on rows behind a matrix of inner products.
+
+    They are those of :func:`kmeans` on the rows themselves, which have `width` columns; None where
+    a cluster loses all its rows.
+    """
+    norms, every = matrix.diagonal(), np.arange(len(matrix))
+    mass = np.ones(len(matrix)) if weights is None else weights
+    chosen = seeds(lambda places: matrix[places], norms, count, rng, mass)
+    start = (matrix[chosen] - 0.5 * norms[chosen, None]).argmax(axis=0)
+    enough = TOLERANCE * (norms.mean() - matrix.mean()) / width
+    labels, _ = kernel_kmeans(matrix, every, start, weights, enough=enough)
+    return labels if np.bincount(labels, minlength=count).all() else None
+
+
+def kernel_kmeans(
+    matrix: Array,
+    rows: Ints,
+    start: Ints,
+    weights: Array | None = None,
+    max_iter: int = MOST_STEPS,
+    enough: float = 0.0,
+) -> tuple[Ints, float]:
+    """Run k-means in the feature space of a kernel, by Lloyd steps from given labels.
+
+    Parameters
+    ----------
+    matrix : array of shape (N, N)
+        Kernel matrix; it is read in place.
+    rows : array of shape (n,)
+        The rows to divide.
+    start : array of shape (n,)
+        Labels 0..K-1 to start from.
+    weights : array of shape (n,), optional
+    max_iter : int
+    enough : float
+        Squared shift of the means at which to stop.
+
+    Returns
+    -------
+    labels : array of shape (n,)
+        A cluster that loses all rows is left out of the further steps.
+    inertia : float
+        Weighted sum of squared distances to the means, up to that of the diagonal.
+    """
+    labels, each = start, np.arange(len(rows))
+    weight = np.ones(len(rows)) if weights is None else weights
+    count = int(start.max()) + 1
+    sums = before = None
+    for _ in range(max_iter):
+        if sums is None:
+            members = np.zeros((len(matrix), count))
+            members[rows, labels] = weight
+            sums = (matrix @ members)[rows]
+        sizes = np.bincount(labels, weight, count)
+        share = 1 / np.where(sizes > 0, sizes, 1.0)
+        similar = sums * share
+        # ||phi - mean||^2 without the diagonal, which is the same for every cluster.
+        lengths = share * np.bincount(labels, weight * similar[each, labels], count)
+        distance = lengths - 2 * similar
+        distance[:, sizes == 0] = np.inf
+        nearest = distance.argmin(axis=1)
+        inertia = float(weight @ distance[each, nearest])
+        moved = np.flatnonzero(nearest != labels)
+        if len(moved) == 0:
+            break
+        if enough > 0:
+            if before is not None:
+                across = share * np.bincount(labels, weight * before[1][each, labels], count)
+                if np.sum(lengths + before[0] - 2 * across) <= enough:
+                    return nearest, inertia
+            before = lengths, similar
+        if len(moved) <= MOST_MOVED * len(rows):
+            change = np.zeros((len(moved), count))
+            change[each[: len(moved)], nearest[moved]] = weight[moved]
+            change[each[: len(moved)], labels[moved]] = -weight[moved]
+            sums += (matrix[rows[moved]].T @ change)[rows]
+        else:
+            sums = None
+        labels = nearest
+    return labels, inertia

@@ -16,6 +16,7 @@ from ..core.factor import factor_once
 from ..core.fit import Fitted
 from ..core.gram import FeatureFactor, features_of, of_kernel
 from ..core.kernel_once import KernelOnce
+from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
 from ..core.spread import no_spread
 from ..core.subspace import Factor
@@ -31,7 +32,6 @@ from ..partition import (
     KERNEL_RESTARTS,
     count_distinct,
     given_labels,
-    kernel_kmeans,
     kernel_start,
     make_groups,
     settle_count,

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from .. import validation
 from ..core.factor import factor_shared
 from ..core.fit import Rule, complete
-from ..core.gram import of_kernel
+from ..core.gram import WideRows, of_kernel
 from ..core.linalg import Array, Ints, Mask
 from ..core.loo import Leave
 from ..core.subspace import Factor
@@ -187,6 +187,8 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     """Rows of a fold for a linear or a kernel estimator; `others` are the rows to score."""
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
+    if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
+        whole = replace(whole, wide=WideRows.of(X, weights))
     kernel, values = None, others
     n_scored = len(X) if others is None else len(others)
 
@@ -209,7 +211,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
 
     def factors(ridges: list[float]) -> Iterator[Factor]:
         if kernel is None:
-            return factor_shared(X, ridges, weights)
+            return factor_shared(X if whole.wide is None else whole.wide, ridges, weights)
         return of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from .. import validation
-from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
 from ..core.scatter import GroupScatter
 from ..partition import (
     count_distinct,
@@ -35,6 +35,7 @@ from .training import (
     linear_coordinates,
     linear_map,
     pcsda_factory,
+    with_products,
 )
 from .verifier import Verifier
 
@@ -314,9 +315,11 @@ class PCSDA(Verifier):
         stream.forget_stream(self)
         hidden = hidden_rows(self, unchecked, positive, subclass_labels)
         data = rows_of(X, positive, weights, seed, together=together, hidden=hidden)
-        data = replace(data, groups=divide(self, data, subclass_labels)[0])
         shared = together is not None or hidden is not None
-        fit_rows(self, pcsda_factory(self, seed, together=shared), data)
+        with one_thread(is_light(*data.X.shape)):
+            data = with_products(self, data)
+            data = replace(data, groups=divide(self, data, subclass_labels)[0])
+            fit_rows(self, pcsda_factory(self, seed, together=shared), data)
         name_by_labels(self, y, subclass_labels)
         return self
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.gram import WideRows
 from ..core.linalg import Array, Ints, Mask
 from ..kernels import Kernel, training_matrix
 from ..validation import MatrixLike
@@ -46,6 +47,8 @@ class TrainingRows:
     kernel : Kernel or None
     hidden : Hidden or None
         Where positives may be hidden among the negatives.
+    wide : WideRows or None
+        Wide rows with their inner products, if they are known.
     """
 
     X: Any
@@ -55,6 +58,7 @@ class TrainingRows:
     together: Ints | None = None
     kernel: Kernel | None = None
     hidden: Hidden | None = None
+    wide: WideRows | None = None
 
     @property
     def positive(self) -> Mask:
@@ -72,6 +76,7 @@ class TrainingRows:
             weights=some(self.weights, rows),
             together=some(self.together, rows),
             hidden=hidden and replace(hidden, unchecked=hidden.unchecked[rows]),
+            wide=None,
         )
 
     def rows(self, chosen: Kept, among: Kept) -> Any:

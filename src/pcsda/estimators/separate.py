@@ -14,11 +14,12 @@ from sklearn.base import clone
 from ..core.cells import Cells
 from ..core.factor import SharedFactor, factor_shared
 from ..core.gram import of_kernel
+from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from ..core.loo import Leave
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
-from ..partition import count_distinct, kernel_kmeans, refine_kmeans
+from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
 from ..unwrap import unwrap
 from .changes import BankRows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,15 @@ def axes_of(model: BaseEstimator) -> int | None:
 
 def draw_seed(random_state: Seed) -> int:
     """Draw the seed for all random choices of a fit."""
+    if isinstance(random_state, Integral):
+        return _seed_of(int(random_state))
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@lru_cache
+def _seed_of(number: int) -> int:
+    """The same for a number; setting up a generator takes as long as a small product."""
+    return int(check_random_state(number).randint(2**31 - 1))
 
 
 def is_precomputed(model: BaseEstimator) -> bool:

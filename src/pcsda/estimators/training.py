@@ -15,6 +15,7 @@ from sklearn.utils import assert_all_finite
 from ..core.csda import Criterion, KernelCSDAFactor
 from ..core.factor import factor_once
 from ..core.fit import Fitted, HeldOut, fit
+from ..core.gram import WideRows
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
 from ..core.scatter import group_means
 from ..core.spread import OverflowingSquares, no_spread
@@ -99,7 +100,7 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
     """Fit rows of positive weight; the estimator stays unchanged."""
     with _checked(model, data):
-        return learn(model, factorise, data, data.X)
+        return learn(model, factorise, data, data.X if data.wide is None else data.wide)
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
@@ -172,6 +173,17 @@ def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
     return Criterion(model.solver, model.regularization_, seed, learn)
 
 
+def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
+    """Multiply wide rows with each other once, where both k-means and the factor need it."""
+    X, every = data.X, data.weights is None or bool(data.weights.all())
+    dense_and_wide = not sparse.issparse(X) and X.shape[1] > X.shape[0]
+    by_products = model.solver in ("auto", "cholesky") and model.balance == "pooled"
+    if not (dense_and_wide and by_products and every and model.regularization_ > 0):
+        return data
+    wide = WideRows.of(X, data.weights)
+    return replace(data, wide=wide) if np.isfinite(wide.variance) else data
+
+
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
     """Return the function by which PCSDA factorises rows, which may be left out `together`."""
 
@@ -205,5 +217,6 @@ def divide(
         subclass_labels=subclass_labels,
         weights=some(weights, counted),
         random_state=data.seed,
+        products=data.wide.products if data.wide and isinstance(counted, slice) else None,
     )
     return groups, names
