@@ -413,7 +413,7 @@ def by_batches(problem):
     try:
         found = result_of(model, problem.new)
     except NotFittedError as error:  # batches wait for more where a fit refuses
-        raise ValueError(str(error).partition("make no model: ")[2]) from error
+        raise ValueError(str(error).partition("do not make a model: ")[2]) from error
     if found.left_out is None:
         return found
     # Rows of weight zero are not kept: to the model they are new.

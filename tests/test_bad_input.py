@@ -545,12 +545,12 @@ def test_resampling_and_lsqr_do_not_go_together():
     [
         (
             PCSDA(balance="resampled"),
-            "partial_fit does not go with balance='resampled', which draws from each subclass as a "
-            "whole; use balance='pooled'",
+            "partial_fit does not support balance='resampled', which draws from each subclass as "
+            "a whole; use balance='pooled'",
         ),
         (
             CSDA(solver="labels"),
-            "partial_fit does not go with solver='labels', whose targets need all samples; use "
+            "partial_fit does not support solver='labels', whose targets need all samples; use "
             "solver='eigen' or 'lowrank'",
         ),
     ],
@@ -912,7 +912,7 @@ def test_more_than_two_classes_are_refused_in_a_stream(estimator):
 
 def test_batches_with_and_without_subclasses_are_refused():
     X, y, groups = problem()
-    message = "subclass_labels must be given in every call of partial_fit or in none of them"
+    message = "subclass_labels must be given in every call of partial_fit or in none"
     model = PCSDA().partial_fit(X, y, subclass_labels=groups)
     with refused(message):
         model.partial_fit(X, y)
@@ -944,9 +944,9 @@ def test_ranks_are_by_distance_or_likelihood(estimator, by):
 def test_recalibration_needs_both_classes_and_a_label_for_each_row(estimator):
     X, y, _ = problem()
     model = clone(estimator).fit(X, np.array(["no", "yes"])[y])
-    with refused("recalibrate needs both classes, y has only 'yes'; hold back rows of both"):
+    with refused("recalibrate needs both classes, y has only 'yes'; hold out rows of both"):
         model.recalibrate(X[y == 1], ["yes"] * 20)
-    with refused("recalibrate needs both classes, y has no 'yes'; hold back rows of both"):
+    with refused("recalibrate needs both classes, y has no 'yes'; hold out rows of both"):
         model.recalibrate(X[y == 0], ["no"] * 40)
     with refused("X has 60 rows but y has 40 labels"):
         model.recalibrate(X, np.array(["no", "yes"])[y][:40])

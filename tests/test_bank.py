@@ -605,7 +605,9 @@ def test_separately_fitted_labels_are_enrolled_and_removed_too():
 def test_one_row_can_be_enrolled():
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
-    with pytest.warns(UserWarning, match="label 'new' has one row, which shows nothing of how"):
+    with pytest.warns(
+        UserWarning, match="label 'new' has one row, which says nothing about its spread"
+    ):
         bank.enroll(X[:1] + 8, "new")
     assert bank.predict(X[:1] + 8) == "new"
     assert np.isfinite(bank.log_likelihood_ratio(X)).all()

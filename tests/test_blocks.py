@@ -311,10 +311,10 @@ def test_an_iterator_that_can_be_read_once_does_for_one_pass():
         assert_same_model(found, clone(model).fit(X, y, subclass_labels=groups), X)
     one = PCSDA(n_subclasses=1)
     assert_same_model(fit_blocks(one, in_blocks([50], X, y)()), clone(one).fit(X, y), X)
-    why = "^this fit takes several passes, and an iterator can be read once: "
+    why = "^this fit takes several passes, and an iterator can be read only once: "
     remedy = "; pass a function that returns a new iterator$"
-    clusters = r"k-means is run on a sample of rows first \(subclass_labels would spare it\)"
-    folds = r"calibration takes folds \(calibrate=False would spare them\)"
+    clusters = r"k-means is run on a sample of rows first \(subclass_labels would avoid it\)"
+    folds = r"calibration uses folds \(calibrate=False would avoid them\)"
     with pytest.raises(ValueError, match=why + clusters + remedy):
         fit_blocks(PCSDA(), in_blocks([50], X, y)())
     with pytest.raises(ValueError, match=why + folds + remedy):
@@ -328,7 +328,7 @@ def test_an_iterator_that_can_be_read_once_does_for_one_pass():
     with pytest.raises(
         ValueError,
         match=r"^block 0 \(item 0 of the iterator\) has one class only, \[0\], and an iterator "
-        r"that can be read once shows no other before it is used; give classes=\[...\]$",
+        r"that can be read only once cannot be searched for others; give classes=\[...\]$",
     ):
         fit_blocks(published, apart())
     assert_same_model(
@@ -664,14 +664,14 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
         (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 rows, the first is row 7; leave "
          "those rows out or fill them in$"),
         (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 rows"),
-        (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or cut the data anew "
+        (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or cut the data again "
          r"\(repartition in Dask\)$"),
         (0, lambda X: X[0], f"{HERE}: Expected 2D array"),
         (0, lambda X: X + 1j, f"{HERE}: Complex data not supported"),
         (0, lambda X: X.astype(str)[:, :1] + "x", f"{HERE}: could not convert string to float"),
         (0, lambda X: X[:20], f"{HERE}: X has 20 rows but y has 50 labels$"),
         (1, put(2), rf"{HERE}: y has labels \[2\] that are not among classes \[0, 1\]; leave those "
-         r"rows out, name all labels in classes=\[...\] where pos_label is one of many, or use "
+         r"rows out, name all labels in classes=\[...\] if pos_label is one of many, or use "
          r"y == label for one class$"),
         (1, lambda y: None, f"{HERE}: the block has no labels; give y, or let"),
         (1, lambda y: y[:, None][:, [0, 0]], f"{HERE}: y should be a 1d array"),
@@ -710,7 +710,7 @@ def test_blocks_that_change_between_passes_are_noticed():
     whole = in_blocks([100], X, y)
     with pytest.raises(
         ValueError,
-        match=r"^the pass for statistics found no blocks, and the one before did; the function "
+        match=r"^the pass for statistics found no blocks, but an earlier one did; the function "
         r"must return a new iterator each time$",
     ):
         fit_blocks(PCSDA(), Changing(whole, whole, lambda: iter([])))
@@ -976,8 +976,8 @@ def test_a_checkpoint_of_something_else_is_refused(stopped):
     content = stopped.read_bytes()
     with pytest.raises(
         ValueError,
-        match=r"state.npz is the checkpoint of a fit with other settings; delete it to start anew, "
-        r"or name another file$",
+        match=r"state.npz is the checkpoint of a fit with other settings; delete it to start "
+        r"again, or name another file$",
     ):
         fit_blocks(PCSDA(regularization=0.5), same, checkpoint=stopped)
     with pytest.raises(ValueError, match="other settings"):

@@ -70,7 +70,7 @@ def test_other_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):
     what = "rows" if part == "X" else "labels or weights"
     message = (
         rf"state.npz is the checkpoint of a fit with other data: block {row // 20} \(item .* does "
-        rf"not have the {what} that it had when it was read before; delete it to start anew, or"
+        rf"not have the {what} that it had when it was read before; delete it to start again, or"
     )
     with pytest.raises(ValueError, match=message):
         fit(other, path)

@@ -328,7 +328,7 @@ def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():
     with pytest.raises(TypeError, match="contamination='auto' does not take sparse input"):
         PCSDA(contamination="auto").fit(sparse.csr_array(X), y)
     X, y, *_ = make_contaminated(n_features=300)
-    with pytest.raises(ValueError, match="needs a ridge where X has more columns than rows"):
+    with pytest.raises(ValueError, match="needs a ridge if X has more columns than rows"):
         PCSDA(contamination="auto", regularization=0).fit(X, y)
 
 

@@ -255,7 +255,7 @@ HERE = r"^block 2 \(chunk 2 of X, 50 rows\)"
         ),
         (
             lambda rows: rows[:0],
-            rf"{HERE}: the block has no rows; leave it out, or cut the data an",
+            rf"{HERE}: the block has no rows; leave it out, or cut the data ag",
         ),
         (lambda rows: rows[:30], f"{HERE}: X has 30 rows but y has 50 labels"),
     ],
@@ -298,8 +298,8 @@ def test_chunks_of_unknown_size():
     assert_same_model(found, PCSDA().fit(X[kept], y[kept], subclass_labels=groups[kept]), X)
     with pytest.raises(
         ValueError,
-        match=r"^chunk 0 of X has an unknown number of rows, so that y, an array in memory, cannot "
-        r"be cut alike; call X.compute_chunk_sizes\(\) first$",
+        match=r"^chunk 0 of X has an unknown number of rows, so y, an array in memory, cannot "
+        r"be cut to match; call X.compute_chunk_sizes\(\) first$",
     ):
         distributed.fit(PCSDA(), rows, y[kept])
     with pytest.raises(
@@ -358,7 +358,7 @@ def test_fit_in_memory_names_where_dask_belongs(call):
     X, y, *_ = make_data()
     with pytest.raises(
         TypeError,
-        match=r"^a Dask Array would be gathered in memory here; use pcsda.distributed.fit\(model, "
+        match=r"^a Dask Array would be loaded into memory here; use pcsda.distributed.fit\(model, "
         r"X, y\), or pcsda.fit_blocks for data larger than memory. If it fits, pass its .compute\(",
     ):
         call(*chunked(60, X, y))

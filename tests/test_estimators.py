@@ -1064,7 +1064,7 @@ def test_the_old_name_of_the_partition_warns(estimator):
     model = clone(estimator).fit(X, y)
     message = (
         "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
-        "something else; the old name goes in 0.3"
+        "something else; the old name will be removed in 0.3"
     )
     with pytest.warns(FutureWarning, match=f"^{re.escape(message)}$"):
         old = model.groups_
@@ -1182,7 +1182,7 @@ def waits(model, X, reason, and_so_on=""):
     """Expect that a stream without a model says what it waits for."""
     message = (
         f"This {type(model).__name__} instance is not fitted yet. The batches that partial_fit has "
-        f"collected make no model: {reason}"
+        f"collected do not make a model: {reason}"
     )
     for ask in (model.predict, model.transform, model.rank, lambda _: model.fast_scorer()):
         with pytest.raises(NotFittedError, match=f"^{re.escape(message)}{and_so_on}$"):
@@ -1428,8 +1428,8 @@ def test_partial_fit_after_fit_is_refused_and_leaves_the_model_as_it_was(estimat
     model = clone(estimator).fit(X[:, :5], y)
     before = vars(model).copy()
     message = (
-        "partial_fit cannot go on from fit, which keeps no statistics that a batch could be merged "
-        "into; call partial_fit from the first batch on, on a fresh estimator such as "
+        "partial_fit cannot continue from fit, which keeps no statistics to merge a batch into; "
+        "call partial_fit from the first batch on, on a fresh estimator such as "
         "sklearn.base.clone(model), or call fit on all rows together"
     )
     for rows, labels in ((X[:, :5], y), (X, y), (X[y == 0], y[y == 0])):
@@ -1444,7 +1444,7 @@ def test_partial_fit_after_fit_is_refused_and_leaves_the_model_as_it_was(estimat
 def test_fit_after_partial_fit_ends_the_stream(estimator):
     X, y, _ = problem()
     model = clone(estimator).partial_fit(X, y).fit(X, y)
-    with pytest.raises(ValueError, match="partial_fit cannot go on from fit"):
+    with pytest.raises(ValueError, match="partial_fit cannot continue from fit"):
         model.partial_fit(X, y)
 
 

@@ -331,8 +331,8 @@ def test_a_rule_that_leaves_nothing_out_keeps_no_rows(estimator):
     assert not hasattr(model, "loo_scores_")
     message = (
         "the batches so far were merged without keeping rows, so covariances are resubstituted and "
-        "scores are not calibrated; begin anew on sklearn.base.clone(model), or recalibrate on "
-        "rows held back"
+        "scores are not calibrated; start again on sklearn.base.clone(model), or recalibrate on "
+        "held-out rows"
     )
     model.set_params(calibrate=True)
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):

@@ -463,7 +463,7 @@ def test_many_negatives_are_all_left_out_by_every_mode():
         (MixtureVerifier(n_modes="two"), ValueError, "n_modes='two' must be a whole number"),
         (MixtureVerifier(n_modes=99), ValueError, r"n_modes=99 must be at most 85 \(= number of"),
         (MixtureVerifier(LogisticRegression()), TypeError, "takes PCSDA, CSDA, .* got LogisticReg"),
-        (MixtureVerifier(KernelPCSDA("precomputed")), ValueError, "leaves no rows in which modes"),
+        (MixtureVerifier(KernelPCSDA("precomputed")), ValueError, "has no rows to find modes in"),
     ],
 )
 def test_what_is_refused(model, error, message):

@@ -815,7 +815,7 @@ BAD = [
     (
         PCSDACV(),
         {"groups": np.where(np.arange(120) < 30, 0, np.arange(120)), "y": np.arange(120) < 30},
-        "leaves only one class to train on; use fewer folds, or groups of which each class has",
+        "leaves only one class to train on; use fewer folds, or several groups for each",
     ),
     (
         PCSDACV(scoring="eer"),

@@ -30,7 +30,7 @@ from pcsda.metrics import PriorEstimate, bayes_threshold, estimate_prior
 DATA = make_class_specific(3000, n_features=10, positive_fraction=0.2, random_state=0)
 X, Y = DATA.data[:600], DATA.target[:600]
 NEW, NEW_Y = DATA.data[600:], DATA.target[600:]
-NO_SCORES = "^this model has no left-out scores to choose a threshold on; give rows that took no"
+NO_SCORES = "^this model has no left-out scores to choose a threshold on; give rows that were not"
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +180,8 @@ def test_float32_rows_are_accepted_alike(model):
         ({}, "^no criterion given; choose_threshold takes exactly one of"),
         ({"max_misses": 0.1, "prior": 0.1}, "^max_misses and prior given; choose_threshold"),
         ({"max_false_alarms": 1}, "^max_false_alarms=1 must be a number between 0 and 1"),
-        ({"prior": 0.1, "X": NEW}, "^X is given alone; give both X and y, or none$"),
-        ({"prior": 0.1, "y": NEW_Y}, "^y is given alone; give both X and y, or none$"),
+        ({"prior": 0.1, "X": NEW}, "^X is given alone; give X and y, or neither$"),
+        ({"prior": 0.1, "y": NEW_Y}, "^y is given alone; give X and y, or neither$"),
         ({"prior": 0.1, "X": NEW, "y": NEW_Y + 5}, r"^y has labels \[5, 6\] that are not among"),
         ({"prior": 0.1, "X": NEW, "y": NEW_Y[:9]}, "^X has 2400 rows but y has 9 labels$"),
         (

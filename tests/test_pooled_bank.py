@@ -249,7 +249,7 @@ def test_the_threshold_grows_with_the_number_of_labels():
     for label in range(30, 40):
         bank.enroll(X[y == label], label)
     assert bank.threshold_.value > before
-    assert "among 40 labels" in bank.threshold_.rule
+    assert "for 40 labels" in bank.threshold_.rule
 
 
 def test_strangers_that_are_given_choose_the_threshold():
@@ -395,7 +395,7 @@ def test_a_rate_finer_than_the_people_can_show_warns(crowd):
 def test_a_bank_without_a_common_calibration_needs_strangers():
     X, y = people(12, 6)
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y)
-    with pytest.raises(ValueError, match="cannot take its own people for strangers; give rows of"):
+    with pytest.raises(ValueError, match="cannot use its own labels as strangers; give rows of"):
         bank.choose_threshold()
     assert bank.choose_threshold(0.1, people(30, 1, seed=4)[0]).n_negatives == 30
     with pytest.raises(ValueError, match="calibration='mine' must be one of 'pooled', 'per-label'"):

@@ -370,9 +370,7 @@ def test_what_is_no_source_is_refused(tmp_path, data):
         ValueError, match=r"^y must be the name under which x.npz has it, got ndarr"
     ):
         open_blocks(tmp_path / "x.npz", y=y)
-    with pytest.raises(
-        ValueError, match=r"^y goes with files and arrays; an iterator has to yield"
-    ):
+    with pytest.raises(ValueError, match=r"^y is for files and arrays; an iterator must yield"):
         open_blocks([(X, y)], y=y)
     with pytest.raises(
         TypeError, match=r"^blocks of type int are not known; pass a file, a folder,"

@@ -54,8 +54,8 @@ __all__ = [
     "report",
     "save",
 ]
-# A room is opened when something in it is first asked for. Importing scikit-learn takes a second,
-# which help and version of the command line need not wait for.
+# Modules are imported on first use. scikit-learn takes a second to import, which `--help` and
+# `--version` need not wait for.
 _ROOMS = {
     "blocks": ("fit_blocks", "predict_blocks"),
     "core.threshold": ("Threshold",),

@@ -1,7 +1,7 @@
 """Checks of archives before any memory is allocated for them.
 
 Archives and model files may come from untrusted sources. A few bytes can claim terabytes: by
-compression, overlapping entries, the header of an array, or nodes that refer to one another. These
+compression, overlapping entries, the header of an array, or nodes that refer to each other. These
 checks read only the directory of the archive, headers, and a schema no longer than the file.
 """
 
@@ -34,14 +34,14 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def check_entries(archive: ZipFile, n_bytes: int) -> None:
-    """Refuse a compressed archive: those that we write are not compressed."""
+    """Refuse a compressed archive: pcsda writes uncompressed ones."""
     size = sum(entry.file_size for entry in archive.infolist())
     if size > n_bytes:
         raise ValueError(f"its entries would take {size} bytes, more than the {n_bytes} it has")
 
 
 def check_arrays(file: BinaryIO) -> None:
-    """Refuse a .npz file that we cannot have written: compressed, or with false headers."""
+    """Refuse a .npz file that pcsda cannot have written: compressed, or with false headers."""
     n_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:

@@ -94,7 +94,7 @@ def make_class_specific(
     Samples are ``x = P u + Q v + offset`` with ``[P Q]`` a random orthogonal matrix. In the
     planted subspace spanned by ``P`` the class of interest has ``u ~ N(0, I)`` and subclass k has
     ``u ~ N(c_k, I)``, with ``||c_k|| = separation`` in directions as far apart as possible. The
-    noise ``v`` is Gaussian with variances between 0.2 and 2 and the same for all samples. So the
+    noise ``v`` is Gaussian with variances between 0.2 and 2, the same for all samples. So the
     Bayes-optimal log-likelihood ratio is known exactly.
 
     Parameters
@@ -140,7 +140,7 @@ def make_class_specific(
         log_likelihood_ratio : ClassSpecificLLR
             Function of X that gives the exact ln p(x | 1) - ln p(x | 0).
         DESCR : str
-            A description in words.
+            A short description.
 
     (data, target) : tuple if `return_X_y` is True
         The first two of these.

@@ -30,7 +30,7 @@ from .core.linalg import Result
 from .unwrap import unwrap
 from .validation import MatrixLike
 
-# Results that are merged at once: the depth of the tree is the logarithm to this base.
+# Results merged at once: the depth of the tree is the logarithm to this base.
 FAN_IN = 8
 
 
@@ -55,11 +55,11 @@ def fit(
     estimator : PCSDA, CSDA or a Pipeline that ends in one of them
         Fitted in place, as by :func:`pcsda.fit_blocks`.
     X : Dask array or DataFrame, or what :func:`pcsda.fit_blocks` reads from
-        A block of rows is a task; chunks of columns are joined. Paths, or a list of them, must lead
-        to the same files on every worker.
+        A block of rows is a task; chunks of columns are joined. Paths must lead to the same files
+        on every worker.
     y, subclass_labels, sample_weight : Dask array, Series, array or name
-        In the chunks of X. Arrays in memory are cut to match; for a DataFrame, names of its columns
-        will do.
+        In the chunks of X. Arrays in memory are cut to match; for a DataFrame, names of columns are
+        enough.
     columns : list of str, optional
         Feature columns of a DataFrame, Parquet or CSV; by default all that are not labels or
         weights.
@@ -74,11 +74,11 @@ def fit(
 
     Notes
     -----
-    Every pass computes the blocks anew. If their chunks fit in the memory of the cluster, pass
-    ``X.persist()``. Only merged statistics come back to the client: two D x D matrices, and the
-    samples. If a worker dies, only the blocks it held are computed again. Files are trusted as in
-    :func:`pcsda.fit_blocks`; workers and scheduler run what the client sends, and Dask unpickles
-    what they send back, so all of them must be yours.
+    Every pass computes the blocks again. If their chunks fit in the memory of the cluster, pass
+    ``X.persist()``. Only merged statistics return to the client: two D x D matrices, and the
+    samples. If a worker dies, only its blocks are computed again. Files are trusted as in
+    :func:`pcsda.fit_blocks`. Workers and scheduler run what the client sends, and Dask unpickles
+    what they send back, so all of them must be trusted.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _is_frame(value: object) -> bool:
 
 
 class _Lazy(NamedTuple):
-    """A block to come: its name, itself, and all of it but X; or its address in both places."""
+    """A block to compute: its name, the whole, and all but X; or its address for both."""
 
     name: str
     block: Any
@@ -209,15 +209,15 @@ def _lazy(names: list[str], rows: Sequence[Any], parts: dict[str, Sequence[Any]]
 
 
 def _like(X: Any, name: str, value: Any) -> Sequence[Any]:
-    """Companion of a Dask array, cut as its rows are."""
+    """Companion of a Dask array, cut in the same chunks."""
     sizes = X.chunks[0]
     value = value.to_dask_array() if _is_frame(value) else value
     unknown = [number for number, size in enumerate(sizes) if np.isnan(size)]
     if not _is_array(value):
         if unknown:
             raise ValueError(
-                f"chunk {unknown[0]} of X has an unknown number of rows, so that {name}, an array "
-                "in memory, cannot be cut alike; call X.compute_chunk_sizes() first"
+                f"chunk {unknown[0]} of X has an unknown number of rows, so {name}, an array "
+                "in memory, cannot be cut to match; call X.compute_chunk_sizes() first"
             )
         array = np.asarray(value)
         if array.shape != (sum(sizes),):
@@ -266,13 +266,13 @@ def _of_files(
             f"X is a {type(X).__name__}, which workers cannot read from; pass a Dask collection, "
             "files that all workers see, or use pcsda.fit_blocks"
         )
-    # The task that uses a block reads it: rows never move from one worker to another.
+    # The task that uses a block reads it, so rows never move between workers.
     place = partial(_dask().delayed, traverse=False, pure=False)
     return [_Lazy(address.name, *[place(address)] * 2) for address in found.addresses]
 
 
 def _active(client: object) -> Any:
-    """The client given, the one that is active, or None."""
+    """The given client, the active one, or None."""
     if client is not None:
         return client
     try:
@@ -282,7 +282,7 @@ def _active(client: object) -> Any:
 
 
 class _OnDask:
-    """Takes passes as Dask graphs, and names the block that an error came from."""
+    """Runs passes as Dask graphs, and names the block that caused an error."""
 
     once = False
     moves = True
@@ -297,14 +297,14 @@ class _OnDask:
         return draw()
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Look at all labels, or at those of the first block; X is not computed for it."""
+        """Look at all labels, or at those of the first block; X is not computed."""
         chosen = self.blocks[: 1 if first else None]
         look = self._run(task, [block.labels for block in chosen])
         assert look is not None
         return look
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Take a pass."""
+        """Run one pass."""
         rows = task.needs_rows
         return self._run(task, [block.block if rows else block.labels for block in self.blocks])
 
@@ -322,8 +322,8 @@ class _OnDask:
         while len(level) > 1:
             starts = range(0, len(level), FAN_IN)
             level = [merge(shared, level[start : start + FAN_IN]) for start in starts]
-        # Workers may be threads of this process. Each would set and reset the BLAS threads, and
-        # the last to leave would not restore what the first has found.
+        # Workers may be threads of this process. Each would set and reset the BLAS threads, and the
+        # last to finish would not restore the original number.
         with threadpool_limits(1, user_api="blas"):
             compute = self._in_threads if self.client is None else self._on_cluster
             result: Result | None = compute(level[0], marks)
@@ -334,14 +334,14 @@ class _OnDask:
         try:
             return compute(root)[0]
         except Exception:
-            for number, mark in enumerate(marks):  # computed again to see which one it was
+            for number, mark in enumerate(marks):  # computed again to find the block
                 with self._naming(number):
                     compute(mark)
             raise
 
     def _on_cluster(self, root: object, marks: list[Any]) -> Any:
         with warnings.catch_warnings():
-            # The task carries its D x D matrices on purpose: they are sent once.
+            # The task contains its D x D matrices on purpose, so that they are sent once.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             result, *done = self.client.compute([root, *marks])
         try:
@@ -353,7 +353,7 @@ class _OnDask:
                 "resumes"
             ) from error
         except Exception:
-            for _ in range(20):  # the news of the block may come a moment after that of the whole
+            for _ in range(20):  # the error of the block may arrive a moment later
                 failed = [number for number, mark in enumerate(done) if mark.status == "error"]
                 if failed:
                     break
@@ -370,7 +370,7 @@ class _OnDask:
 
 
 def _done(_: object) -> None:
-    """Show that a block is done, without keeping its result."""
+    """Signal that a block is done, without its result."""
 
 
 def _of_block(task: Pass[Result], number: int, name: str, block: Block | Address) -> Result | None:

@@ -1,4 +1,4 @@
-"""Links from the HTML of estimators to their pages, where the documentation has an address."""
+"""Links from the HTML of estimators to their pages, if the documentation has an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = TypeVar("Kind", bound=type)
 def documented(kind: Kind) -> Kind:
     """Link the HTML of an estimator class, and of its subclasses, to their pages.
 
-    The documentation has no public address, and a link must not lead nowhere: without the
+    The documentation has no public address, and a link must lead somewhere: without the
     environment variable `PCSDA_DOCS` there is no link.
     """
     links = {"module": "pcsda", "template": property(_template), "url_param_generator": _page}

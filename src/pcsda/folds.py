@@ -15,9 +15,9 @@ FOLDS = 5
 
 
 def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
-    """Return the largest number of folds that all have both classes; 0 if there are not two.
+    """Return the largest number of folds in which both classes occur; 0 if it is below two.
 
-    Rows of one number in `together` count once.
+    Rows with the same number in `together` count once.
     """
     blocks = np.arange(len(positive)) if together is None else together
     sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]
@@ -31,12 +31,11 @@ def fold_scores(
     seed: int,
     together: NDArray[np.intp] | None = None,
 ) -> Array:
-    """Score every row by a model that was fitted without the row's fold; the groups are held.
+    """Score every row by a model fitted without the row's fold; the groups are held.
 
     `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
-    given by their numbers. Rows of one number in `together` stay in one fold. The result is NaN
-    where there is no such model: with a class that is all in one block, or in a fold that cannot be
-    fitted.
+    given by their numbers. Rows with the same number in `together` stay in one fold. The result is
+    NaN where there is no such model: if a class is all in one block, or a fold cannot be fitted.
     """
     scores = np.full(len(groups), np.nan)
     positive = groups == 0
@@ -47,7 +46,7 @@ def fold_scores(
     folds = kind(n_folds, shuffle=True, random_state=seed)
     for train, test in folds.split(np.empty(len(groups)), positive, together):
         if positive[train].all() or not positive[train].any():
-            continue  # one group has all rows of a class
+            continue  # one group holds all rows of a class
         labels = np.unique(groups[train], return_inverse=True)[1]
         try:
             scores[test] = learn(train, labels)(test)

@@ -1,4 +1,4 @@
-"""Kernel functions, bandwidth rules and the matrices made of them."""
+"""Kernel functions, bandwidth rules and kernel matrices."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .memory import available_memory
 from .progress import progress
 from .validation import Seed
 
-# Kernels that gamma enters.
+# Kernels with a bandwidth gamma.
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
-# Kernels whose matrices are positive semi-definite, whatever the rows and the parameters.
+# Kernels whose matrices are positive semi-definite for any rows and parameters.
 DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
-# Mean distances are taken over at most this many rows, drawn with a seed.
+# Mean distances use at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
 # Columns of a block that are transposed at once.
 TILE = 512
-# For this few rows, computing each distance is faster than a matrix product.
+# For so few rows, computing each distance is faster than a matrix product.
 FEW_ROWS = 4
 
 Metric: TypeAlias = str | Callable[..., float]
@@ -45,7 +45,7 @@ class Kernel:
     """A kernel function with fixed parameters.
 
     A linear kernel may be taken about an `origin`. The statistics do not depend on it, but a large
-    offset of the rows would cost digits of their inner products.
+    offset of the rows would cost digits in their inner products.
     """
 
     metric: Metric = "rbf"
@@ -61,7 +61,7 @@ class Kernel:
         return self.metric in DEFINITE_KERNELS
 
     def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
-        """Kernel values between the rows of X and of Y as float64; precomputed values pass."""
+        """Kernel values between the rows of X and of Y as float64, or precomputed values."""
         rows: Array = np.asarray(X, dtype=np.float64)
         if self.metric == "precomputed":
             return rows
@@ -79,7 +79,7 @@ class Kernel:
         return np.exp(values, out=values)
 
     def against(self, Y: Floats) -> Callable[[Floats], Array]:
-        """Return a function of one row or several that gives kernel values with Y, unchecked."""
+        """Return a function of one row or several that computes kernel values with Y, unchecked."""
         others: Array = np.asarray(Y, dtype=np.float64)
         if self.metric == "rbf" and self.gamma is not None:
             return _rbf_with(others, self.gamma)
@@ -108,7 +108,7 @@ class Kernel:
 def _rbf_with(Y: Array, gamma: float) -> Callable[[Floats], Array]:
     """exp(-gamma ||x - y||^2) with one product and no copy of the result.
 
-    Rows are centred first: distances do not change, and a common offset would cost their digits.
+    Rows are centred first: distances do not change, but a common offset would cost digits.
     """
     origin = Y.mean(axis=0)
     centred = Y - origin
@@ -172,11 +172,11 @@ def bandwidth(
         the Laplacian and the chi-squared kernel s is the mean of their own distance and gamma 1/s.
     X : array of shape (N, D)
     positive : boolean array of shape (N,) or None
-        Needed by "positive". One positive, or positives that are all equal, have no distance: then
-        all rows are used, with a warning.
+        Needed by "positive". If there is one positive, or all positives are equal, there is no
+        distance: then all rows are used, with a warning.
     metric : str or callable
     random_state : int, RandomState instance or None
-        Draws the rows where there are more than 2000.
+        Draws the rows if there are more than 2000.
     """
     if not isinstance(rule, str):
         return float(rule)
@@ -264,14 +264,14 @@ def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
     rows = rows - origin
     others = rows if Y is None else np.asarray(Y, dtype=np.float64) - origin
     lengths = (np.einsum("ij,ij->i", part, part) for part in (rows, others))
-    with np.errstate(over="ignore", invalid="ignore"):  # whoever reads the values looks at them
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the values
         found: Array = np.add.outer(*lengths)
         found -= 2 * (rows @ others.T)
         return np.maximum(found, 0, out=found)
 
 
 def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
-    """Kernel matrix of training rows, or the one given, checked."""
+    """Kernel matrix of training rows, or the given matrix, checked."""
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = kernel_matrix(kernel, X, verbose=verbose)
@@ -283,8 +283,8 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
 
 
 def finite_diagonal(matrix: Array) -> Array:
-    """Return a kernel matrix, or refuse it where its diagonal is not finite."""
-    if not np.isfinite(matrix.diagonal()).all():  # where values overflow, these do first
+    """Return a kernel matrix, or refuse it if its diagonal is not finite."""
+    if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
         raise not_finite("the kernel matrix")
     return matrix
 

@@ -1,8 +1,8 @@
 """Explicit feature maps of kernels: exact (NPT), Nystroem (ANPT) and random Fourier features.
 
 The exact and the Nystroem map share one form. With pivots p and the Cholesky factor
-``L L' = K[p, p]`` the features of x are ``L^-1 k(p, x)``: exact where the pivots span all rows, and
-the Nystroem approximation where they are landmarks.
+``L L' = K[p, p]`` the features of x are ``L^-1 k(p, x)``: exact if the pivots span all rows, and
+the Nystroem approximation if they are landmarks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .validation import MatrixLike, Seed
 Writer = Callable[[Floats, Floats], None]
 # Pivots up to this share of the largest kernel value are rounding.
 KERNEL_TOLERANCE = 1e-14
-# Number of rows per landmark to choose from: by pivoting and by k-means.
+# Candidate rows per landmark: for pivoting and for k-means.
 PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
 # Columns of a product with a triangular matrix that are computed at a time.
@@ -180,7 +180,7 @@ class _OnPivots:
 
     @property
     def _of_rows(self) -> bool:
-        return hasattr(self, "basis_")  # files of version 0.1.0 have none
+        return hasattr(self, "basis_")  # absent in files of version 0.1.0
 
     def _values(self, X: Floats) -> Array:
         """Return what features are computed from: kernel values with the pivots, or the rows."""
@@ -238,9 +238,9 @@ class ExactKernelMap(_OnPivots, _KernelMap):
 
     Notes
     -----
-    Kernel values have about 16 digits, and features, which are like their square roots, have 8.
-    Weaker directions are not in the map. So at a relative ridge below 1e-7, PCSDA on the features
-    and :class:`KernelPCSDA` may differ for rows unlike the training rows; the latter is then more
+    Kernel values have about 16 digits; features, like their square roots, have 8. Weaker directions
+    are not in the map. So at a relative ridge below 1e-7, PCSDA on the features and
+    :class:`KernelPCSDA` may differ for rows unlike the training rows; the latter is then more
     accurate. The linear kernel has no such limit.
 
     Examples
@@ -367,7 +367,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
             self.trace_ += _sum_squares(X)
             self.floor_ = max(self.floor_, row_floor(X, self.tol or 0.0))
             rest = X - old @ self.basis_.T
-            rest -= (rest @ self.basis_) @ self.basis_.T  # repeated, to remove what rounding left
+            rest -= (rest @ self.basis_) @ self.basis_.T  # repeated, to remove rounding
             basis, pivots, added = row_basis(rest, self.floor_)
             basis, pivots, added = basis[:, :room], pivots[:room], added[:room, :room]
             self.basis_ = np.hstack([self.basis_, basis])
@@ -474,7 +474,7 @@ class NystroemMap(_OnPivots, _KernelMap):
         return self
 
     def _landmarks(self, X: Floats) -> Floats:
-        """Rows among which the pivots are taken."""
+        """Rows from which the pivots are chosen."""
         if not isinstance(self.landmarks, str):
             rows: Floats = check_array(self.landmarks, dtype=X.dtype, input_name="landmarks")
             if rows.shape[1] != X.shape[1]:
@@ -591,7 +591,7 @@ class FourierMap(_KernelMap):
         else:
             frequencies = np.sqrt(2 * gamma) * rng.standard_normal((X.shape[1], count))
         self.frequencies_ = frequencies.astype(X.dtype, copy=False)
-        # Inner products of the features are cosines of differences, so any origin will do.
+        # Inner products of the features are cosines of differences, so any origin works.
         self.origin_ = X.mean(axis=0)
         return self
 
@@ -636,7 +636,7 @@ def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
     return directions * lengths
 
 
-# Files name these classes by the package, as those of the estimators.
+# Files name these classes after the package, like the estimators.
 for _public in (ExactKernelMap, FourierMap, NystroemMap):
     _public.__module__ = "pcsda"
 del _public

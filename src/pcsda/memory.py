@@ -32,7 +32,7 @@ V2 = Files("memory.max", "memory.current", "inactive_file")
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that can be allocated now, as far as the system reports it.
+    """Return the bytes of memory that can be allocated now, as far as the system reports them.
 
     This is the minimum of what is left on the machine, in the control groups of the process
     (versions 1 and 2, as containers use them), and within its resource limits.
@@ -41,7 +41,7 @@ def available_memory() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes of memory that the process could ever have; this does not vary in time."""
+    """Return the bytes of memory that the process could ever have; this does not change."""
     return min((bound.limit for bound in _bounds()), default=sys.maxsize)
 
 

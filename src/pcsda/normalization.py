@@ -1,9 +1,9 @@
 """Cohort normalisation of a bank's scores, so that one threshold serves all labels and samples.
 
-The scores of impostors have a mean and a spread that differ from model to model, and from sample to
-sample. Z-norm estimates them for each model on a cohort of rows, T-norm for each sample on a cohort
-of models. S-norm is the mean of the two, and adaptive S-norm uses only the part of each cohort with
-the highest scores.
+The scores of impostors have a mean and a spread that differ between models and between samples.
+Z-norm estimates them for each model on a cohort of rows, T-norm for each sample on a cohort of
+models. S-norm is the mean of the two, and adaptive S-norm uses only the highest scores of each
+cohort.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .documented import documented
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
-# Scores of one sample agree to this share of their size, however the rows were batched.
+# Scores of one sample agree to this relative precision, however the rows were batched.
 SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 # A spread below this share of the largest score is rounding.
 FLAT = 1e-12
@@ -30,10 +30,10 @@ FLAT = 1e-12
 
 @documented
 class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the four norms: they fit on a cohort of rows, and refuse to score these rows."""
+    """Base of the four norms: they are fitted on a cohort of rows, which they refuse to score."""
 
     n_features_in_: int
-    # Which statistics a norm uses: of cohort rows for each model, of cohort models for each row.
+    # Statistics that a norm uses: of cohort rows for each model, of cohort models for each row.
     _of_models = True
     _of_rows = True
 
@@ -82,7 +82,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _most(self) -> int | None:
-        """Number of highest scores of a cohort that count; None for all."""
+        """Number of highest scores of a cohort to use; None for all."""
         most: int | None = getattr(self, "n_top", None)
         return most
 
@@ -100,8 +100,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             columns = np.flatnonzero(np.isin(self.labels_, wanted))
         if self._of_rows and len(columns) < 3:
             raise ValueError(
-                f"the cohort has {len(columns)} models, at least 3 are needed, as one may be the "
-                "model in question; enroll more labels, or use ZNorm"
+                f"the cohort has {len(columns)} models, at least 3 are needed, because one may be "
+                "the model in question; enroll more labels, or use ZNorm"
             )
         return columns
 
@@ -117,7 +117,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             most = self._most or len(found)
             if most < len(found):
                 found = np.partition(found, -most)[-most:]
-            with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
+            with np.errstate(over="ignore", invalid="ignore"):  # the spread shows it
                 means[column], scales[column] = found.mean(), found.std()
             if not FLAT * np.abs(found).max() < scales[column] < np.inf:
                 raise ValueError(
@@ -135,11 +135,11 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         most = min(self._most or cohort.shape[1], cohort.shape[1])
         ranked = np.take_along_axis(cohort, order, axis=1)[:, : most + 1]
         top = ranked[:, :most]
-        with np.errstate(over="ignore", invalid="ignore"):  # which the spread shows
+        with np.errstate(over="ignore", invalid="ignore"):  # the spread shows it
             usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
         for value, left_out in zip(usual, without, strict=True):
-            # For models outside the top; a model in it is replaced by the next one.
+            # For models outside the top; a model inside it is replaced by the next one.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
@@ -183,7 +183,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._refuse_cohort(scores, ids, SAME[given.dtype])
         self._refuse_labels(y, len(scores))
         parts = []
-        with np.errstate(over="ignore"):  # which the result shows
+        with np.errstate(over="ignore"):  # the result shows it
             if self._of_rows:
                 means, spread = self._row_statistics(scores)
                 parts.append((scores - means) / spread)
@@ -205,8 +205,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self._rows = scores[np.argsort(_keys(scores), kind="stable")]
         else:
             raise ValueError(
-                "rows cannot be told apart by 1 column of scores; give ids of the rows, here and "
-                "in transform"
+                "rows cannot be distinguished by 1 column of scores; give ids of the rows, here "
+                "and in transform"
             )
 
     def _refuse_cohort(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
@@ -248,10 +248,10 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 class ZNorm(_CohortNorm):
-    """Z-norm: each model's scores relative to those that strangers have for it.
+    """Z-norm: each model's scores relative to those of strangers.
 
     ``(s - mean) / std`` with the mean and standard deviation of the scores of a cohort of rows for
-    the same model [1]_. It brings the models of a bank to one scale.
+    the same model [1]_. It brings the models of a bank to a common scale.
 
     Attributes
     ----------
@@ -284,17 +284,17 @@ class ZNorm(_CohortNorm):
 
 
 class TNorm(_CohortNorm):
-    """T-norm: each sample's scores relative to those it has for the models of a cohort.
+    """T-norm: each sample's scores relative to its scores for the models of a cohort.
 
     ``(s - mean) / std`` with the mean and standard deviation of the same sample's scores for the
     cohort's models, without the model in question [1]_. It brings samples, say of different
-    quality, to one scale. `fit` only learns the columns and the rows that must not be scored.
+    quality, to a common scale. `fit` only learns the columns and the rows that must not be scored.
 
     Parameters
     ----------
     cohort : "others" or array-like of labels, default="others"
-        Labels whose models are the cohort, for instance people who were enrolled for this purpose
-        alone; "others" takes all models of the bank.
+        Labels whose models form the cohort, for instance people enrolled only for this purpose;
+        "others" uses all models of the bank.
 
     Attributes
     ----------
@@ -364,13 +364,13 @@ class AdaptiveSNorm(_CohortNorm):
     """Adaptive S-norm: S-norm on the part of each cohort with the highest scores.
 
     Each model is compared with the cohort rows that have the highest scores for it, each sample
-    with the cohort models for which it has the highest scores: the strangers that are hard to tell
-    apart [1]_.
+    with the cohort models for which it has the highest scores: the strangers that are hardest to
+    distinguish [1]_.
 
     Parameters
     ----------
     n_top : int, default=100
-        How many of the cohort's rows and models count; a side that has fewer uses all.
+        Number of cohort rows and of cohort models to use; all, if there are fewer.
     cohort : "others" or array-like of labels, default="others"
         As in :class:`SNorm`.
 
@@ -423,10 +423,10 @@ def _column(name: str, values: ArrayLike, n_rows: int) -> NDArray[Any]:
 
 
 def _without_each(ranked: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each row without its entry at every place.
+    """Mean and standard deviation of each row without its entry, at every position.
 
-    What comes before the place and what comes behind it are merged, so that an entry far from all
-    others is never added and taken off again.
+    The parts before and after the position are merged, so that an entry far from all others is
+    never added and subtracted again.
     """
     last = ranked.shape[1] - 1
     n_before = np.arange(last + 1)
@@ -439,7 +439,7 @@ def _without_each(ranked: Array) -> tuple[Array, Array]:
 
 
 def _running(values: Array) -> tuple[Array, Array]:
-    """Mean, and sum of squares about it, of the entries before every place (Welford)."""
+    """Mean of the entries before every position, and sum of squares about it (Welford)."""
     means, squares = np.zeros(values.shape), np.zeros(values.shape)
     for place in range(1, values.shape[1]):
         step = values[:, place - 1] - means[:, place - 1]
@@ -449,7 +449,7 @@ def _running(values: Array) -> tuple[Array, Array]:
 
 
 def _keys(scores: Array) -> Array:
-    """One number for each row, which rows of other scores do not share as a rule."""
+    """One number for each row that, as a rule, differs if the scores do."""
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
         keys: Array = scores @ turn
@@ -457,7 +457,7 @@ def _keys(scores: Array) -> Array:
 
 
 def _matches(rows: Array, scores: Array, precision: float) -> NDArray[np.intp]:
-    """Which of the scores are those of one of the rows, which are sorted by their keys."""
+    """Which scores belong to one of the rows, which are sorted by their keys."""
     known, wanted = _keys(rows), _keys(scores)
     reach = precision * np.abs(scores).max(axis=1)
     width = 2 * reach * scores.shape[1]

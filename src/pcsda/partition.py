@@ -1,4 +1,4 @@
-"""Partition negatives into subclasses, the groups behind every statistic."""
+"""Partition negatives into subclasses, the groups of every statistic."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .validation import Seed, check_length, distinct
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
 # K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
-# change a fit less than another seed does. If the sample is large, k-means starts on one row in
-# START, followed by STEPS steps on the whole sample.
+# change a fit less than another seed does. A large sample is first clustered on one row in START,
+# followed by STEPS steps on the whole sample.
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
 START, STEPS = 3, 3
-# Number of starts of kernel k-means without an input space.
+# Number of starts of kernel k-means if there is no input space.
 KERNEL_RESTARTS = 3
 # Up to this many multiplications per step, a single thread is faster.
 LIGHT = 5e7
-# Rows closer to zero than this many times the spread of the centres are multiplied as they are.
+# Rows closer to zero than this many times the spread of the centres need no centring.
 NEAR = 100.0
 # Rows are copied if at most this share of them is needed.
 MOST_AMONG = 0.5
@@ -58,13 +58,13 @@ def make_groups(
     X : array or sparse matrix of shape (N, D)
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
-        K for k-means. "auto" is about one for 15 negatives, between 1 and 20, and never more than
-        there are different negatives.
+        K for k-means. "auto" is about one per 15 negatives, between 1 and 20, and never more than
+        there are distinct negatives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
-        The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, makes a
+        The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, forms a
         subclass of its own.
     subclass_labels : array-like of shape (N,), optional
-        Given subclasses, which win over all else. Entries of positive rows are ignored.
+        Given subclasses, which take precedence. Entries of positive rows are ignored.
     weights : array of shape (N,), optional
         Weights of the rows in k-means.
     random_state : int, RandomState instance or None
@@ -194,7 +194,7 @@ def run_kmeans(
 ) -> NDArray[np.intp]:
     """Cluster rows, all or those `among` them, by k-means; `weights` are theirs.
 
-    Where there are many rows, a seeded sample of them gives the centroids, and each row goes to the
+    If there are many rows, a seeded sample of them gives the centroids, and each row joins the
     nearest: more steps on all rows would change the inertia by less than another seed does. The
     best of several `starts` is kept.
     """
@@ -260,7 +260,7 @@ def _by_products(
 ) -> Clusters | None:
     """Run k-means on dense rows; if they are many, start on the `first` of them.
 
-    Rows to `spend` are overwritten: memory that was never touched costs as much as a product.
+    Rows to `spend` are overwritten: fresh memory costs as much as a product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
@@ -278,7 +278,7 @@ def _by_products(
 def _by_scikit_learn(
     means: KMeans, rows: Rows, weights: Array | None, first: NDArray[np.intp] | None
 ) -> Clusters:
-    """The same by scikit-learn, for rows of any kind."""
+    """The same with scikit-learn, for any kind of rows."""
     if first is not None:
         weight = None if weights is None else weights[first]
         begun = fit_kmeans(means, rows[first], weight).cluster_centers_
@@ -288,7 +288,7 @@ def _by_scikit_learn(
 
 
 def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Cluster rows by k-means that starts from the means of given clusters."""
+    """Cluster rows by k-means, starting from the means of given clusters."""
     rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
     centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
@@ -330,7 +330,7 @@ def kernel_start(
 
 
 def _safe(rows: Rows) -> tuple[Rows, float]:
-    """Divide rows by a scale, mostly 1, so that their squares neither overflow nor underflow."""
+    """Divide rows by a scale, usually 1, so that their squares neither overflow nor underflow."""
     size = float(max(rows.max(), -rows.min()))
     safe = float(np.finfo(rows.dtype).max) ** 0.25
     if 1 / safe <= size <= safe:
@@ -339,7 +339,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
 
 
 def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
-    """Return the places of distinct rows, in order, and the total weight of their copies."""
+    """Return the positions of distinct rows, in order, and the total weight of their copies."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     total: Array = np.bincount(codes.ravel(), weights).astype(np.float64)
@@ -354,7 +354,7 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
         part = slice(start, start + step)
         block: Any = rows[part if among is None else among[part]]
         dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
-        # Adding zero turns -0.0 into 0.0, which is equal but has other bytes.
+        # Adding zero turns -0.0 into 0.0, which is equal but has different bytes.
         seen.update(row.tobytes() for row in np.ascontiguousarray(dense + 0.0))
         if len(seen) >= enough:
             return enough
@@ -364,9 +364,8 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
 def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
     """Nearest centre of every row, or of those `among` them, by one product.
 
-    Squared distances are differences of squares, which lose digits far from zero: dense rows that
-    are far are centred first. If most rows are asked for, computing all of them is faster than
-    copying some.
+    Squared distances are differences of squares, which lose digits far from zero: such dense rows
+    are centred first. If most rows are needed, computing all of them is faster than copying some.
     """
     if among is not None and len(among) > MOST_AMONG * X.shape[0]:
         return nearest(X, centres)[among]
@@ -395,14 +394,14 @@ def _is_far_off(origin: Array, shifted: Array) -> bool:
     return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
 
 
-# The end of a name where no label has more than half of a subclass.
+# The end of a name if no label has a majority in a subclass.
 MIXED = "among others"
 
 
 def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
     """Name each of the groups 1..K by the labels of its rows.
 
-    A group is "8" where all its rows have that label, "mostly 8" where more than half have it, and
+    A group is "8" if all its rows have that label, "mostly 8" if more than half have it, and
     otherwise "8 and 3 among others". Groups without rows are "empty".
     """
     kinds, codes = np.unique(labels, return_inverse=True)

@@ -5,8 +5,8 @@ metadata as JSON, and the model in the format of skops. It contains no code. Onl
 are restored: those of this library below, and those that skops trusts by itself (numbers, strings,
 containers, NumPy arrays and random states, scikit-learn's own estimators).
 
-The checksum detects damage, not forgery: whoever alters a file on purpose can write a new checksum.
-The list of types protects against malicious files.
+The checksum detects damage, not forgery: anyone who alters a file on purpose can write a new
+checksum. The list of types protects against malicious files.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Loading never executes code from the file. A file with types other than those of this library
     and those that skops trusts is refused before any object is built, and so is one that would
-    take far more memory or time than its size suggests. The numbers are trusted: whoever can write
-    the file can replace the model.
+    take far more memory or time than its size suggests. The numbers are trusted: anyone who can
+    write the file can replace the model.
 
     Parameters
     ----------
@@ -205,8 +205,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return facts about a model file, without building the model.
 
-    The facts are a line of JSON. The checksum covers them, but nothing else verifies what the
-    writer put there.
+    The facts are a line of JSON. The checksum covers them, but nothing else verifies them.
 
     Parameters
     ----------
@@ -219,8 +218,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         beneath), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
         `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
         `metrics`. What a model does not know is None. `rows_held` counts the training rows that a
-        single model holds as they were: kernels need them to score, `partial_fit` to leave them
-        out.
+        single model contains: kernels need them to score, `partial_fit` to leave them out.
 
     Examples
     --------
@@ -293,7 +291,7 @@ def _title(model: BaseEstimator) -> str:
     name = type(model).__name__
     inside = parts(model)
     if isinstance(model, VerifierBank):
-        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # need no model
+        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # needs no model
         one = model.estimator if alike else next(iter(model.models_.values()))
         inside = (PCSDA() if one is None else one,)
     elif isinstance(model, MixtureVerifier):
@@ -412,7 +410,7 @@ def _renew(value: object) -> None:
 
 
 def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
-    """Convert density and calibration of format 1, in which the density had the weights."""
+    """Convert density and calibration of format 1, in which the density held the weights."""
     kind = Mixture if np.any(density.centres) else Marginal
     kept = {
         field.name: getattr(density, field.name) for field in fields(kind) if field.name != "tail"
@@ -426,7 +424,7 @@ def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
 
 
 def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
-    """Build the model; skops checks its types once more."""
+    """Build the model; skops checks its types again."""
     model = _skops_io().loads(payload, trusted=trusted)
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"it holds a {type(model).__name__}, not an estimator")
@@ -434,7 +432,7 @@ def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """Return the facts and the packed model of a file, after checking its format and sum."""
+    """Return the facts and the packed model of a file, after checking format and checksum."""
     with open(path, "rb") as file:
         check_room(os.fstat(file.fileno()).st_size, str(path))
         data = file.read()

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 # No bar is shown for work that takes less than this many seconds.
 DELAY = 1.0
-# Nested work shows no bar of its own.
+# Nested work shows no bar.
 _busy: list[str] = []
 # Whether bars are shown even without `verbose`, as on the command line.
 _everywhere: list[bool] = []
@@ -76,7 +76,7 @@ def progress(
 
 
 def _bar(counting: bool) -> Any:
-    """Make a bar, or a count where the total is unknown; None without rich."""
+    """Make a bar, or a count if the total is unknown; None without rich."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

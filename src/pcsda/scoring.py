@@ -18,7 +18,7 @@ from .validation import MatrixLike
 
 
 class Scorer:
-    """One interface to every fitted model: which labels it verifies, and its scores.
+    """One interface to every fitted model: the labels it verifies, and its scores.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Scorer:
 
     @property
     def threshold(self) -> Threshold | None:
-        """Threshold that was chosen for a single model; None if there is none."""
+        """Threshold chosen for a single model; None if there is none."""
         return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
 
     def verifier(self, label: object = None) -> Any:

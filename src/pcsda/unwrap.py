@@ -21,9 +21,9 @@ class Unwrapped:
     Attributes
     ----------
     before : tuple of transformers
-        What rows pass through on their way to the model, in order.
+        Steps that rows pass before the model, in order.
     model : estimator
-        A verifier, a bank, or whatever else stands at the end.
+        A verifier, a bank, or any other final estimator.
     """
 
     before: tuple[Any, ...]
@@ -59,7 +59,7 @@ class Unwrapped:
 
 
 def unwrap(model: BaseEstimator) -> Unwrapped:
-    """Open pipelines and searches, however they are nested.
+    """Open pipelines and searches, at any depth.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
     (500,)
     """
     *before, final = _leaves(model)
-    # The samplers of imbalanced-learn act during the fit only.
+    # The samplers of imbalanced-learn act only during the fit.
     return Unwrapped(tuple(step for step in before if hasattr(step, "transform")), final)
 
 

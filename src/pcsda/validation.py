@@ -1,4 +1,4 @@
-"""Checks of what users pass in: each message gives the value, the bound and the remedy."""
+"""Checks of user input: each message gives the value, the bound and the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 
 class SparseLike(Protocol):
-    """A sparse matrix or array of SciPy, which has no types of its own."""
+    """A sparse matrix or array of SciPy, which has no type annotations."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ class SparseLike(Protocol):
         """Compressed sparse rows."""
 
 
-# Rows as users give them: arrays, lists, data frames and sparse matrices.
+# Rows as users pass them: arrays, lists, data frames and sparse matrices.
 MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn takes as random_state.
 Seed: TypeAlias = int | np.random.RandomState | None
@@ -37,7 +37,7 @@ BANDWIDTHS = ("positive", "all", "scale")
 
 
 def import_extra(module: str, who_needs: str, extra: str) -> Any:
-    """Import an optional module, or say which extra brings it."""
+    """Import an optional module, or name the extra that provides it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -47,7 +47,7 @@ def import_extra(module: str, who_needs: str, extra: str) -> Any:
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Refuse a string that is none of the options."""
+    """Refuse a string that is not among the options."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name}={value!r} must be one of {listed}")
@@ -169,7 +169,7 @@ def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
 
 
 def names_rest(classes: Any, pos_label: Any) -> bool:
-    """Whether the first of two classes is a name of the rest, made by :func:`with_rest`."""
+    """Whether the first of two classes is a name of the rest made by :func:`with_rest`."""
     if pos_label is None or classes is None or len(classes) != 2:
         return False
     rest, label = np.asarray(classes).tolist()
@@ -264,7 +264,7 @@ def check_unchecked(
         if mask.dtype.kind not in "iuf" or not np.isin(mask, (0, 1)).all():
             raise ValueError(
                 f"unchecked has entries of type {mask.dtype} other than True and False; give a "
-                "boolean mask of the negatives that nobody looked at"
+                "boolean mask of the negatives that were not checked"
             )
         mask = mask.astype(bool)
     if np.any(mask & positive):
@@ -274,14 +274,14 @@ def check_unchecked(
         )
     if not mask.any():
         raise ValueError(
-            "unchecked marks no row, so no positive can be hidden; leave it out to mean all "
+            "unchecked marks no row, so no positive can be hidden; leave it out to mark all "
             "negatives, or set contamination=0"
         )
     return mask
 
 
 def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
-    """Refuse `contamination` where labels have to be trusted."""
+    """Refuse `contamination` if labels must be trusted."""
     if is_contaminated(model):
         raise ValueError(
             f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
@@ -294,8 +294,8 @@ def _check_contamination(model: BaseEstimator) -> None:
     number = isinstance(share, Real) and not isinstance(share, bool)
     if not known and not (number and 0 <= float(share) < 0.5):
         raise ValueError(
-            f"contamination={share!r} must be at least 0 and below 0.5, or 'auto'; where half of "
-            "the negatives or more are positives, the labels say nothing"
+            f"contamination={share!r} must be at least 0 and below 0.5, or 'auto'; if half of "
+            "the negatives or more are positives, the labels carry no information"
         )
     if not is_contaminated(model):
         return
@@ -358,7 +358,7 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
         how = "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
     for array in filter(is_dask, arrays):
         raise TypeError(
-            f"a Dask {type(array).__name__} would be gathered in memory here; use {how}. If it "
+            f"a Dask {type(array).__name__} would be loaded into memory here; use {how}. If it "
             "fits, pass its .compute()"
         )
 

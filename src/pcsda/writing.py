@@ -16,13 +16,13 @@ from uuid import uuid4
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system: abandoned files stay
+except ImportError:  # this system has no such locks, so abandoned files stay
     fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for writing bytes; it gets its name only once all of it is on disk.
+    """Open a file for writing bytes; it gets its name only once it is complete on disk.
 
     Until then an earlier file at `path` stays unchanged. If writing fails (a full disk, a missing
     permission, an interruption), no partial file remains. Links are followed.
@@ -56,7 +56,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink()
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            error.filename = os.fspath(path)  # a full disk does not say for which file
+            error.filename = os.fspath(path)  # a full disk does not name the file
         raise
 
 
@@ -74,9 +74,9 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
 
 
 def _begin(target: Path) -> tuple[Path, BinaryIO]:
-    """Open a new file beside the target, and lock it."""
+    """Open a new file next to the target, and lock it."""
     while True:
-        # Not tempfile: its files are readable by their owner alone, whatever the user's umask says.
+        # Not tempfile: its files are readable only by their owner, whatever the user's umask says.
         part = target.with_name(f".{target.name[:100]}.{uuid4().hex}.part")
         file = open(part, "xb")  # noqa: SIM115 - closed by the caller
         if fcntl is None:

@@ -83,7 +83,7 @@ def test_labels_name_the_columns():
         (
             (["a", "z"], [[1.0, 2.0]] * 2),
             ["a", "b"],
-            r"^y_true has labels without a column, \['z'\]; ranks are for a closed set: leave",
+            r"^y_true has labels without a column, \['z'\]; ranks require a closed set: leave",
         ),
         ((["a", "b"], [[1.0, np.nan]] * 2), None, r"^scores has 2 NaN; remove or replace them$"),
         ((["a", "b"], [[1.0, 2.0]]), None, r"inconsistent numbers of samples"),

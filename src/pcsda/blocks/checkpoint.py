@@ -26,15 +26,15 @@ from .data import Block, Blocks, Head
 from .passes import CountPass, FoldScorePass, Sample, SamplePass, Statistics, StatisticsPass
 from .sampling import Counts, Reservoir
 
-# Raised whenever what a checkpoint holds changes its meaning.
+# Increased whenever the content of a checkpoint changes its meaning.
 FORMAT = 4
 DONE = -1
-REMEDY = "delete it to start anew, or name another file"
+REMEDY = "delete it to start again, or name another file"
 KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Counts, GroupScatter, Head, Reservoir, Sample, Statistics)
 }
 
-# What each pass brings; None where no row counts.
+# The result of each pass; None if no row has weight.
 RESULTS: dict[str, Any] = {
     CountPass.name: Counts | None,
     SamplePass.name: Sample | None,

@@ -18,15 +18,15 @@ from .. import validation
 from ..core.linalg import Array
 from ..partition import different_subclasses, given_labels, nearest
 
-# Float64 bytes of the rows that are dense, mapped and grouped at once.
+# Float64 bytes of rows that are made dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows with what belongs to them; `columns` names the features, if they have names.
+    """Rows and their labels and weights; `columns` names the features, if they have names.
 
-    `X` is None where only the labels were asked for.
+    `X` is None if only the labels were requested.
     """
 
     X: Any
@@ -47,7 +47,7 @@ class Address:
     Attributes
     ----------
     name : str
-        What messages call the block.
+        Name of the block in messages.
     stamp : list
         Identifies the content of the block without reading it.
     read : callable
@@ -87,7 +87,7 @@ class Blocks:
                 yield number, name, block
 
     def ahead(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
-        """Read as `read` does, each block while the one before it is in use."""
+        """Like `read`, but each block is read while the previous one is in use."""
         items = self.read(skip, labels_only=labels_only)
         if self.addresses is None:  # a generator may be bound to the user's thread
             yield from items
@@ -195,7 +195,7 @@ class Piece:
     labels: NDArray[Any] | None
 
     def rng(self, seed: int, purpose: int) -> np.random.Generator:
-        """Generator for this piece alone, so that a pass can be resumed at any block."""
+        """A generator for this piece only, so that a pass can resume at any block."""
         return np.random.default_rng([seed, purpose, self.number, self.part])
 
     @property
@@ -206,18 +206,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Intake:
-    """How blocks are checked and transformed; a copy goes to every worker.
+    """How blocks are checked and transformed; every worker gets a copy.
 
     Attributes
     ----------
     classes : array of shape (2,)
     index : int
-        Which of them is the class of interest.
+        Index of the class of interest.
     given : bool
-        Whether blocks bring subclass labels.
+        Whether blocks have subclass labels.
     chain : tuple of fitted transformers
     rest : bool
-        Whether all labels but that of the class of interest are negatives.
+        Whether all other labels are negatives.
     """
 
     classes: NDArray[Any]
@@ -231,7 +231,7 @@ class Intake:
         X, columns = check_shape(block)
         positive, weights = self.classified(block, X.shape[0])
         if (block.subclass_labels is not None) != self.given:
-            raise ValueError("subclass_labels must come with every block or with none of them")
+            raise ValueError("subclass_labels must come with every block or with none")
         if self.given:
             given_labels(block.subclass_labels, positive)
         labels = np.asarray(block.subclass_labels)
@@ -266,7 +266,7 @@ class Intake:
             unseen = sorted(set(labels[~known].tolist()), key=str)
             raise ValueError(
                 f"y has labels {unseen[:5]} that are not among classes {self.classes.tolist()}; "
-                "leave those rows out, name all labels in classes=[...] where pos_label is one of "
+                "leave those rows out, name all labels in classes=[...] if pos_label is one of "
                 "many, or use y == label for one class"
             )
         if block.sample_weight is None:
@@ -316,7 +316,7 @@ def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
         )
     if X.shape[0] == 0:
         raise ValueError(
-            "the block has no rows; leave it out, or cut the data anew (repartition in Dask)"
+            "the block has no rows; leave it out, or cut the data again (repartition in Dask)"
         )
     return X, columns
 
@@ -348,7 +348,7 @@ def check_rows(X: Any, start: int) -> NDArray[np.floating]:
 
 @dataclass(frozen=True)
 class Division:
-    """How the negatives are divided: given labels, the nearest centre, a clusterer, or not at all.
+    """How negatives are divided: by given labels, the nearest centre, a clusterer, or not at all.
 
     Attributes
     ----------
@@ -364,7 +364,7 @@ class Division:
     def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """Return the names of the subclasses in a piece, and the group of every row.
 
-        Positives are group 0, a negative is group 1 + the place of its subclass among the names.
+        Positives are group 0, a negative is group 1 + the index of its subclass among the names.
         """
         groups = np.zeros(len(piece.X), dtype=np.intp)
         negative = np.flatnonzero(~piece.positive)

@@ -1,6 +1,6 @@
-"""Find blocks: arrays, files and folders become addresses; iterators are read as they come.
+"""Find blocks: arrays, files and folders become addresses; iterators are read once in order.
 
-Nothing here looks at values. They are checked when a block is read.
+Nothing here reads values. They are checked when a block is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_blocks(
         )
     if given:
         raise ValueError(
-            f"{next(iter(given))} goes with files and arrays; an iterator has to yield it, as in "
+            f"{next(iter(given))} is for files and arrays; an iterator must yield it, as in "
             "(X, y, subclass_labels, sample_weight)"
         )
     if callable(data):
@@ -67,8 +67,8 @@ def open_blocks(
 class Rows(NamedTuple):
     """Rows of an array or of a .npy file, which can be sliced by number.
 
-    ``cut(start, stop)`` returns a function that reads these rows. Only that function goes to other
-    processes, so it must hold no other rows.
+    ``cut(start, stop)`` returns a function that reads these rows. Only that function is sent to
+    other processes, so it must not hold other rows.
     """
 
     file: str
@@ -81,8 +81,8 @@ def _rows_of(value: Any) -> Rows:
     """Rows of an array, or of the .npy file at a path."""
     if isinstance(value, (str, os.PathLike)):
         path, value = Path(value), map_npy(Path(value))
-    # A slice of a mapped array reports the file name and offset of the whole array. So only a whole
-    # array may be opened again by its name.
+    # A slice of a mapped array reports the file name and offset of the whole array. So only a
+    # whole array may be opened again by its name.
     elif isinstance(value, np.memmap) and not isinstance(value.base, np.ndarray) and value.filename:
         path = Path(value.filename)
     else:
@@ -91,7 +91,7 @@ def _rows_of(value: Any) -> Rows:
         return Rows("", array.shape, stamp, lambda start, stop: partial(_same, array[start:stop]))
     if value.ndim == 0:
         raise ValueError(f"{path} holds a single number; rows are needed")
-    # Rows in the order of columns can only be mapped.
+    # Rows in Fortran order can only be mapped.
     offset = value.offset if value.flags.c_contiguous else None
     read = partial(partial, read_npy, path, value.dtype, value.shape[1:], offset)
     return Rows(path.name, value.shape, file_stamp(path), read)
@@ -106,7 +106,7 @@ def _of_rows(
 ) -> Iterator[Address]:
     """Cut arrays or .npy files into blocks, together with their labels and weights.
 
-    A companion is as long as all of them, or a folder with files of the same names.
+    A companion has one entry per row of all files, or is a folder with files of the same names.
     """
     folders = {name: Path(value) for name, value in companions.items() if _is_folder(value)}
     long = {name: _rows_of(value) for name, value in companions.items() if name not in folders}
@@ -114,7 +114,7 @@ def _of_rows(
         _check_length(name, rows.shape[0], sum(whole.shape[0] for whole in wholes))
     offset = 0
     for whole in wholes:
-        # Each companion with the entry at which the rows of this file or array begin.
+        # Each companion with the entry at which the rows of this file or array start.
         own = {name: (rows, offset) for name, rows in long.items()}
         for name, folder in folders.items():
             own[name] = (_rows_of(folder / whole.file), 0)
@@ -178,7 +178,7 @@ def _of_files(
 def feature_columns(
     where: str, found: Sequence[str], companions: dict[str, str], columns: list[str] | None
 ) -> tuple[str, ...]:
-    """Return the feature columns: those asked for, or all that are not labels or weights."""
+    """Return the feature columns: those requested, or all that are not labels or weights."""
     for name in (*companions.values(), *bases(columns or (), found)):
         if name not in found:
             raise ValueError(no_column(where, name, found))
@@ -242,7 +242,7 @@ def _same_block(block: Block, labels_only: bool = False) -> Block:
 
 
 def _read_npz(path: Path, names: dict[str, str], labels_only: bool = False) -> Block:
-    """Read the arrays X and y, and subclass_labels and sample_weight if they are there."""
+    """Read the arrays X and y, and subclass_labels and sample_weight if present."""
     parts = {part: part for part in ("y", "subclass_labels", "sample_weight")} | names
     known = npz_names(path)
     for part, name in names.items():

@@ -54,7 +54,7 @@ class Runner(Protocol):
         """Draw the seed of the fit, or restore that of an interrupted fit."""
 
     def look(self, task: passes.LookPass, first: bool) -> Look:
-        """Look at the labels of blocks until both classes were seen, or at the first block only."""
+        """Look at the labels of blocks until both classes have been seen, or only at the first."""
 
     def run(self, task: Pass[Result]) -> Result | None:
         """Run a pass and return the merged result; None if no row has weight."""
@@ -96,7 +96,7 @@ def _check_pcsda(model: PCSDA) -> None:
     rule = model.subclasses
     if isinstance(rule, str) and rule == "samples":
         raise ValueError(
-            "subclasses='samples' keeps a mean for every negative; use CSDA, which is the same "
+            "subclasses='samples' keeps a mean for every negative; use CSDA, which has the same "
             "criterion, or subclasses='kmeans'"
         )
     if not isinstance(rule, str) and not hasattr(rule, "predict"):
@@ -133,7 +133,7 @@ def fit_over(
 
 @dataclass
 class _Fit:
-    """One fit: the passes in their order."""
+    """One fit: the passes in order."""
 
     model: Any
     runner: Runner
@@ -163,15 +163,15 @@ class _Fit:
         """Refuse a fit that needs several passes if the blocks can be read only once."""
         reasons = {
             "a pipeline is fitted on a sample of rows first": transforms,
-            "k-means is run on a sample of rows first (subclass_labels would spare it)": (
+            "k-means is run on a sample of rows first (subclass_labels would avoid it)": (
                 self.clusters and not transforms
             ),
-            "calibration takes folds (calibrate=False would spare them)": self.takes_folds,
+            "calibration uses folds (calibrate=False would avoid them)": self.takes_folds,
         }
         found = [reason for reason, holds in reasons.items() if holds]
         if found:
             raise ValueError(
-                f"this fit takes several passes, and an iterator can be read once: "
+                f"this fit takes several passes, and an iterator can be read only once: "
                 f"{' and '.join(found)}; pass a function that returns a new iterator"
             )
 
@@ -219,7 +219,7 @@ class _Fit:
         return counts
 
     def _draw(self, size: int, side: int | None = None) -> Draw:
-        """Say how to draw rows; if their total is known, fewer need to be sent."""
+        """How to draw rows; if their total is known, fewer need to be sent."""
         if not self.runner.moves:
             return Draw(size)
         totals = self._counts.counts.sum(axis=0)
@@ -246,7 +246,7 @@ class _Fit:
         self.intake = replace(self.intake, chain=chain)
 
     def _divide(self, sample: Sample) -> Division:
-        """Divide the negatives by a clusterer that was fitted on those of the sample."""
+        """Divide the negatives by a clusterer fitted on those of the sample."""
         rule = self.model.subclasses
         X, positive, weights = sample.rows.columns
         negative = np.flatnonzero(~positive)
@@ -294,7 +294,7 @@ class _Fit:
         """Fit a model whose covariances and calibration come from left-out rows."""
         (X, groups, weights), _, stands_for = _joined(found.samples)
         rows, weight = X.astype(np.float64, copy=False), _unless_equal(weights)
-        # The statistics have no entry for subclasses without rows.
+        # The statistics omit subclasses without rows.
         groups = np.append(0, 1 + np.searchsorted(names, found.names))[groups]
         represents = stands_for if len(rows) < found.n_rows.sum() else None
         data = TrainingRows(rows, groups, weight, self.seed)
@@ -304,7 +304,7 @@ class _Fit:
     def _held_out(
         self, found: Statistics, data: TrainingRows
     ) -> tuple[Array, NDArray[np.bool_], Array | None]:
-        """Scores of folds, as in memory, where no row of a class can be left out."""
+        """Scores of folds, as in memory, if no row of a class can be left out."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:
@@ -318,12 +318,12 @@ class _Fit:
                     stacklevel=2,
                 )
             return np.full(1, np.nan), np.ones(1, dtype=bool), None
-        # The class of the first row comes first: in that order folds are shuffled.
+        # The class of the first row comes first: folds are shuffled in that order.
         order = np.argsort(data.positive != found.leads, kind="stable")
         return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
 
     def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
-        """Calibrate on the scores of models that were fitted without the fold of each row."""
+        """Calibrate on the scores of models fitted without the fold of each row."""
         models: list[Fitted | None] = [None] * folds.count
         for fold in range(folds.count):
             _, scatter = found.whole(without=fold)
@@ -356,7 +356,7 @@ class _Fit:
 
 
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:
-    """Columns of both samples, which rows are positive, and how many rows each stands for."""
+    """Columns of both samples, which rows are positive, and how many rows each represents."""
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]
     shares = [s.offered / s.columns[-1].sum() if len(s.keys) else 1.0 for s in samples]
@@ -364,7 +364,7 @@ def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Ar
 
 
 def _unless_equal(weights: Array) -> Array | None:
-    """Weights, or None where all are one."""
+    """Weights, or None if all are one."""
     return None if np.all(weights == 1) else weights
 
 

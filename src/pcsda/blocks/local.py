@@ -53,18 +53,18 @@ def fit_blocks(
         file with a header; a folder, also with partitions such as ``year=2020``, or a list of files
         of one kind, in the order of their names; an array, also memory-mapped or sparse; a data
         frame of pandas, Polars or Arrow; or an iterable of ``(X, y)``, ``(X, y, subclass_labels)``
-        or ``(X, y, subclass_labels, sample_weight)``. Where a fit takes several passes, pass a
-        function that returns a new iterator in place of one that can be read once.
+        or ``(X, y, subclass_labels, sample_weight)``. If a fit takes several passes, pass a
+        function that returns a new iterator instead of an iterator that can be read only once.
     y, subclass_labels, sample_weight : array, path or name
-        What belongs to the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long as
-        the data, or, for a folder, a folder with files of the same names. For tables and ``.npz``:
-        the name of the column or array. Iterables yield them.
+        Labels and weights of the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long
+        as the data, or, for a folder, a folder with files of the same names. For tables and
+        ``.npz``: the name of the column or array. Iterables yield them.
     columns : list of str, optional
         Feature columns of a table; by default all that are not labels or weights. A column of
-        lists of one length is an embedding: each place in the list is a feature.
+        lists of one length is an embedding: each entry of the list is a feature.
     classes : array-like of shape (n_labels,), optional
-        Both labels, or all labels where `pos_label` of the model names one of many. By default
-        blocks are searched until two labels, that of `pos_label` among them, have been seen.
+        Both labels, or all labels if `pos_label` of the model names one of many. By default blocks
+        are searched until two labels, including `pos_label`, have been seen.
     block_rows : int, optional
         Rows of a block for arrays, ``.npy`` and (roughly) CSV; by default as many as fill 64 MiB
         in float64.
@@ -75,14 +75,14 @@ def fit_blocks(
         calibration come from them, and each class counts with its full weight. By default the
         setting of the estimator, which is 5000 unless you change it.
     checkpoint : path, optional
-        File that holds the state of the fit, replaced every `checkpoint_seconds`. If it exists, the
-        fit resumes from it, and the result equals that of a fit that was never stopped. It is
-        deleted when the fit is done, and refused if the settings differ, or the rows, labels,
-        subclasses or weights of any block that was read before: to see that, a fit that resumes
-        reads those blocks once more. The file holds plain arrays and no code, but its numbers are
-        taken as they are: resume only from files that you wrote.
+        File for the state of the fit, replaced every `checkpoint_seconds`. If it exists, the fit
+        resumes from it, and the result equals that of an uninterrupted fit. It is deleted when the
+        fit is done. It is refused if the settings differ, or the rows, labels, subclasses or
+        weights of any block read before; to check this, a resumed fit reads those blocks again. The
+        file holds plain arrays and no code, but its numbers are trusted: resume only from files
+        that you wrote.
     checkpoint_seconds : float, default=30
-        Seconds between two savings; 0 saves after every block.
+        Seconds between saves; 0 saves after every block.
 
     Returns
     -------
@@ -93,20 +93,19 @@ def fit_blocks(
     Notes
     -----
     One pass over the data collects the statistics and the sample of rows to leave out. K-means and
-    transformers are fitted on a sample of rows, which takes one pass before it. Where
-    calibration needs folds (CSDA, ``covariance="resubstitution"``) labels are counted first,
-    statistics are kept for each fold, and one more pass scores every row by the model without its
-    fold.
+    transformers are fitted on a sample of rows, which takes one pass before it. If calibration
+    needs folds (CSDA, ``covariance="resubstitution"``), labels are counted first, statistics are
+    kept for each fold, and one more pass scores every row by the model without its fold.
 
     The result equals that of `fit`, to rounding, as long as neither class has more than
-    `calibration_rows` rows and k-means, if any, has all rows in its sample of `sample_rows`;
-    beyond, both leave out samples of their own. The folds are those of `fit` up to two million
+    `calibration_rows` rows and the sample of `sample_rows` contains all rows for k-means, if any.
+    Beyond that, the two draw different samples. The folds are those of `fit` up to two million
     rows; beyond, each block draws its own.
     Memory: a few D x D matrices and blocks. Sparse blocks are made dense a piece at a time.
 
-    Files of data may come from anybody: no code in them is run (pickled arrays are refused), and
-    arrays that claim more memory than there is are refused before they are read. Their numbers are
-    trusted as far as they are finite.
+    Data files may come from untrusted sources: no code in them is run (pickled arrays are refused),
+    and arrays that claim more memory than there is are refused before they are read. Their numbers
+    are trusted if they are finite.
 
     Examples
     --------
@@ -167,7 +166,7 @@ class _InProcess:
         return self.checkpoint.seed
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Look at labels until both classes were seen."""
+        """Look at labels until both classes have been seen."""
         look: Look | None = None
         for number, name, block in self.blocks.read(labels_only=True):
             look = task.join(look, task.of_block(number, name, block))
@@ -179,8 +178,8 @@ class _InProcess:
                     has = f"no {task.pos_label!r} but" if len(labels) > 1 else "one class only,"
                     raise ValueError(
                         f"block {number} ({name}) has {has} {labels}, and "
-                        "an iterator that can be read once shows no other before it is used; give "
-                        "classes=[...]"
+                        "an iterator that can be read only once cannot be searched for others; "
+                        "give classes=[...]"
                     )
                 assert self.blocks.start is not None
                 self.blocks = Blocks(start=partial(chain, [block], self.blocks.start()), once=True)
@@ -209,7 +208,7 @@ class _InProcess:
             self.checkpoint.advance(task.name, taken, result)
         if taken == 0:
             raise ValueError(
-                f"the pass for {task.name} found no blocks, and the one before did; the function "
+                f"the pass for {task.name} found no blocks, but an earlier one did; the function "
                 "must return a new iterator each time"
             )
         self.checkpoint.advance(task.name, DONE, result)

@@ -1,7 +1,7 @@
 """Passes over blocks: what each block contributes, and how two results are merged.
 
-Every result is a small frozen dataclass whose merge is associative, so that blocks may be merged
-one after the other, from a checkpoint on, or in a tree on a cluster.
+Every result is a small frozen dataclass whose merge is associative. So blocks may be merged one
+after the other, from a checkpoint on, or in a tree on a cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pass(ABC, Generic[Result]):
     """One pass over all blocks, and the merged result."""
 
     name: str
-    # Whether X is needed; otherwise blocks come without it, where they can.
+    # Whether X is needed; otherwise blocks come without it, if possible.
     needs_rows = True
 
     @abstractmethod
@@ -64,13 +64,13 @@ class Pass(ABC, Generic[Result]):
 
 @dataclass(frozen=True)
 class Look:
-    """The labels seen so far, and whether all blocks bring subclass labels."""
+    """The labels seen so far, and whether all blocks have subclass labels."""
 
     labels: NDArray[Any]
     given: bool
 
     def settled(self, pos_label: object = None) -> bool:
-        """Whether all labels are known that the fit needs, including `pos_label`."""
+        """Whether all labels that the fit needs are known, including `pos_label`."""
         if self.labels.dtype.kind == "b":
             return True
         return len(self.labels) > 1 and (pos_label is None or pos_label in self.labels.tolist())
@@ -158,7 +158,7 @@ class SamplePass(Pass[Sample]):
             yield Sample(piece.head, rows, int(np.sum(~piece.positive)))
 
     def merge(self, left: Sample, right: Sample) -> Sample:
-        """Sample of both."""
+        """Return a sample of both."""
         rows = left.rows.merge(right.rows, self.draw.size)
         return Sample(left.head.join(right.head), rows, left.n_negative + right.n_negative)
 
@@ -172,11 +172,11 @@ class Statistics:
     head : Head
     names : array of shape (K,)
     n_rows : array of shape (2,)
-        Number of positives and of negatives, whatever they weigh.
+        Number of positives and of negatives, whatever their weight.
     leads : bool
         Whether the first row is positive.
     scatters : tuple of GroupScatter
-        One for each fold; with one fold, of all rows.
+        One for each fold; a single fold covers all rows.
     samples : pair of Reservoir
         Rows to leave out: features, group and weight.
     """
@@ -278,5 +278,5 @@ class FoldScorePass(Pass[Samples]):
             yield sample_classes(piece, self.seed, (scores,), np.isfinite(scores), self.draws)
 
     def merge(self, left: Samples, right: Samples) -> Samples:
-        """Sample of both."""
+        """Return a sample of both."""
         return merge_samples(left, right, self.draws)

@@ -43,7 +43,7 @@ def predict_blocks(
     columns: list[str] | None = None,
     block_rows: int | None = None,
 ) -> Any:
-    """Apply a fitted estimator block by block, and write the results as they come.
+    """Apply a fitted estimator block by block, writing the results as they are computed.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def predict_blocks(
         Also "decision_function", "predict_proba", "predict_log_proba", "predict", "transform" or
         "score_samples".
     columns : list of str, optional
-        Feature columns of Parquet and CSV; those the estimator was fitted on where not given.
+        Feature columns of Parquet and CSV; by default those of the fit.
     block_rows : int, optional
         As in :func:`fit_blocks`.
 
     Returns
     -------
-    Path of the file, or without `output` a generator of the results of one block after the other.
+    Path of the file; without `output`, a generator that yields the results of each block.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def apply_rows(estimator: BaseEstimator, method: str, X: NDArray[np.floating]) -
         # The names of the columns are checked already; plain rows have none.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         result = np.asarray(getattr(inside.model, method)(inside.rows(X)))
-    if result.dtype.kind == "O":  # of one length, so that blocks fit into one file
+    if result.dtype.kind == "O":  # text of fixed length, so that blocks fit in one file
         result = result.astype(plain_labels(inside.model.classes_).dtype)
     return result
 

@@ -1,6 +1,6 @@
-"""Random samples and folds of rows that come in blocks.
+"""Random samples and folds of rows that arrive in blocks.
 
-Every draw is seeded by the place of the rows, so that it is repeated when a pass is resumed.
+Every draw is seeded by the position of the rows, so that a resumed pass repeats it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .data import Piece
 
 # Purposes of random draws, each with its own stream of random numbers.
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
-# Beyond this many rows, folds are drawn block by block: one draw takes a byte for each row.
+# Beyond this many rows, folds are drawn block by block: one draw takes a byte per row.
 MOST_FOLDED = 2_000_000
 
 
@@ -49,9 +49,9 @@ class Reservoir:
     columns : tuple of arrays with n rows
         Stored values of each row; the last is its weight.
     offered : float
-        Total weight of the rows that it was drawn from.
+        Total weight of the rows that were offered.
     n_offered : int
-        Their number.
+        Number of rows that were offered.
     """
 
     keys: Array
@@ -71,7 +71,7 @@ class Reservoir:
         return cls(keys[kept], tuple(part[kept] for part in columns), offered, len(members))
 
     def merge(self, other: Reservoir, size: int) -> Reservoir:
-        """Sample of both."""
+        """Return a sample of both."""
         chance = np.ones(len(other.keys), dtype=bool)
         if 0 < size <= len(self.keys):  # a full sample: few later rows have smaller keys
             chance = other.keys < self.keys.max()
@@ -86,7 +86,7 @@ class Reservoir:
 
 
 def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
-    """Return the places of the smallest keys, in the order of the rows."""
+    """Return the positions of the smallest keys, in row order."""
     if len(keys) <= size:
         return slice(None)
     return np.sort(np.argpartition(keys, size)[:size])
@@ -114,7 +114,7 @@ def sample_classes(
 
 
 def merge_samples(left: Samples, right: Samples, draws: Draws) -> Samples:
-    """Samples of both."""
+    """Merge the samples of both classes."""
     return left[0].merge(right[0], draws[0].size), left[1].merge(right[1], draws[1].size)
 
 
@@ -157,7 +157,7 @@ class Folds:
     def of_counts(cls, found: Counts, seed: int) -> Folds | None:
         """Draw the folds as a fit in memory does; with very many rows, block by block.
 
-        None where a class has too few rows for two folds.
+        None if a class has too few rows for two folds.
         """
         positive, negative = map(int, found.counts.sum(axis=0))
         count = min(FOLDS, positive, negative)
@@ -165,7 +165,7 @@ class Folds:
             return None
         if positive + negative > MOST_FOLDED:
             return cls(FOLDS, seed)
-        # The class of the first row comes first: in that order folds are shuffled.
+        # The class of the first row comes first: folds are shuffled in that order.
         leads = found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]]
         labels = np.repeat(
             [leads, not leads], [positive, negative] if leads else [negative, positive]
@@ -184,7 +184,7 @@ class Folds:
         both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)
         for side, members in enumerate(both):
             if self.starts is None or self.of_class is None:
-                # Each block begins with another fold, so that all folds get rows.
+                # Each block starts with another fold, so that all folds get rows.
                 folds[members] = (piece.number + rng.permutation(len(members))) % self.count
                 continue
             start = self.starts[piece.number, side] + piece.before[side]

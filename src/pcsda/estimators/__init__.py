@@ -1,4 +1,4 @@
-"""The estimators: each checks its input, wires the core and keeps the result."""
+"""The estimators: each checks its input, calls the core and stores the result."""
 
 from .bank import VerifierBank
 from .csda import CSDA
@@ -24,7 +24,7 @@ __all__ = [
     "make_pipeline",
 ]
 
-# Files and pickles name public classes by the package, so that modules can be moved.
+# Files and pickles name public classes after the package, so that modules can be moved.
 for _public in (
     *(CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA),
     *(MixtureVerifier, MultilinearCSDA, VerifierBank, VerifierPipeline),

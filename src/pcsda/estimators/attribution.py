@@ -17,7 +17,7 @@ from ..validation import MatrixLike
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# More rows are explained by axes only: columns take some hundred scores per row.
+# More rows are explained by axes only: columns take a few hundred scores per row.
 MOST_ROWS = 200
 NEAREST = 3
 
@@ -29,9 +29,9 @@ def attributed(
     found: Explanation,
     project: Callable[[Floats], Floats],
 ) -> Explanation:
-    """Add to an explanation what each column adds to the score, or the nearest training rows.
+    """Add the contribution of each column, or the nearest training rows, to an explanation.
 
-    `project` takes training rows of a kernel model to coordinates.
+    `project` maps training rows of a kernel model to coordinates.
     """
     if not 0 < len(z) <= MOST_ROWS:
         return found
@@ -84,7 +84,7 @@ def _with_neighbours(
 
 
 def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
-    """Numbers of the known rows nearest to each of z."""
+    """Numbers of the known rows nearest to each row of z."""
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
     found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
     return found

@@ -48,28 +48,27 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
-        What each label's model is; None means ``PCSDA()``. PCSDA with its default solver, and
-        KernelPCSDA with a bandwidth common to all classes (`gamma` "all", "scale" or a number),
-        share one factorisation, and so does PCSDACV of these, with bandwidths that are not
-        "positive"; everything else is fitted for each label on its own, in parallel.
+        The model of each label; None means ``PCSDA()``. PCSDA with its default solver, and
+        KernelPCSDA with one bandwidth for all classes (`gamma` "all", "scale" or a number), share
+        one factorisation. So does PCSDACV of these, with bandwidths other than "positive". Any
+        other estimator is fitted separately for each label, in parallel.
     subclasses : {"shared", "per-class"}, default="shared"
-        One clustering of all rows, of which each label's negatives keep their part, or a k-means
-        of its own for each label, started from the shared one. A bank of ten labels or more with
-        few rows each, and with one calibration, needs no clusters: its labels share two
-        covariances, see the notes. Give the estimator a number for `n_subclasses` to have k-means
-        there too.
-        PCSDACV, which chooses K for each label, has a shared clustering for each K, and where it
-        needs folds, or cannot share, clusters of its own.
+        One clustering of all rows, from which each label removes its own, or a separate k-means for
+        each label, started from the shared one. With one calibration, ten or more labels with few
+        rows each need no clusters: they share two covariances, see the notes. Give the estimator a
+        number for `n_subclasses` to use k-means there too.
+        PCSDACV, which chooses K for each label, has one shared clustering per K, and separate
+        clusters if it needs folds or cannot share.
     calibration : {"pooled", "per-label"}, default="pooled"
         One shrinkage, one pair of tails and one calibration for all labels, from the left-out
-        scores of all of them, or those of each label from its own. Labels with many rows move
-        away from the common calibration as far as their rows carry them. What rows cannot be
-        left out of in closed form is calibrated label by label: estimators other than PCSDA and
-        KernelPCSDA, ``subclasses="per-class"``, settings of the published rule, and a bank of two
-        labels without background.
+        scores of all of them; or separate ones for each label from its own scores. Labels with
+        many rows depart from the common calibration as far as their rows support it. Labels are
+        calibrated separately if rows cannot be left out in closed form: for estimators other than
+        PCSDA and KernelPCSDA, ``subclasses="per-class"``, settings of the published rule, and a
+        bank of two labels without background.
     n_jobs : int or None, default=None
-        Parallel jobs, as in joblib, where models are fitted one by one. The result does not
-        depend on it.
+        Parallel jobs, as in joblib, if models are fitted separately. The result does not depend
+        on it.
     verbose : bool, default=False
         Draw a progress bar on a terminal.
 
@@ -78,35 +77,35 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     classes_ : array of shape (n_classes,)
     models_ : mapping
         The fitted estimator of each label; its positive class is True. Read-only; with one
-        calibration for all labels, an estimator is built when it is asked for.
+        calibration for all labels, an estimator is built on request.
     threshold_ : Threshold
-        The threshold of `identify`: that of `choose_threshold`, or one for 1 % of strangers. Only
-        where the labels share one calibration or strangers were given.
+        The threshold of `identify`: that of `choose_threshold`, or one that accepts 1 % of
+        strangers. Present only if the labels share one calibration or strangers were given.
     clusters_ : array of shape (n_samples,)
         Shared cluster of each training row, those of the background at the end.
     centroids_ : array of shape (n_clusters, n_features)
-        Their means, which enrolled rows are assigned by.
+        Means of the clusters, to which enrolled rows are assigned.
     ridge_ : float
-        The absolute ridge, kept when rows come and go.
+        The absolute ridge, kept when rows are added or removed.
 
     Notes
     -----
-    Ten labels or more, of two to 50 rows in the median, or of any number of rows if there are more
-    than 100 labels, have two covariances in common: that of rows about their label and that of
-    labels (two-covariance PLDA). The axes are those of PCSDA with the labels as subclasses. A row
-    is compared under the predictive law of the label, whose mean is shrunk toward the centre of
-    all labels as its rows are few, and under that of somebody unseen. This asks for the defaults
-    of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and for neither
-    background nor groups; ``regularization="auto"`` is Ledoit and Wolf's shrinkage there, or 0.1,
-    0.3 or 3 times that, whichever tells left-out rows from strangers best. What labels share
-    follows their rows at `refresh`; the first rejected rows turn the bank to clusters, which takes
+    Banks of ten or more labels share two covariances, that of rows within labels and that between
+    labels (two-covariance PLDA), if the median label has two to 50 rows, or any number of rows with
+    more than 100 labels. The axes are those of PCSDA with the labels as subclasses. A row is
+    compared under two predictive distributions: that of the label, whose mean is shrunk toward the
+    centre of all labels the more the fewer its rows, and that of a stranger. This requires the
+    defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and
+    neither background nor groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage,
+    or 0.1, 0.3 or 3 times that, whichever separates left-out rows from strangers best. What labels
+    share is updated by `refresh`. The first rejected rows switch the bank to clusters, which takes
     as long as a fit.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
-    keeps its training rows. A label that is touched is brought up to date at once, the others and
-    the common calibration by `refresh`. Linear banks update their factorisation, which costs
-    ``D^2`` for each row; kernel banks, and linear ones with more features than rows, factorise
-    anew, as all do after unpickling, because pickles leave the factorisation out.
+    keeps its training rows. They refit the affected label at once; `refresh` refits the others and
+    the common calibration. Linear banks update their factorisation, which costs ``D^2`` per row.
+    Kernel banks, and linear ones with more features than rows, factorise again. So do all banks
+    after unpickling, because pickles do not contain the factorisation.
 
     Examples
     --------
@@ -162,7 +161,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         kindred, support = state.pop("_kindred", None), state.pop("_support", None)
         fitted = pooled is not None or models is not None or kindred is not None
         if fitted:
-            for name in ("_source", "_factor", "_matrix"):  # of earlier versions
+            for name in ("_source", "_factor", "_matrix"):  # from earlier versions
                 state.pop(name, None)
             X, labels = state.pop("_X"), state.pop("_labels")
             together = state.pop("_together", None)
@@ -194,7 +193,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit a model for every label in y, and choose a threshold for 1 % of strangers.
+        """Fit a model for every label in y, and choose a threshold that accepts 1 % of strangers.
 
         Parameters
         ----------
@@ -202,13 +201,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         y : array-like of shape (n_samples,)
             At least two labels.
         background : array-like of shape (n_background, n_features), optional
-            Rows that belong to no label: negatives of all.
+            Rows of no label: negatives for all labels.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared clusters of all rows; without it they are the labels or found by k-means, see
+            Shared clusters of all rows; by default the labels, or clusters found by k-means, see
             `subclasses`. Background rows join the nearest.
         groups : array-like of shape (n_samples,), optional
             Rows of one group, such as the frames of one recording, are left out together. Rows
-            that come later are a group of their own; each background row is.
+            added later form a group of their own; so does each background row.
 
         Returns
         -------
@@ -219,7 +218,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         validation.refuse_dask(X, y)
         for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_kindred_"):
             self.__dict__.pop(name, None)
-        # Enrolling and kernel models use the rows later, so the bank keeps a copy.
+        # Later enrolments and kernel models need the rows, so the bank keeps a copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
         classes, labels = numbered_labels(np.asarray(y))
         check_classification_targets(y)
@@ -294,7 +293,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         if getattr(self, "_kindred_", False):
             try:
                 found = KindredLabels.fit(settings, self._rows, *known)
-            except SingularMatrixError:  # the rows do not show both covariances
+            except SingularMatrixError:  # the rows do not determine both covariances
                 self._take_clusters()
                 self._fit_labels()
                 return
@@ -314,7 +313,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             self._set_door()
 
     def _take_clusters(self) -> None:
-        """Go over from labels that have covariances in common to clusters of all rows."""
+        """Switch from shared covariances to clusters of all rows."""
         self._kindred_ = False
         for name in ("ridge_", "kernel_"):
             self.__dict__.pop(name, None)
@@ -324,7 +323,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._set_rows(replace(self._rows, clusters=clusters))
 
     def _set_rows(self, rows: BankRows) -> None:
-        """Keep rows, and the means of their clusters."""
+        """Store rows, and the means of their clusters."""
         self._rows, self.clusters_ = rows, rows.clusters
         sizes = np.bincount(rows.clusters).astype(np.float64)
         self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
@@ -359,10 +358,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
-        """Add a label from new rows; the other models stay as they are until `refresh`.
+        """Add a label from new rows; the other models stay unchanged until `refresh`.
 
-        The new model is that of a separate fit on all rows with the bank's ridge and clusters, new
-        rows belonging to the cluster of the nearest centroid.
+        The new model equals a separate fit on all rows with the bank's ridge and clusters; new rows
+        belong to the cluster with the nearest centroid.
 
         Parameters
         ----------
@@ -377,7 +376,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         Warns
         -----
         UserWarning
-            For a single row, with what to expect of the label.
+            For a single row, with the expected error rate of the label.
 
         Examples
         --------
@@ -409,7 +408,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def update(self, X: Any, label: Any) -> Self:
-        """Add rows to a label, and bring it up to date; the others stay until `refresh`.
+        """Add rows to a label and refit it; the others stay unchanged until `refresh`.
 
         Parameters
         ----------
@@ -441,14 +440,14 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def reject(self, X: Any, label: Any) -> Self:
-        """Say that rows are not of a label; they join the background.
+        """Add rows to the background that do not belong to a label.
 
-        The label is brought up to date at once, the others with `refresh`.
+        The label is refitted at once, the others by `refresh`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows of nobody whom the bank knows.
+            Rows of no known label.
         label : object
             One of `classes_`.
 
@@ -470,7 +469,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._known(label)
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
-        if isinstance(self._labels_, KindredLabels):  # their covariances have no background
+        if isinstance(self._labels_, KindredLabels):  # shared covariances allow no background
             self._take_clusters()
             self._fit_labels()
         same: list[int | None] = list(range(len(self.classes_)))
@@ -497,7 +496,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def remove(self, label: object) -> Self:
-        """Take a label and its rows away; the other models stay as they are until `refresh`.
+        """Remove a label and its rows; the other models stay unchanged until `refresh`.
 
         Parameters
         ----------
@@ -516,7 +515,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         kept: Mask = self._rows.labels != place
         numbers = np.arange(len(self.classes_))
         numbers[place + 1 :] -= 1
-        numbers[place] = len(self.classes_)  # none has this number
+        numbers[place] = len(self.classes_)  # an unused number
         before = self._rows.numbered(numbers)
         places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
         rows = before.kept(kept)
@@ -533,10 +532,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def refresh(self) -> Self:
-        """Fit all models, and their common calibration, anew on the rows that are there now.
+        """Refit all models, and their common calibration, on the current rows.
 
         The rows are factorised from scratch, which also removes the rounding of many updates. A
-        threshold that was chosen on the bank's own people is chosen anew for the same rate.
+        threshold chosen on the bank's own labels is chosen again for the same rate.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What a fitted bank says of rows: ratios, probabilities, names, thresholds and reasons."""
+"""Scores of a fitted bank: ratios, probabilities, names, thresholds and explanations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USUAL_RATE = 0.01
 
 
 class BankScores:
-    """The methods of a bank that ask its models and change none; `VerifierBank` adds the rest.
+    """Methods that use the models of a bank without changing them; `VerifierBank` adds the rest.
 
     Attributes
     ----------
@@ -136,27 +136,28 @@ class BankScores:
     def choose_threshold(
         self, max_false_alarms: float = USUAL_RATE, strangers: MatrixLike | None = None
     ) -> Threshold:
-        """Choose the log-likelihood ratio from which on `identify` names a row, and keep it.
+        """Choose the log-likelihood ratio at which `identify` names a row, and store it.
 
         Parameters
         ----------
         max_false_alarms : float, default=0.01
             Share of strangers that may be named.
         strangers : array-like of shape (n_strangers, n_features), optional
-            Rows of people that are neither enrolled nor in the background. Without them each of
-            the bank's own people is taken for a stranger: its rows are left out of all labels,
-            and the best score over the other labels is what a stranger's would be.
+            Rows of strangers, neither enrolled nor in the background. Without them each label of
+            the bank serves as a stranger: its rows are left out of all labels, and the best score
+            over the other labels is taken as that of a stranger.
 
         Returns
         -------
         Threshold
-            `misses` is the share of left-out rows that their own label does not accept.
+            `misses` is the share of left-out rows that their own label rejects.
 
         Notes
         -----
-        Where clusters have fewer than 50 rows or 10 labels, people leave in folds, each with
-        clusters of its own; else one by one, in closed form. The best score over many labels is
-        higher than that over few: when labels come or go, the threshold follows their number.
+        If clusters have fewer than 50 rows or 10 labels, labels are left out in folds, each with
+        its own clusters; otherwise one by one, in closed form. The best score over many labels is
+        higher than that over few, so the threshold follows the number of labels when labels are
+        added or removed.
 
         Examples
         --------
@@ -179,7 +180,7 @@ class BankScores:
             self._rate = max_false_alarms
         else:
             raise ValueError(
-                "a bank that is calibrated label by label cannot take its own people for "
+                "a bank that is calibrated label by label cannot use its own labels as "
                 "strangers; give rows of strangers as strangers=, or fit with calibration='pooled' "
                 "PCSDA or KernelPCSDA, shared subclasses and at least 3 labels"
             )
@@ -194,23 +195,23 @@ class BankScores:
         *,
         trials: ArrayLike | None = None,
     ) -> NDArray[Any]:
-        """Label with the largest log-likelihood ratio, or `unknown` where none reaches `threshold`.
+        """Label with the largest log-likelihood ratio, or `unknown` if none reaches `threshold`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, optional
-            Least log-likelihood ratio of a known label. None means that of `threshold_`, or 0
+            Smallest log-likelihood ratio that gets a label. None means that of `threshold_`, or 0
             for a bank that has none; see :meth:`choose_threshold`.
         unknown : object, default=None
-            What to return for rows of no known label.
+            What to return for rows that no label accepts.
         trials : array-like of shape (n_samples,), default=None
             Trial of each row; the result then has one label for each of ``np.unique(trials)``.
 
         Returns
         -------
         array of shape (n_samples,) or (n_trials,)
-            Of the type of the labels if `unknown` fits that, else of objects.
+            Of the type of the labels if `unknown` fits it, otherwise of objects.
         """
         scores, _ = self._scores(X, trials)
         if threshold is None:
@@ -229,10 +230,10 @@ class BankScores:
         ----------
         X : array-like of shape (n_samples, n_features)
         claimed : label or array-like of shape (n_samples,)
-            Rows must not be training rows: a label knows its own, and no claim of theirs fails.
+            Rows must be new: a label always accepts its own training rows.
         trials : array-like of shape (n_samples,), default=None
-            Trial of each row, all of whose rows claim one label; the result then has one value for
-            each of ``np.unique(trials)``.
+            Trial of each row. All rows of a trial must claim one label; the result has one value
+            for each of ``np.unique(trials)``.
 
         Returns
         -------
@@ -257,7 +258,7 @@ class BankScores:
         result = np.empty(n_sets, dtype=X.dtype)
         for label in dict.fromkeys(names):
             rows = np.array([row for row, name in enumerate(names) if name == label])
-            # Numbers of trials keep their order, so the values come back in the order of these.
+            # Trials are numbered in their sorted order, so the values come back in that order.
             found = None if trials is None else sets[rows]
             ratios = self._model(label).log_likelihood_ratio(X[rows], found)
             result[np.unique(sets[rows])] = ratios
@@ -265,7 +266,7 @@ class BankScores:
 
     @reads
     def explain(self, X: MatrixLike, label: object) -> Explanation:
-        """Say why rows have their log-likelihood ratio for `label`; see :meth:`PCSDA.explain`.
+        """Explain the log-likelihood ratio of rows for `label`; see :meth:`PCSDA.explain`.
 
         Parameters
         ----------

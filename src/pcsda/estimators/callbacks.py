@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks, where its version has them: a fit reports its beginning and its end."""
+"""scikit-learn's callbacks, if its version has them: a fit reports its start and end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ except ImportError:  # before scikit-learn 1.9
 
 
 def calls_back(fit: Fit) -> Fit:
-    """Report a fit to the callbacks that ``set_callbacks`` gave the estimator.
+    """Report a fit to the callbacks of ``set_callbacks``.
 
-    A fit is one task: closed forms have no iterations to report. `fitted_estimator` of the last
-    call is the estimator itself as it was fitted.
+    A fit is one task: closed forms have no iterations to report. `fitted_estimator` in the last
+    call is the fitted estimator itself.
     """
     if with_callbacks is None:
         return fit

@@ -22,17 +22,17 @@ from .steps import is_curved
 if TYPE_CHECKING:
     from .search import PCSDACV
 
-# In addition to the estimator's own K, d and ridge. A finer grid does not choose better: the best
-# of more settings owes more to chance.
+# Tried in addition to the estimator's own K, d and ridge. A finer grid does not choose better: the
+# best of more settings owes more to chance.
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)
-# Bandwidths for kernels: the paper's, and these multiples of scikit-learn's "scale".
+# Bandwidths for kernels: the paper's rule, and these multiples of scikit-learn's "scale".
 GAMMA = ("positive", 0.3, 1.0, 3.0)
 
 
 def template_of(search: PCSDACV) -> Any:
-    """The estimator that a search tunes, or the pipeline that ends in it."""
+    """The estimator to tune, or the pipeline that ends in it."""
     return PCSDA() if search.estimator is None else search.estimator
 
 
@@ -48,7 +48,7 @@ def is_standard(search: PCSDACV) -> bool:
 
 
 def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
-    """All settings that the data allow, those of one factorisation next to each other."""
+    """All settings that the data allow; those of one factorisation are adjacent."""
     template = template_of(search)
     counts = _counts(search, final_of(template), data)
     dims = _values("n_components", search.n_components, None, whole=True)
@@ -117,7 +117,7 @@ def _own_ridge(final: BaseEstimator, n_positive: float) -> float:
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Return the bandwidths to try, as rules or numbers, before the data are seen."""
+    """Return the bandwidths to try, as rules or numbers, independent of the data."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
     if search.gamma is None:
@@ -146,7 +146,7 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """Return the estimator's own setting, if it is in the grid.
 
-    Where K depends on the number of negatives, the largest value of the grid below it stands in.
+    If K depends on the number of negatives, the largest smaller value in the grid stands in.
     """
     steps = template if isinstance(template, Pipeline) else [template]
     final, count = steps[-1], steps[-1].n_subclasses

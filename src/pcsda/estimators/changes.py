@@ -32,12 +32,12 @@ class BankRows:
     ----------
     X : array of shape (N, D)
     labels : array of shape (N,)
-        Number of each row's label, `BACKGROUND` for rows of none.
+        Number of each row's label, `BACKGROUND` for unlabelled rows.
     clusters : array of shape (N,)
     keys : array of shape (N,)
-        Random numbers that say which rows are sampled.
+        Random numbers that determine which rows are sampled.
     together : array of shape (N,) or None
-        Rows of one number are left out together.
+        Rows with the same number are left out together.
     """
 
     X: Floats
@@ -76,7 +76,7 @@ class BankRows:
 
 
 def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
-    """Find the first row of X that is already a training row, and its number there."""
+    """Find the first row of X that is already a training row, and its number among them."""
     near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
@@ -88,7 +88,7 @@ def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
 
 
 def check_background(X: Floats, background: Floats) -> None:
-    """Refuse a background without rows, or with rows of a label."""
+    """Refuse a background that has no rows, or rows of a label."""
     n_rows = len(X)
     if len(background) == 0:
         raise ValueError(
@@ -117,7 +117,7 @@ def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
-    """Warn of identical rows with two labels: the model cannot tell these labels apart there."""
+    """Warn about identical rows with two labels, which the model cannot distinguish."""
     order = np.argsort(X[:, 0], kind="stable")
     first = X[order, 0]
     same = np.append(first[1:] == first[:-1], False)
@@ -130,7 +130,7 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
             warnings.warn(
                 f"rows {before} and {row} of X are equal and have the labels {names[0]!r} and "
                 f"{names[1]!r}; a row belongs to one label, so leave it out of the other, or out "
-                "of both if nobody knows whose it is",
+                "of both if its label is unknown",
                 UserWarning,
                 stacklevel=3,
             )
@@ -156,7 +156,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Share of the rows of a label of one row that a threshold would miss, if it can be told."""
+    """Share of the rows of a one-row label that a threshold would miss, or None if unknown."""
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
@@ -165,7 +165,7 @@ def missed_share(
 
 
 def warn_of_one_row(label: object, missed: float | None, threshold: float | None) -> None:
-    """Warn of a label with a single row, and say what to expect."""
+    """Warn about a label with a single row, and give its expected error rate."""
     expected = ""
     if missed is not None:
         expected = (
@@ -173,7 +173,7 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
             f"missed at the threshold of {threshold:.3g}"
         )
     warnings.warn(
-        f"label {label!r} has one row, which shows nothing of how the label spreads: its ratios "
+        f"label {label!r} has one row, which says nothing about its spread: the ratios "
         f"rest on the spread of the other labels{expected}. Add rows with update as soon as you "
         "have them",
         UserWarning,
@@ -182,7 +182,7 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
 
 
 def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
-    """Check the parameters of the estimator that each label gets a copy of."""
+    """Check the parameters of the estimator that is copied for each label."""
     if isinstance(template, PCSDACV):
         check_search(template)
     elif isinstance(template, (PCSDA, KernelPCSDA)):
@@ -199,7 +199,7 @@ def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
     )
     if groups is not None and not has_fit_parameter(template, "groups"):
         raise ValueError(
-            f"groups are left out in closed form, which {type(template).__name__} cannot; use "
+            f"groups are left out in closed form, which {type(template).__name__} cannot do; use "
             "PCSDA, KernelPCSDA or PCSDACV, or leave groups out"
         )
 

@@ -17,7 +17,7 @@ def second_of_two(odds: Array) -> Array:
 
 
 def chances(odds: Array) -> Array:
-    """Posteriors of the labels, normalised over them."""
+    """Posterior probabilities of the labels, normalised over the labels."""
     if odds.shape[1] == 2:
         odds = second_of_two(odds)[:, None] * np.array([-1.0, 1.0])
         both: Array = np.exp(log_expit(odds))
@@ -29,7 +29,7 @@ def chances(odds: Array) -> Array:
 
 
 def identities(labels: NDArray[Any], known: Mask, unknown: object) -> NDArray[Any]:
-    """Labels of the known rows, `unknown` for the others; objects where the types differ."""
+    """Labels of the known rows, `unknown` for the others; objects if the types differ."""
     kind = np.result_type(np.asarray(unknown), labels) if unknown is not None else object
     same = np.asarray(unknown).dtype.kind == labels.dtype.kind
     found: NDArray[Any] = labels.astype(kind if same else object)

@@ -34,26 +34,26 @@ class CSDA(Verifier):
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
-        Dimension of the subspace. "auto" is 25, or fewer where there are fewer axes; None is the
-        largest, ``min(n_negatives, n_features, rank)``, in which a few hundred negatives determine
-        no density.
+        Dimension of the subspace. "auto" is 25, or fewer if there are fewer axes; None is the
+        largest, ``min(n_negatives, n_features, rank)``, on which a few hundred negatives do not
+        determine a density.
     solver : {"auto", "eigen", "lowrank", "trace_ratio", "labels", "raw_labels", "spectral"}, \
 default="auto"
-        "eigen" is the literal generalised eigenproblem and what "auto" takes, "lowrank" the
-        low-rank regression form with the same subspace, "trace_ratio" maximises the trace ratio
-        itself over orthonormal directions. The others regress on targets known from the labels, and
-        are fast approximations: "raw_labels" takes the result as it is, "spectral" too but for the
+        "eigen", the choice of "auto", is the literal generalised eigenproblem, "lowrank" the
+        low-rank regression form with the same subspace; "trace_ratio" maximises the trace ratio
+        itself over orthonormal directions. The others regress on targets known from the labels, as
+        fast approximations: "raw_labels" uses the result directly, "spectral" too except for the
         length of the first axis (class-specific spectral regression), and "labels" takes the best
         directions in its span.
     reference : {"mean", "optimal"}, default="mean"
-        What negatives are spread about and positives kept close to: the mean of the positives, or
-        a vector that is learned together with the directions. "optimal" maximises a trace ratio,
-        and so goes with the solvers "auto" and "trace_ratio".
+        The point about which negatives are spread and to which positives are close: the mean of the
+        positives, or a vector learned together with the directions. "optimal" maximises a trace
+        ratio, so it requires the solver "auto" or "trace_ratio".
     regularization : float, default=0.01
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
     shrinkage : float or "auto", default="auto"
-        Prior strength, in samples, with which the covariance of the positives is shrunk toward its
-        ridged form; "auto" is d/2, 0 is published.
+        Prior strength, in samples, of the shrinkage of the positive covariance toward its ridged
+        form; "auto" is d/2, 0 is published.
     calibrate, priors, pos_label, random_state, verbose
         As in :class:`PCSDA`; `random_state` seeds the folds and random targets.
 
@@ -190,7 +190,7 @@ default="auto"
     def _streams(self) -> bool:
         if self.solver in TARGETS:
             raise AttributeError(
-                f"partial_fit does not go with solver={self.solver!r}, whose targets need all "
+                f"partial_fit does not support solver={self.solver!r}, whose targets need all "
                 "samples; use solver='eigen' or 'lowrank'"
             )
         return True
@@ -206,10 +206,10 @@ default="auto"
     ) -> Self:
         """Add a batch of rows to the model.
 
-        The result is that of `fit` on all rows together while neither class has more than 5000.
-        Beyond that, it keeps a seeded sample of 5000 rows of each class and scores it in folds:
-        each fold by the statistics of all other rows. Solvers that regress on targets are not
-        available. Errors are those of :meth:`PCSDA.partial_fit`.
+        The result equals `fit` on all rows together while neither class has more than 5000. Beyond
+        that, it keeps a seeded sample of 5000 rows of each class and scores it in folds: each fold
+        by the statistics of all other rows. Solvers that regress on targets are not available.
+        Errors are those of :meth:`PCSDA.partial_fit`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The threshold from which a bank names a row: an open set (MATH 17, 18)."""
+"""The threshold at which a bank names a row of an open set (MATH 17, 18)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..core.threshold import Threshold, check_criterion, choose_threshold, inter
 
 @dataclass(frozen=True)
 class Door:
-    """Best scores of rows that are treated as strangers.
+    """Best scores of rows treated as strangers.
 
     Attributes
     ----------
     best : array of shape (n,)
     identity : array of shape (n,)
-        Whose rows they are.
+        Identity of each row.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
-        Number of labels that each stranger met.
+        Number of labels that each stranger was scored against.
     """
 
     best: Array
@@ -33,7 +33,7 @@ class Door:
     n_met: float
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
-        """Choose the threshold at which a share of strangers meets a label that accepts them.
+        """Choose the threshold at which this share of strangers is accepted by some label.
 
         The chance that no label accepts a stranger falls with the number of labels.
         """
@@ -41,7 +41,7 @@ class Door:
         people = len(np.unique(self.identity))
         if not quiet and len(self.best) * rate < 1 - 1e-9:
             warnings.warn(
-                f"max_false_alarms={rate:g} is finer than the bank's own {people} people with "
+                f"max_false_alarms={rate:g} is finer than the bank's own {people} labels with "
                 f"{len(self.best)} rows can show, which is {1 / len(self.best):.2g}; the threshold "
                 "extrapolates their tail. Ask for a higher rate, or give at least "
                 f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
@@ -55,8 +55,8 @@ class Door:
             found,
             false_alarms=expected,
             false_alarms_interval=interval(expected, people),
-            rule=f"at most {100 * rate:.4g} % of strangers accepted, on {people} of the bank's own "
-            f"people taken for strangers among {n_labels} labels",
+            rule=f"at most {100 * rate:.4g} % of strangers accepted, on {people} identities of the "
+            f"bank left out as strangers, for {n_labels} labels",
         )
 
     def _chosen(self, rate: float) -> Threshold:
@@ -82,5 +82,5 @@ def _of_scores(best: Array, own: Array, rate: float) -> Threshold:
     scores = np.append(best, own)
     positive = np.arange(len(scores)) >= len(best)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # has a message of its own here
+        warnings.simplefilter("ignore", UserWarning)  # this module has its own message
         return choose_threshold(scores, positive, max_false_alarms=rate)

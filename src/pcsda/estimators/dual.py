@@ -54,7 +54,7 @@ from .verifier import FeatureMap
 if TYPE_CHECKING:
     from .kernel import KernelCSDA, KernelPCSDA
 
-# Divides rows, given with their kernel matrix.
+# Divides rows, given together with their kernel matrix.
 Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
@@ -70,7 +70,7 @@ def check_kernel_rows(
     groups: ArrayLike | None = None,
     unchecked: ArrayLike | None = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
-    """Check the training data of a kernel estimator; also return the labels of rows with weight."""
+    """Check the training data of a kernel estimator; also return the subclass labels in use."""
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
@@ -98,9 +98,9 @@ def fit_kernel(
     factorise: Factorise,
     n_matrices: float,
 ) -> None:
-    """Fit a kernel estimator, given how to divide rows and how to factorise a matrix.
+    """Fit a kernel estimator, given functions that divide rows and factorise a matrix.
 
-    It holds `n_matrices` of N x N numbers at once. Rows of weight zero are ignored.
+    It holds `n_matrices` N x N matrices at once. Rows of weight zero are ignored.
     """
     kept = counted(whole)
     check_memory(len(kept), n_matrices)
@@ -155,7 +155,7 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 
 
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
-    """Return the function by which KernelPCSDA factorises a kernel matrix, in place."""
+    """Return the function that factorises a kernel matrix, in place, for KernelPCSDA."""
 
     def on_features(features: Array, weights: Array | None) -> Factor:
         solver = "cholesky" if model.solver == "auto" else model.solver
@@ -184,9 +184,9 @@ def feature_factor(
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store the fitted attributes of a kernel model; only this function sets them.
+    """Store the fitted attributes of a kernel model; no other function sets them.
 
-    `rows` are the training rows that prediction needs, the `used` ones; None if precomputed.
+    `rows` are the `used` training rows, which prediction needs; None if precomputed.
     """
     keep_decision(model, fitted)
     model.X_fit_ = rows
@@ -202,7 +202,7 @@ def kernel_coordinates(
 ) -> Floats:
     """Multiply kernel values of the rows by coefficients, in blocks of bounded memory.
 
-    The coefficients, by default the model's own, may be those of many models that share kernel and
+    The coefficients, by default the model's own, may belong to many models that share kernel and
     training rows.
     """
     if coefficients is None or origin is None:
@@ -232,7 +232,7 @@ def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
 def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
     """Mark rows unlike any training row: all their kernel values are about zero.
 
-    Kernels of a distance vanish far from the data. All rows there have the same coordinates, which
+    Distance-based kernels vanish far from the data. All rows there have the same coordinates, which
     may look ordinary.
     """
     if model.kernel_.metric not in VANISHING:
@@ -278,7 +278,7 @@ def divide_features(
     labels: ArrayLike | None = None,
     inputs: Ints | None = None,
 ) -> Ints:
-    """Divide the rows as a kernel estimator says; the groups in input space may be given."""
+    """Divide the rows as a kernel estimator requires; groups in input space may be given."""
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
     if labels is None and _in_features(model):

@@ -35,8 +35,8 @@ from .rows import rows_of
 from .steps import rule_of
 from .training import divide
 
-# Up to this many rows, squared distances are kept for all bandwidths; beyond, they are a small part
-# of the work and their memory is not.
+# Up to this many rows, squared distances are stored for all bandwidths. Beyond, they are little of
+# the work but much of the memory.
 MOST_SQUARES = 2000
 
 
@@ -56,7 +56,7 @@ class Cell:
 
     @property
     def strength(self) -> tuple[float, Any]:
-        """Ridge and bandwidth, for which the rows are factorised."""
+        """Ridge and bandwidth, which determine the factorisation."""
         return self.regularization, self.gamma
 
 
@@ -65,7 +65,7 @@ class Data:
     """Training rows with their labels, weights and groups.
 
     All bandwidths of a kernel share `inputs`, the divisions in input space by K, and `squares`, the
-    squared distances of the rows and of those to score from the rows.
+    squared distances of the rows, and of the rows to score, from the rows.
     """
 
     X: Any
@@ -80,7 +80,7 @@ class Data:
     squares: list[Array] = field(default_factory=list)
 
     def counted(self) -> Data:
-        """The rows of positive weight; the others are ignored."""
+        """The rows of positive weight; others are ignored."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
@@ -120,7 +120,7 @@ def with_setting(template: BaseEstimator, cell: Cell) -> Any:
 
 @dataclass(frozen=True)
 class GridRows:
-    """Training rows of one fold that every setting of one bandwidth is solved on.
+    """Training rows of one fold, shared by every setting with one bandwidth.
 
     Attributes
     ----------
@@ -130,12 +130,12 @@ class GridRows:
     groups : function of K
         Divides the rows.
     factors : function of a list of ridges
-        Yields the factor that solves any division at each of them.
+        Yields a factor for each ridge, which solves any division.
     others : array or None
-        Rows to score, or their kernel values; None: the training rows, each left out.
+        Rows to score, or their kernel values; None means the training rows, each left out.
     n_scored : int
     leave : Leave
-        Which rows leave together.
+        Which rows are left out together.
     kernel : Kernel or None
     """
 
@@ -149,7 +149,7 @@ class GridRows:
     kernel: Kernel | None = None
 
     def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
-        """Decision values at every d of one division: of left-out rows, or of the other rows."""
+        """Decision values of one division at every d, for left-out rows or for the other rows."""
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
         values, fitted = {}, None
@@ -166,7 +166,7 @@ class GridRows:
 
 
 def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
-    """Kernel matrix of the rows, and values of the others with them."""
+    """Kernel matrix of the rows, and kernel values of the others with them."""
     X = data.X
     if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
         check_memory(len(X), 4)
@@ -193,7 +193,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     n_scored = len(X) if others is None else len(others)
 
     def at(count: int) -> Any:
-        one = copy(model)  # it is not fitted, and cloning would inspect signatures each time
+        one = copy(model)  # not fitted, and cloning would inspect signatures each time
         one.n_subclasses, one.verbose = count, False
         return one
 
@@ -228,7 +228,7 @@ def left_out_scores(
 ) -> Iterator[tuple[list[int], Any, Array]]:
     """Yield indices of settings, test rows (None: the training rows, left out) and scores.
 
-    `make_rows` may bring rows that are factorised already.
+    `make_rows` may return rows that are already factorised.
     """
     for train, test in tasks:
         part = data.take(train) if test is not None else data
@@ -273,6 +273,6 @@ def _one_fold(
 
 
 def _prepare(factor: Any) -> None:
-    """Compute what all divisions share before threads ask for it at the same time."""
+    """Compute what all divisions share before several threads request it."""
     for name in ("norms", "diagonal"):
         getattr(factor, name, None)

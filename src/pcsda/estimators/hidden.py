@@ -1,4 +1,4 @@
-"""How estimators fit with positives hidden among the negatives: `contamination`, `unchecked`."""
+"""Fits with positives hidden among the negatives: `contamination` and `unchecked`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .verifier import Verifier
 def hidden_rows(
     model: Verifier, unchecked: ArrayLike | None, positive: Mask, subclass_labels: ArrayLike | None
 ) -> Hidden | None:
-    """Say where positives may hide; None where the labels are trusted."""
+    """Find the rows that may be hidden positives; None if the labels are trusted."""
     mask = validation.check_unchecked(unchecked, positive)
     if not validation.is_contaminated(model):
         return None
@@ -40,7 +40,7 @@ def fit_hidden(
     data: TrainingRows,
     regroup: Callable[[Mask], Ints],
 ) -> Contaminated:
-    """Fit in steps, with positives among the negatives that nobody looked at.
+    """Fit in steps, with positives among the unchecked negatives.
 
     `factorise` makes the factor of the rows with given weights.
     """
@@ -51,7 +51,7 @@ def fit_hidden(
         found = factorise(weights)
         if not isinstance(found, (WhiteFactor, GramFactor)):
             raise ValueError(
-                f"contamination={share!r} needs a ridge where X has more columns than rows; set "
+                f"contamination={share!r} needs a ridge if X has more columns than rows; set "
                 "regularization='auto' or contamination=0"
             )
         return found
@@ -80,9 +80,9 @@ def regrouping(
 ) -> Callable[[Mask], Ints]:
     """Make a function that finds subclasses without some of the rows.
 
-    `divide` gives the groups of the rows that are kept, `nearest` the nearest subclass (from 0 on)
-    of other rows, given groups that are -1 for these. As many subclasses as before are asked for;
-    where the rows that are kept do not fill them, the groups stay.
+    `divide` returns the groups of the kept rows. `nearest` returns the nearest subclass, from 0, of
+    the other rows, given groups that are -1 for these. The number of subclasses stays the same; if
+    the kept rows cannot fill them, the groups stay unchanged.
     """
     groups, count = data.groups, int(data.groups.max())
     held = copy(model)

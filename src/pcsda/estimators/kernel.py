@@ -36,16 +36,16 @@ class KernelPCSDA(Verifier):
     """PCSDA in the feature space of a kernel.
 
     Exact in dual form: one Cholesky factor of the N x N kernel matrix, no eigendecomposition.
-    Training takes about N^3/3 operations, 2N^3/3 with leave-one-out, and N^2 numbers of memory;
-    prediction takes N kernel values a row. For larger data use
+    Training takes about N^3/3 operations, 2N^3/3 with leave-one-out, and memory for N^2 numbers;
+    prediction takes N kernel values per row. For larger data use
     ``make_pipeline(NystroemMap(), PCSDA())``.
 
     Parameters
     ----------
     kernel : str or callable, default="rbf"
         "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine", "chi2" as in scikit-learn's
-        `pairwise_kernels`, a function of two rows, or "precomputed". Then X is the square kernel
-        matrix in `fit`, and holds kernel values with the training rows afterwards.
+        `pairwise_kernels`, a function of two rows, or "precomputed". In that case X is the square
+        kernel matrix in `fit`, and holds kernel values with the training rows afterwards.
     gamma : {"positive", "all", "scale"} or float, default="positive"
         Bandwidth: ``1/(2 s^2)`` with s the mean pairwise distance of the positives, the paper's
         rule, or of all rows; scikit-learn's "scale"; or a number.
@@ -72,7 +72,7 @@ pos_label, random_state, verbose
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with its bandwidth settled.
+        The kernel with its bandwidth determined.
     support_ : array of shape (n_support,)
         Training rows that prediction needs.
     X_fit_ : array of shape (n_support, n_features) or None
@@ -205,7 +205,7 @@ responsibilities_
         -------
         self : KernelPCSDA
         """
-        held = 1.5 if is_dual(self) else 8.0  # explicit features bring scatter matrices
+        held = 1.5 if is_dual(self) else 8.0  # explicit features need scatter matrices
         data, labels = check_kernel_rows(
             self, X, y, sample_weight, subclass_labels, groups, unchecked
         )
@@ -218,10 +218,10 @@ responsibilities_
 class KernelCSDA(Verifier):
     """CSDA in the feature space of a kernel, exact in dual form.
 
-    Training takes N_p^3/3 + N_p^2 N_n operations and some twenty products of the kernel matrix with
-    a few vectors for few axes, or an eigenproblem of size N_n for all of them; solver "trace_ratio"
-    takes N^3/3 and as many products. The regressions on targets work on exact features of the
-    kernel, with scatter matrices of these.
+    With few axes, training takes N_p^3/3 + N_p^2 N_n operations and some twenty products of the
+    kernel matrix with a few vectors; with all axes, an eigenproblem of size N_n. The solver
+    "trace_ratio" takes N^3/3 and as many products. The regressions on targets use exact features of
+    the kernel and their scatter matrices.
 
     Parameters
     ----------
@@ -339,7 +339,8 @@ partition_, reference_, reference_step_, density_, calibration_
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite
             return KernelCSDAFactor(matrix, criterion, weights, definite)
 
-        # Folds keep the matrix beside their own, and explicit features bring scatter matrices.
+        # Folds keep the matrix in addition to their own, and explicit features need scatter
+        # matrices.
         held = 8.0 if self.solver in TARGETS else 4.0
         fit_kernel(self, data, lambda rows, _: rows.groups, factorise, held)
         return self

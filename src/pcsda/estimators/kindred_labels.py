@@ -1,4 +1,4 @@
-"""The labels of a bank that have two covariances in common: fitted, scored, changed and packed."""
+"""Labels of a bank that share two covariances: fitted, scored, changed and stored."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .pooled_labels import Prepared, Settings, can_pool, prepare, require_room, 
 from .ratios import bounded, too_large
 from .side import LabelModel
 
-# Fewer labels show too little of how labels differ.
+# Fewer labels show too little about the differences between labels.
 LEAST_LABELS = 10
-# Labels of so many rows or more are told apart by clusters, if there are not many labels.
+# From this many rows per label on, clusters separate labels better, unless labels are many.
 MANY_ROWS, MANY_LABELS = 50, 100
-# Rows of all labels are scored in steps of about this many bytes.
+# Rows are scored for all labels in batches of about this many bytes.
 STEP_BYTES = 32 << 20
-# Coordinates up to this are scored in the precision that they come in.
+# Coordinates up to this are scored in their own precision.
 FARTHEST_SINGLE = 1e3
 
 
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Whether labels share two covariances rather than clusters of all rows (MATH 18).
 
-    With few rows of many labels, the labels are what shows how one differs from another; k-means
-    finds clusters that mix them. With many rows of few labels, clusters describe the rest better.
+    With few rows of many labels, the labels themselves show how one differs from another, and
+    k-means would mix them. With many rows of few labels, clusters describe the rest better.
     """
     template, sizes = settings.template, np.bincount(labels)
     none = BankRows(X, labels, labels, np.zeros(len(X)), None)
@@ -55,7 +55,7 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 
 class KindredLabels:
-    """All labels of a bank on axes that they share.
+    """All labels of a bank on common axes.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class KindredLabels:
     support : array of shape (N, D) or None
         Rows that a kernel bank was fitted on.
     prepared : Prepared or None
-        The factorisation, where it is at hand.
+        The factorisation, if available.
 
     Attributes
     ----------
@@ -74,14 +74,14 @@ class KindredLabels:
     centre : array of shape (D,)
         Mean of the labels, zero on kernel values.
     origin : array of shape (q,)
-        What is taken off the projections of kernel values.
+        Offset of the projections of kernel values.
     means : array of shape (C, q)
         Mean of the rows of each label on the axes.
     counts : array of shape (C,)
     scale : float
-        Of the within covariance beside its ridged scatter.
+        Scale of the within covariance relative to its ridged scatter.
     fresh : boolean array of shape (C,)
-        Which labels were fitted on the rows that the bank has now.
+        Which labels were fitted on the current rows of the bank.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class KindredLabels:
         self._prepared = prepared
 
     def state(self) -> dict[str, Any]:
-        """What files hold."""
+        """The state that files store."""
         door = self.door
         return {
             "values": self.law.values,
@@ -133,16 +133,16 @@ class KindredLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> KindredLabels:
-        """Fit all labels; the ridge and the kernel may be known.
+        """Fit all labels; the ridge and the kernel may be given.
 
         Raises
         ------
         SingularMatrixError
-            When the rows do not show both covariances.
+            If the rows do not determine both covariances.
         """
         count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
         axes = min(count - 1, *rows.X.shape)
-        # Means of labels, whole and in a fold, on axes and whitened.
+        # Means of labels, of all and of a fold, on the axes and whitened.
         arrays = 8 * (6 * count + 12 * axes) * min(rows.X.shape)
         require_room(rows, f"{axes} axes in common over {width} features", arrays)
         space = space_for(settings, rows.X, kernel)
@@ -220,7 +220,7 @@ class KindredLabels:
         return np.array([validation.check_priors(priors, own) for own in both])
 
     def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Estimators of the labels, built when they are asked for."""
+        """Estimators of the labels, built on request."""
 
         def build(place: int) -> Any:
             at_hand = self.prepared(rows)
@@ -229,7 +229,7 @@ class KindredLabels:
             def views(solved: SolvedLabel) -> Array:
                 left, subspace = solved.subspace.left, solved.subspace
                 assert left is not None
-                # Axes of the same subclasses, but for their signs.
+                # Axes of the same subclasses, up to sign.
                 signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
                 return label.density.views(left.coordinates * signs + shift)
 
@@ -241,14 +241,14 @@ class KindredLabels:
         return LabelModels(names, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """The factorisation of the rows with labels as subclasses, made when it is needed."""
+        """The factorisation of the rows with labels as subclasses, computed on first use."""
         if self._prepared is None:
             by_label = replace(rows, clusters=rows.labels)
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
     def _label(self, at_hand: Prepared, place: int) -> tuple[LabelModel, Array]:
-        """One label on the axes of its own criterion, and the shift of its mean on them."""
+        """One label on the axes of its own criterion, and the shift of its mean on these."""
         others = np.flatnonzero(np.arange(len(self.means)) != place)
         scale = np.sqrt(self.scale)
         apart = scale * (self.means[others] - self.means[place])
@@ -283,7 +283,7 @@ class KindredLabels:
         return LabelModel(*fixed), scale * (shift @ turn)
 
     def _posterior_mean(self, at_hand: Prepared, place: int, shift: Array) -> Array:
-        """The row nearest to the label's mean that lies at the posterior mean on the axes."""
+        """The point nearest to the label's mean that projects to the posterior mean."""
         shared = at_hand.shared
         mean = at_hand.space.mean(shared.about(shared.own(place)).mean(axis=0) + shared.origin)
         if self.kernel is not None:
@@ -305,7 +305,7 @@ class KindredLabels:
     ) -> KindredLabels:
         """The labels after a change of rows; see `PooledLabels.changed`.
 
-        A label's mean follows its rows at once; what all labels share stays until a refresh.
+        The mean of a label follows its rows at once; what all labels share stays until a refresh.
         """
         state = self.state()
         old = np.array([-1 if place is None else place for place in places])

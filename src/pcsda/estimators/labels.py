@@ -1,4 +1,4 @@
-"""The labels of a pooled bank as estimators, each built when it is asked for."""
+"""The labels of a pooled bank as estimators, each built on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .training import keep_linear
 
 
 class LabelModels(Mapping[Any, Any]):
-    """Read-only mapping from labels to fitted estimators; each is built when it is asked for.
+    """Read-only mapping from labels to fitted estimators, each built on request.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class LabelModels(Mapping[Any, Any]):
 
 @dataclass(frozen=True)
 class Source:
-    """What an estimator of one label is built from.
+    """What the estimator of one label is built from.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Source:
     label : LabelModel
     calibration : Calibration
     left_out_views : function of a solved label
-        Views of the rows that were left out.
+        Views of the left-out rows.
     shared : SharedRows
     space : Space
     kernel : Kernel or None
@@ -86,7 +86,7 @@ class Source:
 
 
 def estimator_of(source: Source, place: int) -> Any:
-    """Build the estimator of one label as a fit of its own would leave it."""
+    """Build the estimator of one label, as a separate fit would."""
     label = source.label
     model = clone(source.template)
     model.classes_ = np.array([False, True])
@@ -98,7 +98,7 @@ def estimator_of(source: Source, place: int) -> Any:
         keep_linear(model, fitted, source.dtype)
     else:
         assert source.rows is not None
-        # All labels share the rows, so that kernel values are computed once for many of them.
+        # All labels share the rows, so that kernel values are computed once for many labels.
         everything = np.arange(len(fitted.subspace.coefficients))
         keep_kernel(model, fitted, source.rows[: len(everything)], everything)
         model.kernel_, model.support_ = source.kernel, everything
@@ -127,9 +127,9 @@ def _subspace(source: Source, place: int) -> Subspace:
 
 
 def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
-    """Left-out log-likelihood ratios of the training rows, NaN for those that were not left out.
+    """Left-out log-likelihood ratios of the training rows, NaN for those not left out.
 
-    Where the rows are a sample, also how many rows each stands for.
+    If the rows are a sample, also how many rows each represents.
     """
     n_components = len(source.label.eigenvalues)
     (solved,) = solve_labels(source.shared, np.array([place]), n_components)
@@ -152,7 +152,7 @@ def stale(models: list[LabelModel]) -> list[LabelModel]:
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Embed coefficients of training rows among those of all rows that the kernel needs."""
+    """Extend coefficients of training rows to all rows that the kernel needs."""
     axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
     axes[:, index] = model.axes
     return replace(model, axes=axes)

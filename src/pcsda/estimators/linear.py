@@ -125,8 +125,8 @@ class PCSDA(Verifier):
     positive_mean_ : array of shape (n_features,)
     subclass_means_ : array of shape (n_subclasses, n_features)
     subclass_names_ : list of str
-        What most rows of each subclass are, where y has more than two labels, with
-        `subclass_labels`, or after :meth:`name_rows`.
+        The majority label of each subclass, if y has more than two labels, with `subclass_labels`,
+        or after :meth:`name_rows`.
     subclass_counts_ : array of shape (n_subclasses,)
         Number of samples, or total weight, of each subclass.
     positive_count_ : float
@@ -166,7 +166,7 @@ class PCSDA(Verifier):
     Notes
     -----
     This differs from the paper by left-out covariances, the mixture density, shrinkage and
-    calibration; :meth:`published` turns all of them off. The ridge is on the denominator of the
+    calibration; :meth:`published` turns all of these off. The ridge is on the denominator of the
     criterion.
 
     For many float32 rows the products are computed in float32. Log-likelihood ratios then differ by
@@ -332,7 +332,7 @@ class PCSDA(Verifier):
     def _streams(self) -> bool:
         if self.balance == "resampled":
             raise AttributeError(
-                "partial_fit does not go with balance='resampled', which draws from each subclass "
+                "partial_fit does not support balance='resampled', which draws from each subclass "
                 "as a whole; use balance='pooled'"
             )
         return True
@@ -350,7 +350,7 @@ class PCSDA(Verifier):
         """Add a batch of rows to the model.
 
         The result equals `fit` on all rows together, in the same subclasses, as long as neither
-        class has more rows than `calibration_rows`. Beyond that, it keeps a seeded sample of so
+        class has more rows than `calibration_rows`. Beyond that, it keeps a seeded sample of that
         many rows of each class, in which all rows of a subclass are equally likely. Means, scatter
         and axes still come from all rows; covariances, tails and calibration come from leaving out
         the sample. ``regularization="auto"`` follows the number of positives so far.
@@ -442,7 +442,7 @@ class PCSDA(Verifier):
             return
         if given != getattr(self, "_labelled", given):
             raise ValueError(
-                "subclass_labels must be given in every call of partial_fit or in none of them"
+                "subclass_labels must be given in every call of partial_fit or in none"
             )
         self._labelled = given
 
@@ -464,7 +464,7 @@ class PCSDA(Verifier):
         if len(counted) and count_distinct(X[counted], self._wanted) < self._wanted:
             first, mass = merge_equal(X[counted], weight[counted])
             self._waiting = X[counted[first]], mass, numbers[counted[first]]
-            weight = np.where(positive, weight, 0.0)  # they are not part of the statistics yet
+            weight = np.where(positive, weight, 0.0)  # negatives are not in the statistics yet
         return X, positive, None if np.all(weight == 1) else weight, numbers
 
     def _stream_groups(

@@ -1,4 +1,4 @@
-"""A class of interest with several modes: one verifier per mode, joined into one ratio."""
+"""A class of interest with several modes: one verifier per mode, combined into one ratio."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin,
     """A verifier for a class of interest that consists of several clusters.
 
     K-means divides the positives into modes. Each mode gets a verifier, fitted on its positives and
-    all negatives, and the ratios are joined as in a mixture: the logarithm of
-    ``sum_j share_j exp(ratio_j)``. Slope and offset of the joined ratio are fitted to left-out
+    all negatives. The ratios are combined as in a mixture: the logarithm of
+    ``sum_j share_j exp(ratio_j)``. Slope and offset of the combined ratio are fitted to left-out
     scores. With one mode, the model equals the estimator itself.
 
     Parameters
     ----------
     estimator : PCSDA, CSDA, their kernel forms, PCSDACV or a pipeline that ends in one, \
 default=None
-        The verifier of each mode; None means ``PCSDA()``. Its `pos_label` and `priors` are those of
-        the whole, and its `random_state` seeds k-means.
+        The verifier of each mode; None means ``PCSDA()``. Its `pos_label` and `priors` apply to the
+        whole model, and its `random_state` seeds k-means.
     n_modes : int or "auto", default="auto"
         Number of modes. "auto" tries 1, 2, 3 and 5, as long as every mode has ten positives, and
         takes the smallest number whose left-out log-loss is within half a standard error (of the
@@ -62,16 +62,16 @@ default=None
     losses_ : dict of int to float
         Log-loss in nats for each number of modes that "auto" tried, in folds.
     calibration_ : Calibration
-        Slope and offset from the joined ratio to the log-likelihood ratio.
+        Slope and offset from the combined ratio to the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
-        Left-out log-likelihood ratios of the training rows, when computed.
+        Left-out log-likelihood ratios of the training rows, if computed.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
         In the order of `classes_`.
 
     Notes
     -----
-    The verifier of its own mode scores a positive as a left-out row; those of the other modes have
+    The verifier of a positive's own mode scores it as a left-out row; those of the other modes have
     not seen it. If the estimator cannot leave rows out in closed form, the scores come from five
     folds. With more than one mode, the estimator's `calibration_rows` is set to None, so that all
     modes have left-out scores of the same rows.
@@ -235,7 +235,7 @@ default=None
         return narrowed(joined, ratios.dtype)
 
     def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
-        """Answers of the verifiers of all modes, shape (n_modes, n)."""
+        """Results of a method for the verifiers of all modes, shape (n_modes, n)."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
@@ -243,7 +243,7 @@ default=None
         X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
         return np.stack([asked(model, method, X, *args) for model in self.models_])
 
-    # These need a ratio and a prior only.
+    # These need only a ratio and a prior.
     decision_function = Verifier.decision_function
     predict = Verifier.predict
     predict_proba = Verifier.predict_proba
@@ -271,7 +271,7 @@ default=None
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         by : {"likelihood", "distance"} or None, default=None
-            As in :meth:`PCSDA.rank`; the distance is that to the nearest mode.
+            As in :meth:`PCSDA.rank`, with the distance to the nearest mode.
 
         Returns
         -------
@@ -293,7 +293,7 @@ def _template_of(mixture: MixtureVerifier) -> Any:
 
 
 def _verifier_of(template: BaseEstimator) -> Any:
-    """The estimator inside a pipeline or a search that is not fitted yet."""
+    """The estimator inside an unfitted pipeline or search."""
     final = final_of(template)
     return _verifier_of(template_of(final)) if isinstance(final, PCSDACV) else final
 
@@ -307,8 +307,5 @@ def _check_template(template: BaseEstimator) -> Any:
             f"ends in one, got {type(final).__name__}"
         )
     if is_precomputed(final):
-        raise ValueError(
-            "kernel='precomputed' leaves no rows in which modes could be found; use a kernel by "
-            "name"
-        )
+        raise ValueError("kernel='precomputed' has no rows to find modes in; use a kernel by name")
     return final

@@ -20,7 +20,7 @@ from ..partition import count_distinct, run_kmeans
 from ..unwrap import unwrap
 from ..validation import MatrixLike
 
-# Losses that are this many standard errors of their paired difference apart count as equal.
+# Losses within this many standard errors of their paired difference count as equal.
 SLACK = 0.5
 # Starts of k-means. A missed mode costs more than a missed subclass, and positives are few.
 STARTS = 10
@@ -76,13 +76,13 @@ class Rows:
 
     @cached_property
     def features(self) -> Any:
-        """Rows as they reach the model of a pipeline: the space that modes are found in."""
+        """Rows as the model in a pipeline receives them: the space in which modes are found."""
         if not isinstance(self.template, Pipeline) or len(self.template) == 1:
             return self.X
         return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
 
     def divide(self, count: int) -> Ints:
-        """Mode of each row, -1 for negatives; positives of one group are of one mode."""
+        """Mode of each row, -1 for negatives; positives of one group share a mode."""
         modes = np.where(self.positive, 0, -1)
         if count == 1:
             return modes
@@ -126,7 +126,7 @@ class Rows:
         return model.fit(self.X[rows], self.y[rows], **given)
 
     def left_out(self, fitted: Modes) -> Array:
-        """Joined ratios of rows that are left out, in closed form or in folds; NaN for none."""
+        """Combined ratios of left-out rows, in closed form or in folds; NaN if not left out."""
         verifiers = [unwrap(model).model for model in fitted.models]
         if all(hasattr(verifier, "loo_scores_") for verifier in verifiers):
             scores = np.empty((len(verifiers), len(self.y)))
@@ -145,9 +145,9 @@ class Rows:
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
 
     def anew(self, count: int) -> Array:
-        """Joined ratios of rows in folds, with `count` modes found without the fold.
+        """Combined ratios of rows in folds, with `count` modes found without the fold.
 
-        A positive helps to shape its mode, so scores with the modes held favour many small ones.
+        A positive shapes its mode, so scores with fixed modes would favour many small ones.
         """
 
         def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
@@ -166,10 +166,10 @@ class Rows:
         return fit_calibration(scores[None, kept], positive, self.weights[kept])
 
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
-        """The smallest number of modes whose loss is hardly above the least, and all losses.
+        """The smallest number of modes whose loss is close to the minimum, and all losses.
 
-        Losses are log-losses in nats at the prior of the sample, on rows that every number has
-        scores of.
+        Losses are log-losses in nats at the prior of the sample, on rows that have scores for every
+        number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]

@@ -23,7 +23,7 @@ from .steps import check_training
 from .training import fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
 
-# Directions of each mode where `n_components` is None: 25 for pictures, the paper's largest number.
+# Directions per mode if `n_components` is None: 25 in all for pictures, the paper's largest number.
 DEFAULT_COMPONENTS = 5
 
 
@@ -186,7 +186,7 @@ n_components_, partition_, density_, calibration_
         if not asked:
             used = ~positive if weights is None else ~positive & (weights > 0)
             dims = usual_dims(X[used], sizes)
-        found: list[Factors] = []  # that of all rows first, then those of folds
+        found: list[Factors] = []  # first those of all rows, then those of folds
 
         def factorise(rows: Floats, weights: Array | None) -> Factor:
             settings = sizes, dims, self.regularization_, weights, found.append

@@ -1,4 +1,4 @@
-"""Names for the subclasses and rows of a fitted model, for all that speaks of them."""
+"""Names for the subclasses and rows of a fitted model, used wherever they are shown."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .attribution import NEAREST, nearest_rows
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# More subclasses than this, such as one for each sample, are numbers only.
+# More subclasses than this, such as one per sample, have only numbers.
 MOST_NAMED = 100
 
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
-    """Name subclasses at the end of a fit, where its labels tell the negatives apart."""
+    """Name subclasses at the end of a fit, if the labels distinguish the negatives."""
     labels = np.asarray(y if subclass_labels is None else subclass_labels)
     if labels.ndim > 1:
         labels = labels.ravel()
@@ -39,24 +39,24 @@ def name_rows(
 ) -> Verifier:
     """Name the subclasses and the training rows, for explanations, pictures, reports and files.
 
-    `fit` names the subclasses itself where y has more than two labels, or with `subclass_labels`.
+    `fit` names the subclasses itself if y has more than two labels, or with `subclass_labels`.
 
     Parameters
     ----------
     labels : array-like of shape (n_samples,), default=None
-        Labels of the training rows, finer than those of `fit`. A subclass is named by the label
-        that most of its rows have, as "mostly 8"; or "8" where all have it.
+        Labels of the training rows, finer than those of `fit`. A subclass is named by its majority
+        label, as "mostly 8", or "8" if all its rows have it.
     X : array-like or sparse matrix of shape (n_samples, n_features), default=None
         The training rows. Those nearest to the centre of each subclass become its examples.
     ids : array-like of shape (n_samples,), default=None
         Names of the training rows; None means their numbers. A kernel model keeps all of them,
-        because it explains rows by their neighbours; a linear model those of its examples.
+        because it explains rows by their neighbours; a linear model keeps those of its examples.
 
     Returns
     -------
     self : estimator
-        With `subclass_names_`, `subclass_examples_` and `row_ids_`, as far as they were given. The
-        next fit forgets them.
+        With `subclass_names_`, `subclass_examples_` and `row_ids_`, as far as given. The next fit
+        removes them.
 
     Examples
     --------

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound="Verifier")
 
-# Origin of the rows that a threshold is chosen on.
+# Source of the rows that a threshold is chosen on.
 LEFT_OUT, GIVEN = "left-out rows", "the rows given"
-# For models without left-out scores, which would show the error of their calibration.
+# For models without left-out scores, whose calibration error is unknown.
 AS_EXACT = (
     "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
-    "both classes to say how far they may be off."
+    "both classes to estimate their error."
 )
 
 
@@ -112,7 +112,7 @@ def choose_threshold(
     self._require_model()
     check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
     if (X is None) != (y is None):
-        raise ValueError(f"{'y' if X is None else 'X'} is given alone; give both X and y, or none")
+        raise ValueError(f"{'y' if X is None else 'X'} is given alone; give X and y, or neither")
     rows = _rows_for(self, max_false_alarms, max_misses, X, y)
     self.threshold_ = threshold.choose_threshold(
         *rows,
@@ -224,7 +224,7 @@ def recalibrate(
     if positive.all() or not positive.any():
         raise ValueError(
             f"recalibrate needs both classes, y has {'only' if positive.all() else 'no'} "
-            f"{self.classes_.tolist()[index]!r}; hold back rows of both"
+            f"{self.classes_.tolist()[index]!r}; hold out rows of both"
         )
     weights = validation.check_weights(sample_weight, positive)
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
@@ -250,8 +250,8 @@ def _rows_for(
     rows = left_out(model) if X is None else _given(model, X, y)
     if rows is None:
         raise ValueError(
-            "this model has no left-out scores to choose a threshold on; give rows that took no "
-            "part in fitting as X and y, or fit with covariance='leave-one-out' and at least 2 "
+            "this model has no left-out scores to choose a threshold on; give rows that were not "
+            "used for fitting as X and y, or fit with covariance='leave-one-out' and at least 2 "
             "rows of each class"
         )
     source = LEFT_OUT if X is None else GIVEN
@@ -261,14 +261,14 @@ def _rows_for(
         if asked is not None and not present[kind]:
             why = f"y has no {kind}" if X is not None else _why_none(model, kind)
             raise ValueError(
-                f"no {kind} to count errors on among {source}. {why}; give {kind} that took no "
-                "part in fitting in X and y, or use another criterion"
+                f"no {kind} to count errors on among {source}. {why}; give {kind} that were not "
+                "used for fitting in X and y, or use another criterion"
             )
     return rows
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Left-out scores without the rows that were not left out; None if the model has none."""
+    """Left-out scores of the rows that were left out; None if the model has none."""
     if not hasattr(model, "loo_scores_"):
         return None
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)

@@ -1,4 +1,4 @@
-"""Pipelines that keep what a verifier can do."""
+"""Pipelines with the methods of a verifier."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .stream import available_where
 
-# Rows that a bank or a verifier takes by name, and that pass through the steps as X does.
+# Arguments of banks and verifiers that are rows, and pass through the steps as X does.
 ROWS_BY_NAME = ("X", "strangers")
 
 
 def _last_has(name: str) -> Callable[[VerifierPipeline], bool]:
-    """Whether the model at the end has a method; its own AttributeError says why not."""
+    """Whether the last model has a method; its own AttributeError says why not."""
     return lambda self: getattr(unwrap(self).model, name) is not None
 
 
 class VerifierPipeline(pipeline.Pipeline):
-    """A pipeline of scikit-learn with the methods of the verifier at its end.
+    """A scikit-learn pipeline with the methods of its last step, a verifier.
 
-    Rows pass through all steps before the last model, in pipelines and searches within the pipeline
-    too. The pipeline has only the methods that the model has.
-    :func:`make_pipeline` names the steps by itself.
+    Rows pass through all steps before the last model, including those in nested pipelines and
+    searches. The pipeline has only the methods that the model has. :func:`make_pipeline` names the
+    steps automatically.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class VerifierPipeline(pipeline.Pipeline):
     """
 
     def _ask(self, name: str, X: MatrixLike, *args: Any, **params: Any) -> Any:
-        """Call a method of the model at the end, with rows as they reach it."""
+        """Call a method of the last model, with rows as they reach it."""
         inside = unwrap(self)
         return getattr(inside.model, name)(inside.rows(X), *args, **params)
 
@@ -72,7 +72,7 @@ class VerifierPipeline(pipeline.Pipeline):
         Returns
         -------
         array of shape (n_samples,) or (n_trials,)
-            For a bank, with a column for each label.
+            For a bank, one column for each label.
         """
         ratios: Floats = self._ask("log_likelihood_ratio", X, trials)
         return ratios
@@ -85,7 +85,7 @@ class VerifierPipeline(pipeline.Pipeline):
         ----------
         X : array-like of shape (n_samples, n_features)
         *args, **params
-            Those of the last step: `by`, and for a bank the label first.
+            Arguments of the last step: `by`, and for a bank the label first.
 
         Returns
         -------
@@ -103,7 +103,7 @@ class VerifierPipeline(pipeline.Pipeline):
         ----------
         X : array-like of shape (n_samples, n_features)
         *args, **params
-            Those of the last step: for a bank, the label.
+            Arguments of the last step: for a bank, the label.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return replace(explanation, names=explanation.names or self._names_before(explanation))
 
     def _names_before(self, explanation: Explanation) -> tuple[str, ...] | None:
-        """Names of the columns that reach the last step, where the steps before it tell them."""
+        """Names of the columns that reach the last step, if the earlier steps provide them."""
         if explanation.columns is None:
             return None
         try:
@@ -141,7 +141,7 @@ class VerifierPipeline(pipeline.Pipeline):
     def recalibrate(
         self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Fit the calibration of the last step anew; see :meth:`PCSDA.recalibrate`.
+        """Refit the calibration of the last step; see :meth:`PCSDA.recalibrate`.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class VerifierPipeline(pipeline.Pipeline):
         ----------
         labels : array-like of shape (n_samples,), default=None
         X : array-like of shape (n_samples, n_features), default=None
-            The training rows, as the pipeline takes them.
+            The training rows, as given to the pipeline.
         ids : array-like of shape (n_samples,), default=None
 
         Returns
@@ -189,7 +189,7 @@ class VerifierPipeline(pipeline.Pipeline):
         Parameters
         ----------
         **params
-            Those of the last step; rows, as `X` and `strangers`, pass through the steps first.
+            Arguments of the last step; rows, as `X` and `strangers`, pass through the steps first.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class VerifierPipeline(pipeline.Pipeline):
         ----------
         X : array-like of shape (n_samples, n_features)
         **params
-            Those of the last step.
+            Arguments of the last step.
 
         Returns
         -------
@@ -239,7 +239,7 @@ class VerifierPipeline(pipeline.Pipeline):
         """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.
 
         The means and scales of StandardScaler and the axes of PCA are applied without checks. Other
-        steps are copied and called as they are, which takes longer.
+        steps are copied and called unchanged, which takes longer.
 
         Returns
         -------
@@ -259,7 +259,7 @@ class VerifierPipeline(pipeline.Pipeline):
 
 
 def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:
-    """Make a pipeline with the methods of the verifier at its end, and name its steps.
+    """Make a pipeline with the methods of its last step, a verifier, and name its steps.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> 
 
 
 def _plain(step: BaseEstimator) -> Callable[[Floats], Floats]:
-    """Return what a fitted step does to rows, with as few checks as possible."""
+    """Return the function of a fitted step, with as few checks as possible."""
     step = deepcopy(step)
     if type(step) is StandardScaler:
         mean = step.mean_ if step.with_mean else 0.0
@@ -300,7 +300,7 @@ def _plain(step: BaseEstimator) -> Callable[[Floats], Floats]:
         if step.whiten:
             axes = axes / np.sqrt(step.explained_variance_)
         return lambda rows: (rows - step.mean_) @ axes
-    # Plain arrays have no names, and are what the next step wants.
+    # Plain arrays have no names, and the next step expects none.
     step.__dict__.pop("feature_names_in_", None)
     if hasattr(step, "set_output"):
         step.set_output(transform="default")

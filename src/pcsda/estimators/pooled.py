@@ -1,4 +1,4 @@
-"""A bank with one calibration for all labels: how it is fitted."""
+"""Fitting a bank with one calibration for all labels."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from ..core.pooling import (
 )
 from ..progress import progress
 
-# Size of the sample that is left out for every label: at least this many rows, and over all labels
-# at most this many, unless the estimator asks for fewer.
+# Size of the sample left out for every label: at least this many rows, and over all labels at most
+# this many, unless the estimator asks for fewer.
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
 # Left-out negatives, over all labels, that the tails are fitted to.
 TAIL_PAIRS = 20_000
-# With fewer rows or identities per cluster, strangers come from folds with clusters of their own:
-# an identity that shaped its cluster leaves a trace there (MATH 17).
+# With fewer rows or identities per cluster, strangers come from folds with separate clusters: an
+# identity leaves a trace in the clusters it shaped (MATH 17).
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
-# Folds of identities, and the number of labels up to which the larger number of folds is taken.
+# Folds of identities, and the number of labels up to which the larger number is used.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40
-# Folds of large banks are not worth their memory: coordinates of a fold's rows under all labels.
+# Large banks use no folds, which need memory for a fold's rows under all labels.
 MOST_FOLD_NUMBERS = 50_000_000
-# Identities that are taken for strangers, and how many labels each meets: those with the highest
-# scores, and some that are drawn at random.
+# Identities used as strangers, and the labels each is scored against: those with the highest
+# scores, and some drawn at random.
 MOST_STRANGERS, CLOSEST, DRAWN = 1000, 16, 4
-# Coordinates of identities under all labels are computed in steps of about this many bytes.
+# Coordinates of identities under all labels are computed in batches of about this many bytes.
 EVERYONE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Training:
-    """Rows of a bank and how they are to be fitted.
+    """Rows of a bank, and how to fit them.
 
     Attributes
     ----------
@@ -57,14 +57,14 @@ class Training:
         See `SharedRows`.
     regularization : float
     ridge : float or None
-        The absolute ridge, where it is known.
+        The absolute ridge, if known.
     negatives, tails : str
     shrinkage : float or None
     n_components : int or None
     calibration_rows : int
     seed : int
     cluster : function of row numbers, or None
-        Clusters some of the rows anew; None where the clusters were given.
+        Clusters some of the rows again; None if the clusters were given.
     verbose : bool
     """
 
@@ -104,7 +104,7 @@ class Training:
         )
 
     def solve(self, shared: SharedRows, labels: Ints, text: str = "") -> list[SolvedLabel]:
-        """Solve labels, keeping of the left-out rows what the tails need."""
+        """Solve labels, keeping only the left-out rows that the tails need."""
         most = -(-TAIL_PAIRS // self.n_labels)
         found = solve_labels(shared, labels, self.n_components)
         steps = progress(found, text, enabled=self.verbose and bool(text), total=len(labels))
@@ -122,15 +122,15 @@ class PooledFit:
     densities : list of Mixture or Blend
     pool : Pool
     moved : array of shape (C, 2)
-        Log slope and offset of each label about the common ones.
+        Log slope and offset of each label relative to the common ones.
     best : array of shape (n,)
-        Best score of rows that are taken for those of strangers.
+        Best score of rows used as strangers.
     identity : array of shape (n,)
-        Whose rows they are.
+        Identity of each row.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
-        Number of labels that a stranger met.
+        Number of labels that each stranger was scored against.
     """
 
     shared: SharedRows
@@ -150,7 +150,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
     Raises
     ------
     SingularMatrixError
-        When a label cannot be solved on the rows that all share.
+        If a label cannot be solved on the shared rows.
     """
     numbers = np.arange(training.n_labels)
     labels = training.solve(shared, numbers, "models")
@@ -172,7 +172,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
     own = calibration(positives[:, mass == 1]) if np.any(mass == 1) else np.zeros(0)
     identity = np.concatenate([part.identity for part in strangers])
     pool = replace(pool, spread=spread)
-    shared.__dict__.pop("white_rows", None)  # as large as the rows, and made again when needed
+    shared.__dict__.pop("white_rows", None)  # as large as the rows, and recomputed if needed
     return PooledFit(shared, labels, densities, pool, moved, best, identity, own, n_met)
 
 
@@ -184,7 +184,7 @@ def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
-    """Return blocks of background rows, each of another identity."""
+    """Return blocks of background rows, each a separate identity."""
     rows = np.flatnonzero(shared.owner == BACKGROUND)
     if len(rows) == 0:
         return []
@@ -202,22 +202,22 @@ def _strangers(
     pool: Pool,
     rng: np.random.Generator,
 ) -> tuple[list[Strangers], float]:
-    """Views of rows of every identity, or of many, under labels that know nothing of it."""
+    """Views of rows of every identity, or of many, under labels that have not seen it."""
     count = training.n_labels
     clusters = len(shared.counts)
     small = len(shared.live) < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
-    # Where the axes fill the space, the last of them hardly have a place, and held rotations turn
-    # what moves there into outliers.
+    # If the axes fill the space, the last ones are poorly determined, and fixed rotations turn
+    # whatever moves there into outliers.
     pairs = len(shared.live) * count * clusters / FEW_FOLDS
     small = small or (clusters >= training.features.shape[1] and pairs < MOST_FOLD_NUMBERS)
     if small and training.cluster is not None and clusters > 1:
         n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
         fold = rng.permutation(count) % n_folds
         try:
-            # The ridge is held, as it is when rows leave in closed form.
+            # The ridge is held, as when rows are left out in closed form.
             held = replace(training, ridge=shared.ridge)
             parts = [_fold(held, pool, fold == i) for i in range(n_folds)]
-        except ValueError:  # without the fold there is no model
+        except ValueError:  # there is no model without the fold
             parts = []
         if parts:
             return parts, count * (1 - 1 / n_folds)
@@ -225,7 +225,7 @@ def _strangers(
 
 
 def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
-    """Views of the rows of some labels by a bank of the others, with clusters of its own."""
+    """Views of the rows of some labels under a bank of the others, with its own clusters."""
     owner = training.owner
     out = np.isin(owner, np.flatnonzero(away))
     kept, gone = np.flatnonzero((owner >= BACKGROUND) & ~out), np.flatnonzero(out)
@@ -270,7 +270,7 @@ def _closed_form(
     pool: Pool,
     rng: np.random.Generator,
 ) -> Iterator[Strangers]:
-    """Remove one identity after the other, in closed form."""
+    """Remove each identity in turn, in closed form."""
     count = training.n_labels
     shared.index()
     chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
@@ -282,7 +282,7 @@ def _closed_form(
     everyone = Everyone(labels, panel, pool)
     steps = progress(blocks, "strangers", enabled=training.verbose, total=len(blocks))
     scored = [scored_rows(block, len(blocks)) for _, block in blocks]
-    # Few labels are all met, so that nobody asks which of them score highest.
+    # With few labels every stranger is scored against all, so the highest are not needed.
     highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
     for (identity, block), rows in zip(steps, scored, strict=True):
         met, n_drawn = _met(identity, highest, count, rng)
@@ -294,7 +294,7 @@ def _closed_form(
 def _met(
     identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
-    """Labels that an identity meets as a stranger, and how many of them were drawn at random."""
+    """Labels against which an identity is scored as a stranger, and how many are random."""
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
     scores = next(highest, None)
     if scores is None or len(others) <= FEW_LABELS:
@@ -309,7 +309,7 @@ def _met(
 
 @dataclass
 class Everyone:
-    """All labels of a bank, to find those that score highest; single precision tells them."""
+    """All labels of a bank, to find those that score highest; single precision is enough."""
 
     labels: list[SolvedLabel]
     panel: Panel
@@ -377,11 +377,11 @@ def _moves(
 
 
 def solve_one(training: Training, shared: SharedRows, label: int) -> SolvedLabel:
-    """Solve one label of rows that changed.
+    """Solve one label on rows that changed.
 
     Raises
     ------
     SingularMatrixError
-        When the shared rows do not determine it.
+        If the shared rows do not determine it.
     """
     return training.solve(shared, np.array([label]))[0]

@@ -1,4 +1,4 @@
-"""The labels of a bank that share one calibration: fitted, scored, changed and packed."""
+"""Labels of a bank that share one calibration: fitted, scored, changed and stored."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Settings:
     Attributes
     ----------
     template : estimator
-        With a number for `regularization`.
+        Its `regularization` is a number.
     seed : int
     given : bool
         Whether the clusters were given.
     own_clusters : bool
-        Whether each label has a k-means of its own.
+        Whether each label has its own k-means.
     n_jobs : int or None
     verbose : bool
     auto_ridge : bool
-        Whether the ridge was left to the bank.
+        Whether the bank chose the ridge.
     """
 
     template: Any
@@ -55,7 +55,7 @@ class Settings:
 
 
 def can_pool(settings: Settings, rows: BankRows) -> bool:
-    """Whether one calibration can serve all labels: rows are left out in closed form."""
+    """Whether one calibration can serve all labels: it needs rows left out in closed form."""
     template = settings.template
     if sharing_of(template, rows.X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
@@ -68,7 +68,7 @@ def can_pool(settings: Settings, rows: BankRows) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows in the space where they are factorised, and the factorisation."""
+    """Rows in the space in which they are factorised, with the factorisation."""
 
     space: Space
     shared: SharedRows
@@ -76,7 +76,7 @@ class Prepared:
 
 
 class PooledLabels:
-    """All labels of a bank, side by side.
+    """All labels of a bank, stacked.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ class PooledLabels:
     ridge : float
         The absolute ridge.
     index : array of shape (N,)
-        Places of the training rows among those that the kernel needs.
+        Index of the training rows among those that the kernel needs.
     prepared : Prepared or None
-        The factorisation, where it is at hand.
+        The factorisation, if available.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class PooledLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> PooledLabels:
-        """Fit all labels; the ridge and the kernel may be known.
+        """Fit all labels; the ridge and the kernel may be given.
 
         Raises
         ------
         SingularMatrixError
-            When a label cannot be solved on the rows that all share.
+            If a label cannot be solved on the shared rows.
         """
         _check_room(settings, rows)
         prepared = prepare(settings, rows, ridge, kernel)
@@ -143,7 +143,7 @@ class PooledLabels:
             label = side.models[place]
 
             def views(solved: SolvedLabel) -> Array:
-                # Signs of the axes do not matter to the density that the same rows give again.
+                # The same rows give the same density again, whatever the signs of the axes.
                 density, left = side.pool.density(solved), solved.subspace.left
                 assert left is not None
                 return density.left_out_views(left, solved.subspace.projected.counts)
@@ -202,13 +202,13 @@ class PooledLabels:
         Parameters
         ----------
         before, rows : BankRows
-            With labels numbered as they are after the change.
+            With the label numbers after the change.
         places : list
-            The number that each label had, None for a new one.
+            The previous number of each label, None for a new one.
         kept : boolean array, optional
-            Which rows stayed; else rows were added at the end.
+            Which rows stayed; None if rows were added at the end.
         touched : int, optional
-            The label to bring up to date.
+            The label to refit.
         name, threshold
             For the warning about a label of one row.
         """
@@ -233,7 +233,7 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Places of the rows among those that the kernel needs, and the latter."""
+        """Index of the rows among those that the kernel needs, and the latter."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
@@ -304,7 +304,7 @@ def _kernel_of(prepared: Prepared) -> Kernel | None:
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
-    """The space in which the rows of a bank are factorised; the kernel may be known."""
+    """The space in which the rows of a bank are factorised; the kernel may be given."""
     template = settings.template
     if sharing_of(template, X.shape) == "kernel":
         if count_distinct(X, 2) < 2:
@@ -351,7 +351,7 @@ def _training(
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Refuse more labels than fit in memory, before it is allocated."""
+    """Refuse more labels than fit in memory, before allocating it."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
@@ -359,7 +359,7 @@ def _check_room(settings: Settings, rows: BankRows) -> None:
 
 
 def require_room(rows: BankRows, what: str, arrays: int) -> None:
-    """Refuse a bank whose arrays, beside the factorised rows, do not fit into memory."""
+    """Refuse a bank whose arrays do not fit in memory next to the factorised rows."""
     n_rows, width = rows.X.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:

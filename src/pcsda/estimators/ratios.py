@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from .verifier import Verifier
 
 
-# Coordinates beyond this are scaled back, because their squares would overflow.
+# Coordinates beyond this are scaled down, because their squares would overflow.
 FARTHEST = 1e100
-# Largest squared distances of centres whose energies float32 tells apart to about 0.001.
+# Largest squared distances of centres whose energies float32 resolves to about 0.001.
 SINGLE_SQUARES = 1e4
 
 
@@ -37,9 +37,9 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
 
 
 def quick_scores_of(model: Verifier, z: Floats) -> Array:
-    """The same of rows in float32, in float32 where it has the digits: thrice as fast.
+    """The same for float32 rows, in float32 if that is accurate enough: three times as fast.
 
-    It is for orders of many rows, where 0.001 of a ratio does not matter.
+    It serves to rank many rows, where 0.001 of a ratio does not matter.
     """
     density, calibration = model.density_, model.calibration_
     if z.dtype != np.float32 or density.base.terms[1].max() > SINGLE_SQUARES:
@@ -55,8 +55,8 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
 def variances_of(model: Verifier) -> Array:
     """Variance of the class of interest along each axis.
 
-    Where the samples determine no covariance, the ridged scatter within groups serves; it is the
-    identity on the axes.
+    If the samples do not determine a covariance, the ridged scatter within groups is used; it is
+    the identity on the axes.
     """
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()
@@ -66,7 +66,7 @@ def variances_of(model: Verifier) -> Array:
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
-    """Number of each row's trial in the order of ``np.unique(trials)``, and how many there are."""
+    """Index of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
     if ids.shape != (n_rows,):
         raise ValueError(
@@ -84,7 +84,7 @@ def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
 
 
 def bounded(z: Floats) -> Array:
-    """Coordinates as float64, shortened where their squares would overflow."""
+    """Coordinates as float64, scaled down if their squares would overflow."""
     exact: Array = z.astype(np.float64, copy=False)
     if max(exact.max(initial=0.0), -exact.min(initial=0.0)) <= FARTHEST:
         return exact
@@ -94,7 +94,7 @@ def bounded(z: Floats) -> Array:
 
 
 def narrowed(values: Array, dtype: np.dtype[np.floating]) -> Floats:
-    """Values in the type of the rows they belong to, clipped to its range."""
+    """Values in the type of their rows, clipped to its range."""
     limit = np.finfo(dtype).max
     return np.clip(values, -limit, limit).astype(dtype, copy=False)
 

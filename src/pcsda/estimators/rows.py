@@ -24,7 +24,7 @@ def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Unchecked negatives, and how to find subclasses again without some of them."""
+    """Unchecked negatives, and how to find subclasses without some of them."""
 
     unchecked: Mask
     clusters: bool
@@ -37,16 +37,16 @@ class TrainingRows:
     Attributes
     ----------
     X : array or sparse matrix of shape (N, D)
-        Kernel values between the rows where the kernel is precomputed.
+        Kernel values between the rows if the kernel is precomputed.
     groups : array of shape (N,)
         0 for positives, the number of the subclass for negatives.
     weights : array of shape (N,) or None
     seed : int
     together : array of shape (N,) or None
-        Number of the group that each row is left out with.
+        Number of the group with which each row is left out.
     kernel : Kernel or None
     hidden : Hidden or None
-        Where positives may be hidden among the negatives.
+        Set if positives may be hidden among the negatives.
     wide : WideRows or None
         Wide rows with their inner products, if they are known.
     """
@@ -67,7 +67,7 @@ class TrainingRows:
         return mask
 
     def take(self, rows: Ints) -> TrainingRows:
-        """Some of the rows, with their groups numbered anew."""
+        """Some of the rows, with renumbered groups."""
         hidden = self.hidden
         return replace(
             self,
@@ -80,7 +80,7 @@ class TrainingRows:
         )
 
     def rows(self, chosen: Kept, among: Kept) -> Any:
-        """Rows of X; of a precomputed kernel, their values with the rows `among`."""
+        """Rows of X; for a precomputed kernel, their values with the rows `among`."""
         pairwise = self.kernel is not None and self.kernel.metric == "precomputed"
         if not pairwise or isinstance(chosen, slice) or isinstance(among, slice):
             return self.X[chosen]
@@ -100,5 +100,5 @@ class TrainingRows:
 def rows_of(
     X: MatrixLike, positive: Mask, weights: Array | None, seed: int, **along: Any
 ) -> TrainingRows:
-    """Rows whose negatives are not divided yet: they are one group."""
+    """Rows whose negatives are still a single group."""
     return TrainingRows(X, (~positive).astype(np.intp), weights, seed, **along)

@@ -12,10 +12,10 @@ from ..core.loo import sample_rows
 
 @dataclass(frozen=True)
 class RowSample:
-    """All rows of a stream or, once they are too many, a uniform sample of each group.
+    """All rows of a stream or, once there are too many, a uniform sample of each group.
 
-    Every row has a random key. A group that drops rows keeps those with the smallest keys, so that
-    a row has the same chance to stay whenever it came. Rows are in the order they came in.
+    Every row has a random key. A group that drops rows keeps those with the smallest keys, so a row
+    has the same chance to stay whenever it arrives. Rows are in order of arrival.
 
     Attributes
     ----------
@@ -24,12 +24,12 @@ class RowSample:
         0 positive, 1..K subclass.
     weights : array of shape (n,)
     numbers : array of shape (n,)
-        Place of each row among all rows that came, from 0 on.
+        Position of each row among all rows so far, from 0.
     keys : array of shape (n,)
     limits : array of shape (K + 1,)
-        Key from which on rows of a group are dropped; 1 where none was.
+        Smallest key that was dropped from a group; 1 if none was.
     n_rows : array of shape (K + 1,)
-        Number of rows of each group that came.
+        Number of rows of each group so far.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class RowSample:
         n_groups: int,
         rng: np.random.Generator,
     ) -> RowSample:
-        """All rows of a batch that have weight."""
+        """All rows of a batch with positive weight."""
         weight = np.ones(len(X)) if weights is None else weights.astype(np.float64)
         rows = np.flatnonzero(weight)
         limits, n_rows = np.ones(n_groups), np.bincount(groups[rows], minlength=n_groups)
@@ -74,7 +74,7 @@ class RowSample:
 
     @property
     def given_weights(self) -> Array | None:
-        """Weights, or None where all are one."""
+        """Weights, or None if all are one."""
         return None if np.all(self.weights == 1) else self.weights
 
     def stands_for(self, counts: Array) -> Array:
@@ -83,7 +83,7 @@ class RowSample:
         return (counts / np.where(kept > 0, kept, 1.0))[self.groups]
 
     def merge(self, other: RowSample) -> RowSample:
-        """Sample of both."""
+        """Return the sample of both streams together."""
         size = max(len(self.limits), len(other.limits))
         left, right = self._padded(size), other._padded(size)
         limits = np.minimum(left.limits, right.limits)
@@ -104,7 +104,7 @@ class RowSample:
         return replace(self, limits=limits, n_rows=np.pad(self.n_rows, (0, missing)))
 
     def renumbered(self, places: Ints, n_groups: int) -> RowSample:
-        """The same rows where group g is number ``places[g]`` of more groups."""
+        """The same rows with group g renumbered to ``places[g]`` of more groups."""
         limits, n_rows = np.ones(n_groups), np.zeros(n_groups, dtype=np.intp)
         limits[places], n_rows[places] = self.limits, self.n_rows
         return replace(self, groups=places[self.groups], limits=limits, n_rows=n_rows)
@@ -115,10 +115,10 @@ class RowSample:
         return sample_rows(self.groups, most, rng, self.given_weights).rows
 
     def drawn(self, rows: Ints, rng: np.random.Generator) -> RowSample:
-        """Drop all but some `rows` of a whole sample, which were drawn from each group at random.
+        """Keep only `rows` of a whole sample, which were drawn at random from each group.
 
-        They get new keys, as if they had been drawn by them: the m smallest of n uniform numbers
-        are uniform below the next, whose distribution is Beta(m + 1, n - m).
+        They get new keys, as if these had selected them: the m smallest of n uniform numbers are
+        uniform below the next, which has the distribution Beta(m + 1, n - m).
         """
         kept = np.bincount(self.groups[rows], minlength=len(self.limits))
         fewer = kept < self.n_rows
@@ -129,7 +129,7 @@ class RowSample:
         return replace(sample, keys=keys, limits=limits)
 
     def thinned(self, most: int) -> RowSample:
-        """Keep about `most` positives and `most` negatives, each subclass by its share of rows."""
+        """Keep about `most` positives and `most` negatives, each subclass in proportion."""
         limits = self.limits.copy()
         for part in (slice(0, 1), slice(1, None)):
             share = min(1.0, most / max(int(self.n_rows[part].sum()), 1))

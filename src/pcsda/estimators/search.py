@@ -1,4 +1,4 @@
-"""PCSDACV: K, d, ridge and bandwidth from left-out scores that cost almost nothing."""
+"""PCSDACV: K, d, ridge and bandwidth chosen by left-out scores that cost almost nothing."""
 
 from __future__ import annotations
 
@@ -41,44 +41,44 @@ class PCSDACV(
     All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
     eigendecomposition (those of a kernel model from one Cholesky factor each).
 
-    Left to itself, without any values below, the search takes two steps: ridges and bandwidths at
-    the K and d of the estimator, then K and d at the best of them. With ``cv="auto"`` and without
-    `groups` it then looks at a sample of at most 500 positives and 1000 negatives (150 and 450 in
-    folds); the chosen setting is fitted on all rows. Where values are given, every combination is
-    scored on all rows.
+    Without any of the values below, the search takes two steps: ridges and bandwidths at the K and
+    d of the estimator, then K and d at the best of them. With ``cv="auto"`` and without `groups` it
+    uses a sample of at most 500 positives and 1000 negatives (150 and 450 in folds); the chosen
+    setting is fitted on all rows. If values are given, every combination is scored on all rows.
 
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or Pipeline that ends in PCSDA, default=None
-        What to tune, with leave-one-out covariances; None means ``PCSDA()``.
+        The estimator to tune, with leave-one-out covariances; None means ``PCSDA()``.
     n_subclasses : int or list of int, default=None
-        Values of K; None means 1, 5, the number of "auto" and that of the estimator. Those above
-        the number of different negatives are left out.
+        Values of K; None means 1, 5, the value of "auto" and that of the estimator. Values above
+        the number of distinct negatives are left out.
     n_components : int or list of int, default=None
-        Values of d; None means 2, 5, 10, all axes and the number of the estimator. Those above what
+        Values of d; None means 2, 5, 10, all axes and the value of the estimator. Values above what
         K allows are left out.
     regularization : float or list of float, default=None
         Ridges; None means 0.01, 0.1, 1 and that of the estimator.
     gamma : value or list of values, default=None
         Bandwidths of a kernel estimator or of the map in a pipeline; None means that of the
-        estimator, "positive" and 0.3, 1 and 3 times "scale" (pipelines: those of the map as it is).
+        estimator, "positive" and 0.3, 1 and 3 times "scale" (for a pipeline, that of its map).
     cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
-        "leave-one-out" holds the clustering and the map. "auto" does that where it is honest: at
-        least 30 positives, at least 50 negatives a subclass at the largest K, and no Nystroem
-        landmarks among fewer than 200 positives; otherwise 5 folds that cluster and map anew, at
-        five times the cost, and more in a bank, which shares no factorisation of folds.
+        "leave-one-out" keeps the clustering and the map fixed. "auto" does so if that is unbiased:
+        with at least 30 positives, at least 50 negatives per subclass at the largest K, and no
+        Nystroem landmarks among fewer than 200 positives. Otherwise it uses 5 folds that cluster
+        and map again, at five times the cost, and more in a bank, where folds share no
+        factorisation.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         A callable takes labels (1 for the class of interest) and decision values; larger is better.
-        :func:`pcsda.metrics.make_detection_scorer` makes one of a metric.
+        :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.
     stay : float, default=2.0
         A setting's score is its mean gain over the estimator's own setting minus this many standard
-        errors of the paired difference. Where no setting scores above zero, the estimator's own is
-        kept: the best of many is partly luck. 0 turns this off, and so does a grid that does
-        not contain the estimator's own setting.
+        errors of the paired difference. If no setting scores above zero, the estimator's own is
+        kept, because the best of many is partly luck. 0 turns this off, and so does a grid without
+        the estimator's own setting.
     slack : float, default=0.5
         With `stay` off, settings whose score is within this many standard errors of the best count
-        as equal. The largest ridge among them wins, and at that ridge the best score. 0 takes the
-        best of all.
+        as equal. The largest ridge among them wins, and at that ridge the best score. 0 always
+        takes the best score.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -307,7 +307,7 @@ class PCSDACV(
         return model.score_samples(X)
 
     def explain(self, X: MatrixLike) -> Explanation:
-        """Say why rows have their log-likelihood ratio; see :meth:`PCSDA.explain`.
+        """Explain the log-likelihood ratio of each row; see :meth:`PCSDA.explain`.
 
         Parameters
         ----------
@@ -339,12 +339,11 @@ class PCSDACV(
         max_misses : float, optional
             Share of positives that may be rejected.
         prior : float, optional
-            Probability of the class of interest where the model is used.
+            Probability of the class of interest in use.
         cost_miss, cost_false_alarm : float, default=1
             Costs of both errors, with `prior`.
         X : array-like of shape (n_samples, n_features), optional
-            Rows that took no part in fitting; without them the left-out scores of the training
-            rows serve.
+            Held-out rows; by default the left-out scores of the training rows are used.
         y : array-like of shape (n_samples,), optional
             Labels of X, among ``classes_``.
 
@@ -402,7 +401,7 @@ class PCSDACV(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows whose negatives are like those of the fit.
+            Rows whose negatives resemble those of the fit.
 
         Returns
         -------

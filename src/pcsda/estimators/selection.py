@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .search import PCSDACV
 
 FOLDS = 5
-# Leave-one-out keeps the clustering fixed, which needs this many negatives per subclass.
+# Leave-one-out keeps the clustering fixed, which needs at least this many negatives per subclass.
 HONEST_SUBCLASS = 50
 # With fewer positives, left-out scores favour complex settings, so folds are used.
 FEW_POSITIVES = 30
@@ -40,12 +40,12 @@ ROWS_IN_FOLDS = 150, 450
 ROWS_LEFT_OUT = 500, 1000
 # Up to this many rows or columns, the final fit is less work than the search.
 LIGHT_LAST = 2500
-# With fewer positives among the landmarks, their scores are too good, so folds refit the map.
+# With fewer positives among the landmarks their scores are biased, so folds refit the map.
 HONEST_POSITIVES = 200
-# Parts that left-out scores are divided into where a metric has no value for single rows.
+# Number of parts of the rows, for metrics that have no value for a single row.
 PARTS = 5
 SCORINGS = ("neg_log_loss", "average_precision", "f1", "eer")
-# Training rows and test rows; None tests the training rows themselves, each left out.
+# Training rows and test rows; None means the training rows themselves, each left out.
 Tasks = list[tuple[Ints, Ints | None]]
 Splits = list[tuple[Ints, Ints]]
 
@@ -63,9 +63,9 @@ class Choice:
     results : dict of arrays
         As `cv_results_` of scikit-learn's searches.
     scores : array of shape (n_settings, n_samples)
-        Left-out decision values; NaN for rows that the search did not look at.
+        Left-out decision values; NaN for rows that the search did not use.
     in_folds : bool
-        Whether they come from folds, or from leave-one-out.
+        Whether they come from folds or from leave-one-out.
     """
 
     cell: Cell
@@ -87,7 +87,7 @@ class Scored:
     units : array of shape (n_settings, n_units)
         Scores of rows, or of parts of the rows, whose differences are compared.
     mean : array of shape (n_settings,)
-        Score of each setting, minus infinity where it could not be fitted.
+        Score of each setting, minus infinity if it could not be fitted.
     """
 
     cells: list[Cell]
@@ -114,10 +114,10 @@ class Scored:
 def choose_setting(
     search: PCSDACV, data: Data, make_rows: MakeRows = grid_rows, standard: bool | None = None
 ) -> Choice:
-    """Score settings and choose one; `make_rows` may bring rows factorised already.
+    """Score settings and choose one; `make_rows` may return rows that are already factorised.
 
-    A `standard` search, one without values of its own, looks at ridges and bandwidths first, and at
-    K and d where these are best; of many rows it takes a sample.
+    A `standard` search, one without given values, tries ridges and bandwidths first, then K and d
+    at the best of them; if there are many rows it uses a sample.
     """
     if data.subclass_labels is not None:
         given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
@@ -129,7 +129,7 @@ def choose_setting(
     in_folds = not isinstance(cv, str)
     n_rows, rows = len(data.X), None
     if in_folds:
-        make_rows = grid_rows  # folds cannot use what was factorised with all rows
+        make_rows = grid_rows  # folds cannot use the factorisation of all rows
     if standard and make_rows is grid_rows:
         rows = _some_rows(search, data, ROWS_IN_FOLDS if in_folds else ROWS_LEFT_OUT)
         data = data.take(rows)
@@ -160,9 +160,9 @@ def choose_setting(
 
 
 def is_light_last(X: Floats) -> bool:
-    """Whether the last fit has one thread, as the search has.
+    """Whether the last fit uses one thread, as the search does.
 
-    Beside other programs it would otherwise take longer than all the rest: threads of BLAS spin.
+    Next to other programs it would otherwise take longer than the whole search: BLAS threads spin.
     """
     return bool(len(X) * max(X.shape) <= LIGHT_LAST**2)
 
@@ -170,7 +170,7 @@ def is_light_last(X: Floats) -> bool:
 def _in_two_steps(
     score: Callable[[list[Cell]], Scored], grid: list[Cell], own: Cell | None
 ) -> Scored:
-    """Score ridges and bandwidths at the K and d of the own setting, then K and d at the best."""
+    """Score ridges and bandwidths at the estimator's K and d, then K and d at the best."""
     assert own is not None
     first = [cell for cell in grid if cell.size == own.size]
     rest = [cell for cell in grid if cell.size != own.size]
@@ -208,7 +208,7 @@ def _scored(
 
 
 def check_search(search: PCSDACV) -> Any:
-    """Check the parameters; returns the estimator proper."""
+    """Check the parameters; returns the estimator at the end of a pipeline."""
     template = template_of(search)
     final = final_of(template)
     kinds = PCSDA if isinstance(template, Pipeline) else PCSDA | KernelPCSDA
@@ -257,7 +257,7 @@ def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell]) -> Any:
 
 
 def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
-    """Train and test rows of the folds, or of parts for leave-one-out; and the part of each row."""
+    """Train and test rows of the folds, or of parts for leave-one-out, and the part of each row."""
     positive, splitter = data.positive, cv
     seed = draw_seed(final_of(template_of(search)).random_state)
     few = int(min(positive.sum(), (~positive).sum()))
@@ -288,14 +288,14 @@ def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[...
     """Refuse a fold without both classes where they are needed."""
     if train.all() or not train.any():
         raise ValueError(
-            f"fold {part} leaves only one class to train on; use fewer folds, or groups of "
-            "which each class has several"
+            f"fold {part} leaves only one class to train on; use fewer folds, or several groups "
+            "for each class"
         )
     if scoring != "neg_log_loss" and (test.all() or not test.any()):
         raise ValueError(
             f"fold {part} leaves out samples of one class only, and scoring="
             f"{scoring!r} compares both in every fold; use scoring='neg_log_loss', "
-            "fewer folds, or groups of which each class has as many as there are folds"
+            "fewer folds, or at least as many groups of each class as there are folds"
         )
 
 

@@ -1,4 +1,4 @@
-"""The labels of a bank whose models are calibrated separately."""
+"""Labels of a bank that are calibrated separately."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SeparateLabels:
     settings : Settings
     rows : BankRows
     ridge : float or None
-        The absolute ridge, where it is known.
+        The absolute ridge, if known.
     kernel : Kernel or None
     models : list of estimators, optional
     factor : SharedFactor or None
@@ -74,7 +74,7 @@ class SeparateLabels:
 
     @property
     def door(self) -> Door:
-        """There are no scores of strangers if labels are calibrated separately."""
+        """An empty one: labels calibrated separately have no scores of strangers."""
         none = np.zeros(0)
         return Door(none, none.astype(np.intp), none, 0.0)
 
@@ -124,8 +124,8 @@ class SeparateLabels:
             (found.models[touched],) = found.fit([touched])
             if places[touched] is None and fresh == 1:
                 warnings.warn(
-                    f"label {name!r} has one row, which shows nothing of how the label spreads: "
-                    "its ratios rest on the spread of the other labels. Add rows with update as "
+                    f"label {name!r} has one row, which says nothing about its spread: "
+                    "the ratios rest on the spread of the other labels. Add rows with update as "
                     "soon as you have them",
                     UserWarning,
                     stacklevel=4,
@@ -148,7 +148,7 @@ class SeparateLabels:
         return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
 
     def cluster(self, count: int | None = None) -> Ints:
-        """Cluster all rows, into `count` clusters or as many as the estimator asks for."""
+        """Cluster all rows, into `count` clusters or as many as the estimator requires."""
         return cluster_rows(self.template, self.X, count, self.seed)
 
     def _shared_fit(self) -> Callable[[int], Any]:
@@ -202,7 +202,7 @@ class SeparateLabels:
         self.ridge = self.factor.ridge
 
     def _separate(self, label: int) -> Any:
-        """Fit one label on its own."""
+        """Fit one label separately."""
         model = clone(self.template)
         known = {}
         searched = isinstance(model, PCSDACV) and not self.given  # it chooses K itself
@@ -214,13 +214,13 @@ class SeparateLabels:
 
     @property
     def _in_features(self) -> bool:
-        """Whether each label has a k-means of its own in the feature space of a kernel."""
+        """Whether each label has its own k-means in the feature space of a kernel."""
         way = getattr(self.template, "subclasses", None)
         own = self.own_clusters and self.sharing == "kernel"
         return own and isinstance(way, str) and way == "kmeans"
 
     def own_groups(self, label: int) -> Ints:
-        """Groups of one label by a k-means of its own, started from the shared clusters."""
+        """Groups of one label by its own k-means, started from the shared clusters."""
         groups = np.zeros(len(self.labels), dtype=np.intp)
         rows = np.flatnonzero(self.labels != label)
         start = np.unique(self.clusters[rows], return_inverse=True)[1]
@@ -235,7 +235,7 @@ class SeparateLabels:
     def updated_factor(self, X: Floats, kept: Mask | None, fresh: int) -> SharedFactor | None:
         """Update the factorisation for changed rows; None if that would lose digits.
 
-        Rows that are not `kept` are gone, or `fresh` ones are at the end of X.
+        Rows that are not `kept` were removed; `fresh` rows were added at the end of X.
         """
         factor = self.factor
         # The kernel matrix, or the origin of feature space, would have to change as well.

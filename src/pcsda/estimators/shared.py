@@ -1,4 +1,4 @@
-"""Models of many labels on one factorisation: completing, choosing and projecting them."""
+"""Models of many labels on one factorisation: complete, choose and project them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
     if isinstance(template.subclasses, str) and template.subclasses == "samples":
         return None
     if isinstance(template, PCSDA):
-        # Wide rows without a ridge have a null space for each label.
+        # For wide rows without a ridge, each label has its own null space.
         return None if shape[1] > shape[0] and template.regularization == 0 else "linear"
     common = template.kernel not in SCALED_KERNELS or template.gamma != "positive"
     rows = isinstance(template, KernelPCSDA) and not is_precomputed(template)
@@ -91,14 +91,14 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
 
 
 def given_clusters(labels: Any, n_rows: int) -> Ints:
-    """Number the clusters of all rows that a user gives."""
+    """Number the given clusters of all rows."""
     if len(labels) != n_rows:
         raise ValueError(f"subclass_labels has {len(labels)} entries but X has {n_rows} rows")
     return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
 
 
 def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: int) -> Ints:
-    """Cluster all rows, into `count` clusters or as many as the estimator asks for."""
+    """Cluster all rows, into `count` clusters or as many as the estimator requires."""
     if isinstance(template, PCSDACV):
         template = template_of(template)
     way = getattr(template, "subclasses", "kmeans")
@@ -113,8 +113,8 @@ def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: in
 class SharedSearch:
     """Chooses K, d, ridge and bandwidth for each label.
 
-    The rows are factorised once for each ridge and bandwidth and clustered once for each K,
-    whatever the number of labels.
+    The rows are factorised once for each ridge and bandwidth and clustered once for each K, for any
+    number of labels.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class SharedSearch:
                 settle_ridge(template, median)
                 template.set_params(regularization=template.regularization_)
         self.search = search = clone(search).set_params(estimator=template)
-        data = self._data(labels == labels.max())  # the factorisation knows no label
+        data = self._data(labels == labels.max())  # the factorisation does not depend on the label
         grid = grid_of(search, data)
         self.ridges = list(dict.fromkeys(cell.regularization for cell in grid))
         first = {cell.gamma: cell for cell in reversed(grid)}
         if isinstance(template, KernelPCSDA):
             check_memory(len(X), 3 + len(first) * (1 + len(self.ridges)))
         self.rows: dict[Any, GridRows] = {}
-        self.factors: dict[Any, list[Factor]] = {}  # of each bandwidth, in the order of the ridges
+        self.factors: dict[Any, list[Factor]] = {}  # per bandwidth, in the order of the ridges
         for gamma, cell in first.items():
             rows = grid_rows(with_setting(template, cell), data, None, seed)
             self.factors[gamma] = list(rows.factors(self.ridges))
@@ -170,7 +170,7 @@ class SharedSearch:
         data = self._data(positive)
 
         def groups(count: int) -> Ints:
-            # Without its own rows, each label may have another number of given subclasses.
+            # Without its own rows, each label may have a different number of given subclasses.
             clusters = self.clusters[count] if self.given is None else self.given
             clusters = np.where(positive, -1, clusters)
             return np.unique(clusters, return_inverse=True)[1]
@@ -222,8 +222,8 @@ def project_all(models_: list[Any], X: Any) -> Floats:
         spread = [variances_of(model) for model in models_]
         far = is_far(components, centre, np.concatenate(spread), X.dtype)
         return project_rows(X, components, np.concatenate(origins), centre, far=far)
-    # Kernel models have their training rows and kernel in common, all but those enrolled since or
-    # with a bandwidth of their own: the first computes the kernel for all that share it.
+    # Kernel models share training rows and kernel, except those enrolled later or with another
+    # bandwidth: the first computes the kernel for all that share it.
     columns: list[Any] = [None] * len(models_)
     kinds = [(id(model.X_fit_), id(model.kernel_)) for model in models_]
     for kind in dict.fromkeys(kinds):

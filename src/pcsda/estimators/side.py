@@ -20,9 +20,9 @@ from ..kernels import Kernel
 from .ratios import FARTHEST
 from .spaces import Space
 
-# Coordinates of rows under all labels are computed in steps of about this many bytes.
+# Coordinates of rows under all labels are computed in batches of about this many bytes.
 STEP_BYTES = 32 << 20
-# Coordinates up to this are scored in the precision that they come in.
+# Coordinates up to this are scored in their own precision.
 FARTHEST_SINGLE = 1e3
 
 
@@ -34,18 +34,18 @@ class LabelModel:
     ----------
     axes : array of shape (d, D), or (d, N) on kernel values
     mean : array of shape (D,)
-        The label's mean; of its features in a kernel bank, where nothing needs it.
+        Mean of the label; in a kernel bank that of its features, which is not used.
     origin : array of shape (d,)
-        What the mean is projected to.
+        Projection of the mean.
     eigenvalues : array of shape (d,)
     kept : array of shape (K',)
-        Clusters that the label's negatives are in.
+        Clusters with negatives of the label.
     counts : array of shape (K' + 1,)
     density : Mixture or Blend
     moved : array of shape (2,)
-        Log slope and offset about those that all labels share.
+        Log slope and offset relative to the common ones.
     fresh : bool
-        Whether the label was fitted on the rows that the bank has now.
+        Whether the label was fitted on the current rows of the bank.
     """
 
     axes: Floats
@@ -67,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Store what scores and later estimators need of a solved label."""
+        """Store what scores and later estimators need from a solved label."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -77,9 +77,9 @@ class LabelModel:
         return cls(np.ascontiguousarray(axes, dtype), mean, *fixed, density, moved)
 
     def calibration(self, pool: Pool) -> Calibration:
-        """The common calibration, moved by the label's own rows."""
+        """The common calibration, adjusted by the label's own rows."""
         common = pool.calibration
-        if self.density.n_views == 1:  # the common weights are those of its one view
+        if self.density.n_views == 1:  # the sum of the common weights applies to its one view
             common = Calibration((common.slope,), common.offset)
         return common.then(float(np.exp(self.moved[0])), float(self.moved[1]))
 
@@ -122,7 +122,7 @@ class SideBySide:
 
     @cached_property
     def axes(self) -> Floats:
-        """Axes of all labels as the panel has them, filled up with zeros: (L d, D)."""
+        """Axes of all labels as in the panel, padded with zeros: (L d, D)."""
         size = max(model.axes.shape[1] for model in self.models)
         dtype = self.models[0].axes.dtype
         axes = np.zeros((len(self.models), self.width, size), dtype=dtype)
@@ -133,7 +133,7 @@ class SideBySide:
 
     @cached_property
     def centre(self) -> Array:
-        """Mean of the labels' means, from which rows are projected."""
+        """Mean of the label means, about which rows are projected."""
         centre: Array = np.mean([model.mean for model in self.models], axis=0)
         return centre
 
@@ -181,7 +181,7 @@ class SideBySide:
         return z
 
     def scores(self, X: Floats) -> Array:
-        """Log-likelihood ratios of rows for all labels, (n, L); NaN where a row overflows."""
+        """Log-likelihood ratios of rows for all labels, (n, L); NaN if a row overflows."""
         count = len(self.models)
         found = np.empty((len(X), count))
         step = max(1, STEP_BYTES // (X.dtype.itemsize * max(len(self.axes), 1)))
@@ -198,7 +198,7 @@ class SideBySide:
         if not np.isfinite(limit):
             return np.full((self.panel.n_views, *z.shape[:2]), np.nan)
         if limit > FARTHEST**0.5:
-            # The axes of the criterion decide what is far, as they do for a single model.
+            # As for a single model, the axes of the criterion determine what is far.
             back = np.linalg.pinv(self.panel.turn).swapaxes(1, 2)
             far = np.abs(z @ back).max(axis=-1, keepdims=True)
             z = z * np.minimum(1.0, FARTHEST / np.maximum(far, 1.0))
@@ -264,7 +264,7 @@ def _packed_pool(pool: Pool) -> dict[str, Any]:
 
 
 def unpacked(state: dict[str, Any], kernel: Kernel | None, rows: Floats | None) -> SideBySide:
-    """The labels from what :func:`packed` made."""
+    """The labels from the arrays of :func:`packed`."""
     held = state["pool"]
     calibration = Calibration(tuple(map(float, held["weights"])), float(held["offset"]))
     pool = Pool(

@@ -1,4 +1,4 @@
-"""Spaces in which the rows of a bank are factorised: their own, their span, or exact features."""
+"""Spaces in which the rows of a bank are factorised: input space, row span or exact features."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..core.linalg import Array, Floats, Ints
 from ..core.spread import centred
 from ..kernels import Kernel, training_matrix
 
-# Squared distance from the span of the rows, as a share of the largest, that is rounding.
+# A squared distance from the span of the rows below this share of the largest is rounding.
 SPAN_TOLERANCE = 1e-24
 
 
 class Space(Protocol):
-    """Features of training rows, and how axes over them are expressed for new rows."""
+    """Features of training rows, and how axes over them apply to new rows."""
 
     @property
     def features(self) -> Floats:
         """Features of the training rows, shape (N, r)."""
 
     def axes(self, coefficients: Array) -> Array:
-        """Axes (d, D) that rows are multiplied with, or (d, N) for kernel values."""
+        """Axes (d, D) to multiply rows by, or (d, N) for kernel values."""
 
     def mean(self, mean: Array) -> Array:
-        """A mean of features as a row of the input space."""
+        """A mean of features as a point in input space."""
 
 
 @dataclass(frozen=True)
 class PlainSpace:
-    """Rows as they are, where D is at most N."""
+    """The rows themselves, if D is at most N."""
 
     features: Floats
 
@@ -56,7 +56,7 @@ class SpanSpace:
 
     @classmethod
     def of(cls, X: Floats) -> SpanSpace:
-        """Find the basis: ``2 N^2 D``."""
+        """Find a basis of the span; this costs ``2 N^2 D``."""
         middle, origin, _ = centred(X, None)
         basis, _, _ = linalg.row_basis(middle, linalg.row_floor(middle, SPAN_TOLERANCE))
         return cls(middle @ basis, origin, basis)
@@ -94,7 +94,7 @@ class DualSpace:
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """The mean of the features, because there is none in input space."""
+        """The mean of the features, because input space has none."""
         return mean
 
 

@@ -1,4 +1,4 @@
-"""Steps that every fit shares: checks, the ridge, the rows to leave out, fitted attributes."""
+"""Steps of every fit: checks, the ridge, the rows to leave out, fitted attributes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
-# What belongs to one fit alone, and not all fits leave.
+# Attributes that only some fits set; each fit removes them first.
 OF_ONE_FIT = (
     *("partition_", "loo_scores_", "loo_weights_", "threshold_"),
     *("subclass_names_", "subclass_examples_", "row_ids_"),
 )
-# Axes of CSDA unless told otherwise. It has as many as there are negatives or columns, and beyond
-# some tens the samples do not determine a density.
+# Default number of axes of CSDA. It has as many as there are negatives or columns, but samples
+# determine a density only on a few dozen.
 MOST_AXES = 25
 
 
 def axes_of(model: BaseEstimator) -> int | None:
-    """How many axes a model wants, where there are so many; None is all of them."""
+    """The number of axes that a model asks for; None means all."""
     asked: Any = model.n_components
     return MOST_AXES if isinstance(asked, str) else asked
 
@@ -79,7 +79,7 @@ def is_curved(model: BaseEstimator) -> bool:
 
 
 def rule_of(model: Verifier) -> Rule:
-    """The rule by which an estimator makes densities and calibration from statistics."""
+    """How an estimator turns statistics into densities and calibration."""
     return Rule(
         getattr(model, "negatives", "marginal"),
         None if model.shrinkage == "auto" else float(model.shrinkage),
@@ -108,8 +108,8 @@ def check_training(
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
     if np.sum(positive) == 1 and model.calibrate:
         warnings.warn(
-            "one positive is one example: no left-out positive shows how the class spreads, so the "
-            "log-likelihood ratio rests on the spread of the negatives; give more positives as "
+            "one positive is one example: no left-out positive shows the spread of the class, so "
+            "the log-likelihood ratio rests on the spread of the negatives; give more positives as "
             "soon as you have them",
             stacklevel=4,
         )
@@ -126,7 +126,7 @@ def settle_ridge(model: Verifier, n_positive: float) -> None:
 
 
 def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
-    """Rows that an estimator leaves out: all of them, or a sample of `calibration_rows`."""
+    """Rows that an estimator leaves out: all, or a sample of `calibration_rows`."""
     most = getattr(model, "calibration_rows", None) or len(data.groups)
     rng = np.random.default_rng(data.seed)
     return sample_rows(data.groups, most, rng, data.weights, data.together)
@@ -139,7 +139,7 @@ def say(model: Verifier, text: str) -> None:
 
 
 def most_axes(model: Verifier, groups: Ints) -> int:
-    """Largest number of axes that a division allows: its number of subclasses, or of negatives."""
+    """Largest number of axes of a division: its number of subclasses, or of negatives."""
     return int(groups.max() if hasattr(model, "n_subclasses") else np.sum(groups > 0))
 
 
@@ -160,7 +160,7 @@ def sign_of(model: Verifier) -> int:
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:
-    """Store what decisions need in an estimator, and delete what an earlier fit left behind."""
+    """Store what decisions need in an estimator, and delete what an earlier fit left."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
     for name in OF_ONE_FIT:

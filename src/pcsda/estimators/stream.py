@@ -30,7 +30,7 @@ from .steps import axes_of, check_rank, draw_seed, rule_of, say, settle_ridge, s
 from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
 from .verifier import Verifier
 
-# What partial_fit keeps from one batch to the next.
+# What partial_fit keeps between batches.
 _STREAM = (
     *("scatter_", "sample_", "seed_", "n_samples_seen_"),
     *("_subclasses", "_labelled", "_waiting", "_lacks"),
@@ -41,7 +41,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method where `check` raises an AttributeError: `available_if`, with types."""
+    """Hide a method if `check` raises an AttributeError: a typed `available_if`."""
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -49,7 +49,7 @@ def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
 def check_rows(
     model: Verifier, X: MatrixLike, y: ArrayLike, *, reset: bool = True, finite: bool = True
 ) -> Any:
-    """Check rows and labels at fitting."""
+    """Check rows and labels for a fit."""
     validation.refuse_dask(X, y)
     return validate_data(
         model,
@@ -63,7 +63,7 @@ def check_rows(
 
 
 def fit_scatter(model: Verifier, scatter: GroupScatter, held_out: HeldOut | None = None) -> Fitted:
-    """Fit on statistics, with resubstituted covariances; `held_out` scores, if any, calibrate."""
+    """Fit on statistics, with resubstituted covariances, calibrated on `held_out` scores if any."""
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)
         subspace = scatter_subspace(scatter, scatter_solver(model), *settings)[0]
@@ -80,7 +80,7 @@ def fit_left_out(
     stands_for: Array | None,
     held_out: HeldOut,
 ) -> Fitted:
-    """Fit on statistics and on some of their rows, which are left out.
+    """Fit on statistics, leaving out some of their rows.
 
     `stands_for` is the number of rows each of them represents, and `held_out` provides scores if no
     row can be left out.
@@ -94,7 +94,7 @@ def fit_left_out(
     left = Leaver.of(scatter, projection, ridge).leave_out(*rows)
     left = left.leading(len(subspace.eigenvalues))
     subspace = replace(subspace, left=replace(left, stands_for=stands_for))
-    if stands_for is None:  # all rows are at hand
+    if stands_for is None:  # all rows are available
         settings = model.regularization_, ridge, axes_of(model)
         subspace = with_digits(subspace, *rows, *settings, EVERY)
     return complete(subspace, rule_of(model), held_out=held_out)
@@ -114,12 +114,12 @@ def forget_stream(model: Verifier) -> None:
 def check_batch(
     model: Verifier, X: Any, y: ArrayLike, classes: Any, sample_weight: ArrayLike | None
 ) -> tuple[Floats, Mask, Array | None]:
-    """Check a batch of `partial_fit`, and settle the classes on the first call."""
+    """Check a batch of `partial_fit`, and determine the classes on the first call."""
     first = not hasattr(model, "scatter_")
     if first and hasattr(model, "density_"):
         raise ValueError(
-            "partial_fit cannot go on from fit, which keeps no statistics that a batch could "
-            "be merged into; call partial_fit from the first batch on, on a fresh estimator "
+            "partial_fit cannot continue from fit, which keeps no statistics to merge a batch "
+            "into; call partial_fit from the first batch on, on a fresh estimator "
             "such as sklearn.base.clone(model), or call fit on all rows together"
         )
     validation.check_verifier(model)
@@ -191,7 +191,7 @@ def refit(
     """Fit the model to the collected batches; if they do not determine one, store what is missing.
 
     No batch can add more than `most` axes, by default one per feature. `lacks` says what is missing
-    where the statistics do not show it.
+    if the statistics do not show it.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -249,8 +249,8 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
         if _needs_rows(model):
             warnings.warn(
                 "the batches so far were merged without keeping rows, so covariances are "
-                "resubstituted and scores are not calibrated; begin anew on "
-                "sklearn.base.clone(model), or recalibrate on rows held back",
+                "resubstituted and scores are not calibrated; start again on "
+                "sklearn.base.clone(model), or recalibrate on held-out rows",
                 stacklevel=5,
             )
         return fit_scatter(model, scatter)

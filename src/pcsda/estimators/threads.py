@@ -1,8 +1,7 @@
 """Thread safety of one model: a call sees it either before or after an update, never in between.
 
-An update works on a twin, and the estimator takes over all attributes of the twin at once. A call
-that reads begins by noting all attributes, and works on these. Updates of one estimator wait for
-each other.
+An update works on a copy, and the estimator takes over all its attributes at once. A read starts
+from a snapshot of all attributes. Updates of one estimator wait for each other.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def twin_of(model: Model) -> Model:
 def reads(
     method: Callable[Concatenate[Model, Given], Answer],
 ) -> Callable[Concatenate[Model, Given], Answer]:
-    """Let a method see the estimator as it is when the call begins."""
+    """Let a method read a snapshot of the estimator."""
 
     @wraps(method)
     def read(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:

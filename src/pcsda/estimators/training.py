@@ -64,7 +64,7 @@ def linear_map(model: Verifier) -> FeatureMap:
 
 
 def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
-    """Store the fitted attributes of a linear model; only this function sets them."""
+    """Store the fitted attributes of a linear model; no other function sets them."""
     keep_decision(model, fitted)
     means = fitted.subspace.means
     assert means is not None
@@ -75,7 +75,7 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
 
 
 def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
-    """Fit a linear model on rows with known groups; rows of weight zero take no part.
+    """Fit a linear model on rows with known groups; rows of weight zero are ignored.
 
     `factorise` makes the factor that solves the groups.
     """
@@ -104,7 +104,7 @@ def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fit
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
-    """Fit rows, or their kernel matrix, which is overwritten, and trust all labels."""
+    """Fit rows, or their kernel matrix, which is overwritten, trusting all labels."""
     leave, rule = leave_sample(model, data), rule_of(model)
     factor = factorise(matrix, data.weights)
     held_out = held_out_scores(model, factorise, data, factor)
@@ -123,7 +123,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
         try:
             yield
         except OverflowingSquares:
-            # NaN and infinity have a message of their own.
+            # NaN and infinity have their own message.
             assert_all_finite(X, estimator_name=type(model).__name__, input_name="X")
             raise
 
@@ -145,7 +145,7 @@ def held_out_scores(
 ) -> HeldOut:
     """Cross-validated scores, for a model that cannot leave rows out one by one.
 
-    The factor of all rows, `whole`, may have parts for the folds.
+    The factor of all rows, `whole`, may provide parts for the folds.
     """
 
     def learn(train: Ints, labels: Ints) -> Callable[[Ints], Array]:
@@ -185,7 +185,7 @@ def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
 
 
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
-    """Return the function by which PCSDA factorises rows, which may be left out `together`."""
+    """Return the function that factorises rows for PCSDA; blocks may be left out `together`."""
 
     def factorise(rows: MatrixLike, weights: Array | None) -> Factor:
         solver = model.solver
@@ -202,7 +202,7 @@ def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factori
 def divide(
     model: PCSDA, data: TrainingRows, subclass_labels: ArrayLike | None = None
 ) -> tuple[Ints, NDArray[Any]]:
-    """Divide the rows as the parameters of a linear estimator say; also name the subclasses."""
+    """Divide the rows as a linear estimator requires; also name the subclasses."""
     positive, weights = data.positive, data.weights
     say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
     counted: Kept = slice(None)

@@ -81,16 +81,16 @@ class Verifier(
     loo_scores_: Array
     # Weights of the left-out rows, unless all are equal.
     loo_weights_: Array
-    # Of CSDA.
+    # Only CSDA.
     reference_: Array
     reference_step_: float
-    # Of `choose_threshold`.
+    # Only after `choose_threshold`.
     threshold_: Threshold
-    # Of fits with `contamination`.
+    # Only with `contamination`.
     contamination_: float
     contamination_interval_: tuple[float, float]
     responsibilities_: Array
-    # Of linear models; from `scatter_` on after `partial_fit` only.
+    # Only linear models; from `scatter_` on only after `partial_fit`.
     components_: Floats
     positive_mean_: Array
     subclass_means_: Floats
@@ -98,7 +98,7 @@ class Verifier(
     sample_: RowSample
     n_samples_seen_: int
     seed_: int
-    # What partial_fit still needs to make a model; absent once there is one.
+    # What partial_fit still lacks for a model; absent once there is one.
     _lacks: str
     # Sparse formats that prediction accepts; False for none.
     _sparse: Any = ("csr", "csc")
@@ -121,7 +121,7 @@ class Verifier(
         partition = self.partition_
         warnings.warn(
             "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
-            "something else; the old name goes in 0.3",
+            "something else; the old name will be removed in 0.3",
             FutureWarning,
             stacklevel=2,
         )
@@ -147,14 +147,14 @@ class Verifier(
         if hasattr(self, "_lacks"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. The batches that "
-                f"partial_fit has collected make no model: {self._lacks}"
+                f"partial_fit has collected do not make a model: {self._lacks}"
             )
         check_is_fitted(self)
 
     def _project(self, X: Any) -> Floats:
         self._require_model()
         validation.refuse_dask(X, predicts=True)
-        # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
+        # NaN and infinity in a row show in its coordinates, which are much quicker to check.
         X = validate_data(
             self,
             X,
@@ -271,7 +271,7 @@ class Verifier(
 
     @reads
     def predict_log_proba(self, X: MatrixLike) -> Floats:
-        """Logarithm of the posterior probabilities, accurate even where these underflow.
+        """Logarithm of the posterior probabilities, accurate even if these underflow.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class Verifier(
         """
         odds = self.decision_function(X)
         odds = np.column_stack([-odds, odds])
-        # Above one half take the logarithm of the rounded probability, below it the exact tail.
+        # Above one half, the logarithm of the rounded probability; below, the exact tail.
         top = np.log(np.maximum(expit(odds), 0.5))
         logs: Floats = np.where(odds > 0, top, -np.logaddexp(0, -odds))
         return logs
@@ -305,7 +305,7 @@ class Verifier(
         z = self._project(X)
         if getattr(self, "reference", "mean") == "optimal":
             z = z - self.reference_.astype(z.dtype)
-        # Scaled, because squares could overflow where distances do not.
+        # Scaled, because squares could overflow even if distances do not.
         far = np.maximum(np.abs(z).max(axis=1, keepdims=True), np.finfo(z.dtype).tiny)
         z = z / far
         with np.errstate(over="ignore"):
@@ -398,8 +398,8 @@ class Verifier(
 
         Notes
         -----
-        The explanation covers the subspace only. A row that is unusual in a direction outside it
-        shows this neither here nor in the score.
+        The explanation covers the subspace only. If a row is unusual in a direction outside it,
+        neither the explanation nor the score shows it.
 
         Examples
         --------
@@ -427,10 +427,10 @@ class Verifier(
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
-        """Mark rows whose coordinates carry no information; a linear projection has none."""
+        """Mark rows whose coordinates carry no information; linear projections have none."""
         return np.zeros(len(z), dtype=bool)
 
-    # Names, thresholds, counts and calibration are in modules of their own.
+    # Methods for names, thresholds, counts and calibration are in other modules.
     name_rows = naming.name_rows
     choose_threshold = operating.choose_threshold
     accepts = operating.accepts

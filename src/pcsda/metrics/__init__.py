@@ -1,6 +1,6 @@
-"""Figures of merit for detection scores: higher scores speak for the class of interest.
+"""Figures of merit for detection scores; higher scores favour the class of interest.
 
-What scikit-learn has is not repeated here: see :func:`sklearn.metrics.det_curve`,
+Metrics of scikit-learn are not repeated here: see :func:`sklearn.metrics.det_curve`,
 :func:`sklearn.metrics.roc_auc_score` and :func:`sklearn.metrics.average_precision_score`.
 """
 

@@ -29,7 +29,7 @@ class Interval:
     Attributes
     ----------
     value : float
-        The figure of the samples as they are.
+        The figure on all samples.
     low, high : float
         Ends of the interval.
     level : float
@@ -78,27 +78,27 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap interval of a metric that resamples whole identities.
 
-    Samples of one person, device or recording resemble each other. Drawn one by one, they would
+    Samples of one person, device or recording resemble each other. Drawn individually, they would
     count as more evidence than they are, and the interval would be too narrow [1]_. Here all
     samples of a group are drawn, or left out, together.
 
     Parameters
     ----------
     metric : callable
-        ``metric(y_true, y_score)``, which returns a number, or a tuple whose first entry counts,
+        ``metric(y_true, y_score)``, which returns a number, or a tuple whose first entry is used,
         such as a rate with its threshold. If it takes `sample_weight`, samples drawn m times have
-        weight m, else they are repeated m times. For other arguments use
+        weight m; otherwise they are repeated m times. For other arguments use
         :func:`functools.partial`.
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples,) or (n_samples, n_columns)
         Scores.
     groups : array-like of shape (n_samples,), default=None
-        Identity of each sample. None means that every sample stands for itself.
+        Identity of each sample. None means that every sample is its own identity.
     level : float, default=0.95
         Confidence level, between 0 and 1.
     n_resamples : int, default=1000
-        How many times identities are drawn.
+        Number of resamples of the identities.
     pos_label : int, float, bool or str, default=None
         The class of interest; if given, the metric sees ``y_true == pos_label``.
     random_state : int, RandomState instance or None, default=None
@@ -112,9 +112,9 @@ def bootstrap_interval(
 
     Notes
     -----
-    With two labels, groups that have samples of the one, of the other and of both are drawn apart,
-    each kind as often as it is there: no resample lacks a class. A kind with one group always comes
-    as it is and adds no width, so an interval from few identities is too narrow.
+    With two labels, groups with samples of one label, of the other, or of both are drawn
+    separately, so no resample lacks a class. If there is a single group of a kind, it is always
+    drawn and adds no width, so an interval from few identities is too narrow.
 
     References
     ----------
@@ -181,7 +181,7 @@ def _resampled(
 
 
 def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Groups by the labels they have, where there are two; else all groups together."""
+    """Groups by the labels they contain if there are two labels; otherwise all groups together."""
     if len(labels) == 0:
         raise ValueError("y_true has 0 samples, at least 1 is needed")
     n_groups = int(members.max()) + 1

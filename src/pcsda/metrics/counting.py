@@ -1,4 +1,4 @@
-"""How many of these rows belong to the class: count and share from log-likelihood ratios."""
+"""Count the positives in a pool: number and share from log-likelihood ratios."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.linalg import Array
 from .trials import check_trials
 
 LEVEL = 0.9
-# Beyond this a ratio is as good as certain; the exponential of much more would overflow.
+# Beyond this a ratio is practically certain; the exponential of much more would overflow.
 FARTHEST = 300.0
 # Ratios of larger pools are put into bins of this width.
 MANY, WIDTH = 500, 0.05
@@ -24,9 +24,9 @@ MANY, WIDTH = 500, 0.05
 NODES, QUANTILES = 5, 9
 # Information in the priors on the slope and the offset, as in the calibration.
 PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
-# Halvings of an interval of log odds, to about ten digits.
+# Bisections of an interval of log odds, for about ten digits.
 STEPS = 40
-# An interval of shares wider than this says nothing.
+# A wider interval of shares is uninformative.
 VAGUE = 0.8
 
 
@@ -47,7 +47,7 @@ class PriorEstimate:
     n_rows : int
         Number of rows in the pool.
     note : str
-        What the data cannot tell, in words; empty where there is nothing to say.
+        What the data cannot show, in words; empty if there is nothing to say.
 
     Examples
     --------
@@ -84,8 +84,8 @@ def estimate_prior(
         Natural logarithms of likelihood ratios of the rows, calibrated and without a prior.
     calibrated_on : tuple (y_true, llr) or (y_true, llr, sample_weight), optional
         Labels and ratios of the held-out rows behind the calibration; y_true is 1 or True for the
-        class of interest. They say how far slope and offset may be off, and the intervals widen by
-        it. Without them the ratios are taken as exact.
+        class of interest. They show the uncertainty of slope and offset, which widens the
+        intervals. Without them the ratios are taken as exact.
 
     Returns
     -------
@@ -94,14 +94,14 @@ def estimate_prior(
     Notes
     -----
     The share maximises ``sum ln(1 - share + share e^llr)``, which is what EM converges to [1]_. Its
-    interval is where the likelihood ratio keeps the share at the level of 90 %. With
-    `calibrated_on`, it is that of a mixture: slope and offset vary about the fitted ones by the
-    information of the held-out rows, and each pair has a likelihood of its own.
+    90 % interval comes from the likelihood ratio. With `calibrated_on`, the interval is that of a
+    mixture: slope and offset vary about the fitted values with the information of the held-out
+    rows, and each pair has its own likelihood.
 
-    The interval of the number is narrower than that of the share: rows that the ratios decide are
+    The interval of the number is narrower than that of the share: rows with clear ratios are
     counted, whatever the population.
 
-    The negatives of the pool have to be like those that the ratios were fitted on.
+    The negatives of the pool must resemble those that the ratios were fitted on.
 
     References
     ----------
@@ -150,7 +150,7 @@ class _Pool:
     counts : array of shape (n_bins,)
         Number of rows in each bin.
     weights : array of shape (n_calibrations,)
-        How much each calibration counts, in all 1.
+        Weight of each calibration; they sum to 1.
     """
 
     ratios: Array
@@ -158,13 +158,13 @@ class _Pool:
     weights: Array
 
     def recalibrated(self, centre: float, slopes: Array, offsets: Array, weights: Array) -> _Pool:
-        """Ratios stretched by slopes about a centre and shifted by offsets."""
+        """Ratios stretched by slopes about a centre, and shifted by offsets."""
         moved = centre + slopes[:, None] * (self.ratios - centre) + offsets[:, None]
         return _Pool(np.clip(moved, -FARTHEST, FARTHEST), self.counts, weights)
 
     @cached_property
     def gain(self) -> Array:
-        """By how much a positive is likelier than a negative, of shape (n_calibrations, 1, ...)."""
+        """How many times likelier each row is as a positive, shape (n_calibrations, 1, ...)."""
         return np.asarray(np.expm1(self.ratios)[:, None])
 
     @cached_property
@@ -183,7 +183,7 @@ class _Pool:
 
     def likelihood(self, share: Array) -> Array:
         """Log likelihood of shares, of shape (n_calibrations, any number)."""
-        with np.errstate(divide="ignore"):  # a share of one where a row is surely negative
+        with np.errstate(divide="ignore"):  # a share of one, if a row is surely negative
             return np.asarray(np.log1p(share[..., None] * self.gain) @ self.counts)
 
     @cached_property
@@ -197,17 +197,17 @@ class _Pool:
         return np.asarray(ndtr(np.sign(share - self.best[:, None]) * np.sqrt(2 * fall)))
 
     def quantiles(self, levels: Array) -> Array:
-        """Shares that are not exceeded with given confidence, over all calibrations."""
+        """Shares not exceeded with given confidence, over all calibrations."""
         found = self._bisect(
             lambda odds: self.weights @ self.confidence(odds) < levels, len(levels)
         )
         return np.asarray(found[0])
 
     def count_quantiles(self, levels: Array) -> Array:
-        """Numbers of positives that are not exceeded with given confidence.
+        """Numbers of positives not exceeded with given confidence.
 
-        At each calibration the share has its own quantiles, and given both, the number is about
-        normal: rows with a probability in between may or may not be positive.
+        At each calibration the share has its own quantiles. Given both, the number is approximately
+        normal: rows with intermediate probability may or may not be positive.
         """
         inner = (np.arange(QUANTILES) + 0.5) / QUANTILES
         share = self._bisect(lambda odds: self.confidence(odds) < inner, QUANTILES)[..., None]
@@ -224,7 +224,7 @@ class _Pool:
 
     def _bisect(self, below: Callable[[Array], NDArray[np.bool_]], width: int) -> Array:
         """Shares, `width` for each calibration, up to which a condition on the log odds holds."""
-        limit = np.log(self.counts.sum()) + 12  # at the limits, far less than a row
+        limit = np.log(self.counts.sum()) + 12  # the limits are far less than one row
         low = np.full((len(self.ratios), width), -limit)
         high = -low
         for _ in range(STEPS):
@@ -237,7 +237,7 @@ class _Pool:
 
 
 def _check_ratios(llr: ArrayLike) -> Array:
-    """Finite ratios in one dimension, at least one, shortened where they are as good as certain."""
+    """Finite ratios in one dimension, at least one, clipped where practically certain."""
     ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
     if len(ratios) == 0:
         raise ValueError("llr has 0 rows, at least 1 is needed")
@@ -245,13 +245,13 @@ def _check_ratios(llr: ArrayLike) -> Array:
     if len(wrong):
         raise ValueError(
             f"llr has {len(wrong)} values that are not finite, the first {ratios[wrong[0]]} in row "
-            f"{wrong[0]}; leave these rows out, or put a large number for infinity"
+            f"{wrong[0]}; leave these rows out, or replace infinity by a large number"
         )
     return np.clip(ratios, -FARTHEST, FARTHEST)
 
 
 def _binned(ratios: Array) -> _Pool:
-    """The ratios themselves or, of a large pool, the means of narrow bins."""
+    """The ratios themselves or, for a large pool, the means of narrow bins."""
     counts = np.ones(len(ratios))
     if len(ratios) > MANY:
         bins = np.unique(np.round(ratios / WIDTH), return_inverse=True)[1]
@@ -263,14 +263,14 @@ def _binned(ratios: Array) -> _Pool:
 def _calibrations(
     y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[float, Array, Array, Array]:
-    """Slopes and offsets that held-out rows allow: a centre, both, and how much each pair counts.
+    """Plausible slopes and offsets given held-out rows: a centre, both, and weights of the pairs.
 
-    The information of the logistic regression at slope one and offset zero, with that of its
-    priors, is their precision. About the centre the two do not depend on each other.
+    Their precision is the information of the logistic regression at slope one and offset zero, plus
+    that of its priors. About the centre the two are independent.
     """
     positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
     weight = np.ones(len(scores)) if given is None else given
-    weight = weight * (weight.sum() / (weight @ weight))  # as many rows as they are worth
+    weight = weight * (weight.sum() / (weight @ weight))  # sums to the effective number of rows
     chance = expit(scores + np.log(weight[positive].sum() / weight[~positive].sum()))
     curve = weight * chance * (1 - chance)
     total = max(float(curve.sum()), np.finfo(float).tiny)
@@ -283,7 +283,7 @@ def _calibrations(
 
 
 def _note(ratios: Array, low: float, high: float) -> str:
-    """What the data cannot tell."""
+    """Say what the data cannot show."""
     if np.ptp(ratios) == 0:
         return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
     if high - low > VAGUE:

@@ -33,8 +33,8 @@ def equal_error_rate(
         Scores, higher for the class of interest. Only their order matters; infinite values are
         allowed.
     convex_hull : bool, default=False
-        Whether the rate is that of the ROC convex hull (ROCCH-EER), which is never larger: what
-        the best mixture of two thresholds reaches, and the same after any calibration [2]_.
+        Whether to use the ROC convex hull (ROCCH-EER), whose rate is never larger: that of the
+        best mixture of two thresholds, which no calibration changes [2]_.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -45,7 +45,7 @@ def equal_error_rate(
     eer : float
         Equal error rate, between 0 and 1.
     threshold : float
-        The score at which the two error rates differ least, with `convex_hull` among the vertices
+        The score at which the two error rates differ least; with `convex_hull`, among the vertices
         of the hull.
 
     See Also
@@ -55,10 +55,9 @@ def equal_error_rate(
 
     Notes
     -----
-    The rates of a finite sample are seldom exactly equal. The value given is where the
-    ROC curve, its points joined by straight lines, meets the line of equal rates [1]_. Equal
-    scores are one point of that curve, so their order in the input has no influence. The cost is
-    one sort.
+    The rates of a finite sample are seldom exactly equal. The value is that at which the ROC
+    curve, its points joined by straight lines, crosses the line of equal rates [1]_. Equal scores
+    are one point of that curve, so their order in the input does not matter. The cost is one sort.
 
     References
     ----------
@@ -110,7 +109,7 @@ def roc_convex_hull(
     false_match_rate, false_non_match_rate : arrays of shape (n_vertices,)
         From everything accepted, (1, 0), to everything rejected, (0, 1).
     thresholds : array of shape (n_vertices,)
-        Scores from which on a sample is accepted; infinity at the end.
+        Scores at which a sample is accepted; infinity at the end.
 
     References
     ----------
@@ -154,8 +153,8 @@ def detection_cost(
         Natural log-likelihood ratios in favour of the class of interest; any scores if `threshold`
         is given. At least the threshold means accepted.
     prior : float, default=0.5
-        Probability of the class of interest where decisions are taken, between 0 and 1; not its
-        share among the samples.
+        Probability of the class of interest in the application, between 0 and 1; not its share
+        among the samples.
     cost_miss, cost_false_alarm : float, default=1
         Costs of rejecting a positive and of accepting a negative.
     threshold : float, default=None
@@ -163,7 +162,7 @@ def detection_cost(
         log-likelihood ratios.
     normalize : bool, default=True
         Whether to divide by the cost of the better of accepting and rejecting everything, as NIST
-        does [1]_. A normalised cost above 1 is worse than not looking.
+        does [1]_. A normalised cost above 1 is worse than ignoring the scores.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -254,11 +253,11 @@ def min_detection_cost(
     Returns
     -------
     cost : float
-        The cost; at most 1 if normalised. What :func:`detection_cost` has beyond it is lost by
-        calibration.
+        The cost; at most 1 if normalised. The excess of :func:`detection_cost` over it is the loss
+        by calibration.
     threshold : float
-        The lowest of the best thresholds; infinity where it is best to reject everything. It was
-        chosen on these samples: on others, expect to pay more.
+        The lowest of the best thresholds; infinity if it is best to reject everything. It was
+        chosen on these samples: on others, expect a higher cost.
 
     Examples
     --------
@@ -266,7 +265,7 @@ def min_detection_cost(
     >>> min_detection_cost([0, 0, 1, 1], [-4.0, 1.0, 2.0, 6.0], prior=0.01)
     (0.0, 2.0)
     """
-    weighted_costs(prior, cost_miss, cost_false_alarm)  # refuses before the sort
+    weighted_costs(prior, cost_miss, cost_false_alarm)  # checks before the sort
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
     return _least_cost(trials, prior, cost_miss, cost_false_alarm, normalize)
 
@@ -292,7 +291,7 @@ def fnmr_at_fmr(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """False non-match rate where the false match rate is at most a limit, and the threshold.
+    """False non-match rate at the threshold where the false match rate is at most a limit.
 
     Parameters
     ----------
@@ -300,7 +299,7 @@ def fnmr_at_fmr(
         As in :func:`equal_error_rate`.
     fmr : float, default=0.01
         Largest share of negatives that may be accepted, between 0 and 1. With fewer than 1/fmr
-        negatives no false match is allowed at all; look at the confidence interval then.
+        negatives no false match is allowed; consider the confidence interval then.
     pos_label, sample_weight
         As in :func:`equal_error_rate`.
 
@@ -309,8 +308,8 @@ def fnmr_at_fmr(
     fnmr : float
         Share of positives that are rejected at the threshold.
     threshold : float
-        The lowest score at which the limit is kept; infinity where only rejecting everything
-        keeps it. It is a score of the sample, no interpolation takes place [1]_.
+        The lowest score that keeps the limit; infinity if only rejecting everything keeps it. It is
+        a score of the sample, without interpolation [1]_.
 
     References
     ----------
@@ -331,12 +330,12 @@ def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:
     if not 0 <= fmr <= 1:
         raise ValueError(f"fmr={fmr} must lie between 0 and 1; 0.01 is one false match in 100")
     match, non_match = trials.rates
-    # The last rate is 0, so the limit is kept somewhere.
+    # The last rate is 0, so some threshold keeps the limit.
     first = int(np.argmax(match <= fmr))
     return float(non_match[first]), float(trials.thresholds[first])
 
 
-# The same metrics of trials that are sorted already.
+# The same metrics for sorted trials.
 OF_TRIALS: dict[Any, Any] = {
     equal_error_rate: _equal_rate,
     detection_cost: _cost_at,

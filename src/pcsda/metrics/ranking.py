@@ -1,4 +1,4 @@
-"""Order alone: precision among the best, and the rank of the right label in a bank."""
+"""Ranking metrics: precision among the best, and the rank of the right label in a bank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def precision_at_k(
     y_score : array-like of shape (n_samples,)
         Scores, higher for the class of interest. Only their order matters.
     k : int, default=10
-        How many of the best are looked at, at most n_samples.
+        Number of best scores, at most n_samples.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
 
@@ -41,8 +41,8 @@ def precision_at_k(
 
     Notes
     -----
-    Where equal scores straddle place k, the value is the mean over all orders of them [1]_. The
-    cost is linear: the best k are found without a sort.
+    If equal scores straddle rank k, the value is the mean over all their orders [1]_. The cost is
+    linear: the best k are found without a sort.
 
     References
     ----------
@@ -89,9 +89,9 @@ def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None 
 
     Notes
     -----
-    Where other labels have the score of the right one, its rank is equally likely to be any of
-    theirs, and the mean is taken: a bank that gives equal scores to all has the rates of a guess.
-    The cost is linear in the number of scores.
+    If other labels tie with the right one, its rank is equally likely to be any of theirs, and the
+    mean is taken: a bank that gives equal scores to all labels has the rates of a guess. The cost
+    is linear in the number of scores.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) ->
     unknown = sorted({name for name, at in zip(y_true.tolist(), found, strict=True) if at < 0})
     if unknown:
         raise ValueError(
-            f"y_true has labels without a column, {shorten(unknown)}; ranks are for a closed set: "
+            f"y_true has labels without a column, {shorten(unknown)}; ranks require a closed set: "
             "leave those rows out"
         )
     return np.array(found, dtype=np.intp)

@@ -48,7 +48,7 @@ def cllr(
 
     See Also
     --------
-    min_cllr : What is left of it after the best monotonic calibration.
+    min_cllr : Its value after the best monotonic calibration.
     sklearn.metrics.log_loss : The same idea for probabilities, at the priors of the data.
 
     References
@@ -79,7 +79,7 @@ def _softplus(values: Array) -> Array:
 
 def _cllr_of(trials: Trials) -> float:
     sides = ((trials.positives, -trials.levels), (trials.negatives, trials.levels))
-    # A level without samples costs nothing, even where a sample would cost infinity.
+    # A level without samples costs nothing, even if a sample there would cost infinity.
     means = [count[count > 0] @ _softplus(wrong[count > 0]) / count.sum() for count, wrong in sides]
     return float(np.mean(means) / np.log(2.0))
 
@@ -94,7 +94,7 @@ def min_cllr(
     """Cllr after the best monotonic map of the scores, in bits.
 
     It measures how well the scores separate the classes, whatever their scale; ``cllr - min_cllr``
-    is what is lost by calibration.
+    is the loss by calibration.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def min_cllr(
     Returns
     -------
     float
-        Between 0 for separated and 1 for worthless scores.
+        Between 0 for perfectly separated and 1 for worthless scores.
 
     Notes
     -----
@@ -136,7 +136,8 @@ def _min_cllr_of(trials: Trials) -> float:
     pools = trials.pooled()
     inside = pools.positives / pools.positives.sum()
     outside = pools.negatives / pools.negatives.sum()
-    # A pool's ratio r = inside / outside costs ln(1 + 1/r) a positive and ln(1 + r) a negative.
+    # With ratio r = inside / outside, a pool costs ln(1 + 1/r) per positive, ln(1 + r) per
+    # negative.
     both = inside + outside
     gain = rel_entr(inside, both).sum() + rel_entr(outside, both).sum()
     return float(max(0.0, -0.5 * gain / np.log(2.0)))
@@ -152,7 +153,7 @@ def bayes_error_curve(
 ) -> tuple[Array, Array, Array]:
     """Normalised Bayes error rate over the prior: actual and minimum detection cost.
 
-    With unit costs every prior is one application; other costs only move the prior [1]_.
+    With unit costs every prior is one application; other costs only shift the prior [1]_.
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ def bayes_error_curve(
     match, non_match = trials.rates
     at = np.searchsorted(trials.levels, -odds)
     actual = _normalized(odds, match[at], non_match[at])
-    # The best threshold of any prior is a vertex of the hull, and those are few.
+    # The best threshold for any prior is a vertex of the hull, of which there are few.
     match, non_match = trials.pooled().rates
     minimum = _normalized(odds[:, None], match, non_match).min(axis=1)
     return odds, actual, minimum
@@ -204,5 +205,5 @@ def _normalized(odds: Array, match: Array, non_match: Array) -> Array:
     return cost
 
 
-# The same metrics of trials that are sorted already.
+# The same metrics for sorted trials.
 OF_TRIALS: dict[Any, Any] = {cllr: _cllr_of, min_cllr: _min_cllr_of}

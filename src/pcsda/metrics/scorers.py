@@ -16,7 +16,7 @@ from ..validation import MatrixLike
 from .detection import detection_cost
 from .ratios import cllr
 
-# These judge the value of a score, the others its order only.
+# These judge the value of a score, the others only its order.
 _OF_RATIOS: tuple[Callable[..., Any], ...] = (cllr, detection_cost)
 
 
@@ -31,7 +31,7 @@ class DetectionScorer:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *arguments: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Score ``(estimator, X, y)``; or ``(y, scores)``, which is what PCSDACV asks for."""
+        """Score ``(estimator, X, y)``; or ``(y, scores)``, as PCSDACV calls it."""
         if len(arguments) == 2:
             if self.on_ratios:
                 raise ValueError(
@@ -63,19 +63,19 @@ def make_detection_scorer(
     pos_label: object = None,
     **options: Any,
 ) -> DetectionScorer:
-    """Make a scorer of a metric, for ``scoring=`` of searches.
+    """Make a scorer from a metric, for ``scoring=`` of searches.
 
     It works in scikit-learn's `GridSearchCV` and `cross_val_score` on any binary classifier with
     a `decision_function`, and in :class:`pcsda.PCSDACV`. scikit-learn's own `make_scorer` cannot
-    ask an estimator for its log-likelihood ratio, takes the number of a metric alone and does not
-    know the `pos_label` of an estimator.
+    get the log-likelihood ratio of an estimator, needs metrics that return a single number, and
+    ignores the `pos_label` of an estimator.
 
     Parameters
     ----------
     metric : callable
-        ``metric(y_true, y_score)`` of labels in {0, 1}; of a tuple the first entry counts.
+        ``metric(y_true, y_score)`` of labels in {0, 1}; of a tuple, the first entry is used.
         :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios, and
-        are not for PCSDACV, whose left-out values have the prior in them.
+        are not for PCSDACV, whose left-out values include the prior.
     greater_is_better : bool, default=False
         Errors and costs are negated so that larger is better.
     pos_label : int, float, bool or str, default=None
@@ -118,5 +118,5 @@ def scores_of(
 
 
 def _plain(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """The function inside of a :func:`functools.partial`."""
+    """The function inside a :func:`functools.partial`."""
     return _plain(metric.func) if isinstance(metric, partial) else metric

@@ -1,4 +1,4 @@
-"""Checked trials, sorted once: how many of each class have which score."""
+"""Checked trials, sorted once: the number of each class at every score."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Trials:
-    """Scores of both classes; equal scores are one level, so their order has no influence.
+    """Scores of both classes; equal scores are one level, so their order does not matter.
 
     Attributes
     ----------
     levels : array of shape (n_levels,)
-        Different scores, ascending.
+        Distinct scores, ascending.
     positives, negatives : arrays of shape (n_levels,)
         Number, or total weight, of the samples of each class at every level.
     """
@@ -74,7 +74,7 @@ class Order:
     positive : boolean array of shape (n,)
         Which of the sorted rows are positive.
     starts : array of shape (n_levels,)
-        Where among the sorted rows each level begins.
+        Index of the first sorted row of each level.
     levels : array of shape (n_levels,)
     """
 
@@ -106,7 +106,7 @@ class Order:
         return Trials(self.levels[present], hits[present], others[present])
 
     def _sums(self, values: Array) -> Array:
-        """Sums over levels; without ties there is nothing to add."""
+        """Sums over levels; without ties, the values themselves."""
         if len(self.starts) == len(values):
             return values
         sums: Array = np.add.reduceat(values, self.starts)
@@ -119,7 +119,7 @@ def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Tr
 
 
 def _starts(values: Array) -> NDArray[np.intp]:
-    """Where runs of equal values begin; infinities equal each other."""
+    """Where runs of equal values start; infinities equal each other."""
     changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
 

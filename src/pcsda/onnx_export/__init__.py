@@ -39,9 +39,9 @@ def export_onnx(
         CSDA, PCSDA, their kernel forms, VerifierBank or a kernel map, or a pipeline or search that
         holds one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
     path : path
-        Where to write. The file appears whole or, if writing fails, not at all.
+        Where to write. If writing fails, no partial file remains.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the input and of the outputs. Between them the graph computes in double precision.
+        Type of the input and of the outputs. The graph itself computes in double precision.
     target_opset : int or None, default=None
         Version of the ONNX operators, at least 13; None takes the latest that skl2onnx knows.
 
@@ -49,10 +49,10 @@ def export_onnx(
     -----
     The graph has one input, `X` of shape (rows, features), and four outputs: `label`,
     `probabilities` (rows, classes), `log_likelihood_ratio` and `z`. For a bank the log-likelihood
-    ratio has a column for each label, and `z` has the shape (rows, labels, axes), zero beyond
-    the axes that a label's model has. A model with a `threshold_` has a fifth, `accepted`, of truth
-    values. A map has one output, `features`. Labels that are truth
-    values become 0 and 1. Metadata name the classes, the class of interest and the version.
+    ratio has a column for each label, and `z` has the shape (rows, labels, axes), with zeros beyond
+    the axes of a label's model. A model with a `threshold_` has a fifth, the boolean `accepted`. A
+    map has one output, `features`. Boolean labels become 0 and 1. Metadata name the classes, the
+    class of interest and the version.
 
     Examples
     --------
@@ -107,10 +107,10 @@ def export_onnx(
 def register_onnx() -> None:
     """Register our estimators with skl2onnx, which then converts pipelines that contain them.
 
-    :func:`export_onnx` does so by itself; call this before ``skl2onnx.to_onnx`` or
-    ``skl2onnx.convert_sklearn``. A model at the end of a pipeline has the outputs that
-    :func:`export_onnx` names. In the middle of a pipeline, where it is a transformer, give
-    skl2onnx the option ``{PCSDA: {"transform": True}}``.
+    :func:`export_onnx` does this automatically; call it before ``skl2onnx.to_onnx`` or
+    ``skl2onnx.convert_sklearn``. A model at the end of a pipeline has the outputs described in
+    :func:`export_onnx`. In the middle of a pipeline, where it is a transformer, give skl2onnx the
+    option ``{PCSDA: {"transform": True}}``.
 
     Examples
     --------

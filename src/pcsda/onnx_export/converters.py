@@ -1,4 +1,4 @@
-"""What skl2onnx has to know about our estimators: the outputs, shapes and nodes of each."""
+"""Converters of our estimators for skl2onnx: the outputs, shapes and nodes of each."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z", "accepted")
 MAPS = (ExactKernelMap, NystroemMap, FourierMap)
 MODELS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA, PCSDACV, VerifierBank)
-# skl2onnx asks every classifier at the end of a pipeline about zipmap; probabilities are always an
-# array here. With `raw_scores` it asks for decision values in their place, as its converters of
-# scikit-learn's meta-estimators do. `transform` gives z alone, for a model in the middle of a
+# skl2onnx passes zipmap to every classifier at the end of a pipeline; probabilities are always an
+# array here. With `raw_scores` it requests decision values instead, as its converters of
+# scikit-learn's meta-estimators do. `transform` returns z only, for a model in the middle of a
 # pipeline. `single` keeps probabilities above the smallest float32 number.
 OPTIONS: dict[str, list[Any]] = {"zipmap": [True, False, "columns"]}
 OPTIONS |= {name: [True, False] for name in ("raw_scores", "transform", "single")}
@@ -68,7 +68,7 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
 
 
 def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> list[Any]:
-    """Return types with shapes of the outputs in order; `kind` is that of the numbers."""
+    """Return types and shapes of the outputs in order; `kind` is that of the numbers."""
     from skl2onnx.common.data_types import BooleanTensorType, Int64TensorType, StringTensorType
 
     final = unwrap(model).model
@@ -85,7 +85,7 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return labels in a type of ONNX: whole numbers or texts."""
+    """Return labels in an ONNX type: integers or strings."""
     whole = classes.dtype.kind == "f" and np.all(classes == np.round(classes))
     if whole or classes.dtype.kind in "biu":
         return classes.astype(np.int64)
@@ -100,7 +100,7 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
 def _parse_model(
     scope: Scope, model: BaseEstimator, inputs: list[Variable], custom_parsers: object = None
 ) -> list[Variable]:
-    """Declare the outputs of a model: all of them, or z alone."""
+    """Declare the outputs of a model: all, or only z."""
     from skl2onnx.common.data_types import guess_tensor_type
 
     kind = type(guess_tensor_type(inputs[0].type))
@@ -136,7 +136,7 @@ def _shape_model(operator: Operator) -> None:
 
 
 def _number_type(operator: Operator) -> type:
-    """Type of the outputs that are numbers: of the probabilities, or of z where that is alone."""
+    """Type of the numeric outputs: that of the probabilities, or of z if it is the only one."""
     return type(operator.outputs[:2][-1].type)
 
 
@@ -146,7 +146,7 @@ def _shape_map(operator: Operator) -> None:
 
 
 def _checked_rows(operator: Operator) -> int | None:
-    """Check the number of columns of the input, and return that of its rows if it is known."""
+    """Check the number of columns of the input, and return that of its rows if known."""
     from skl2onnx.common.utils import check_input_and_output_numbers
 
     check_input_and_output_numbers(operator, input_count_range=1)
@@ -202,7 +202,7 @@ def _convert_verifier(graph: Graph) -> None:
 
 
 def _smallest(graph: Graph) -> float:
-    """Return the least probability that is given out, as in `predict_proba`."""
+    """Return the smallest probability in the output, as in `predict_proba`."""
     from skl2onnx.common.data_types import DoubleTensorType
 
     double = _number_type(graph.operator) is DoubleTensorType
@@ -237,7 +237,7 @@ def _convert_bank(graph: Graph) -> None:
 
 
 def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
-    """Return log-likelihood ratios and coordinates of models that have steps of their own."""
+    """Return log-likelihood ratios and coordinates of models with their own steps."""
     from skl2onnx.common.data_types import DoubleTensorType
 
     wide = max(one.model.n_components_ for one in inside)
@@ -251,14 +251,14 @@ def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
 
 
 def _inside(graph: Graph, inside: Unwrapped, kind: type) -> list[str]:
-    """Return the outputs of a model that is part of another, by its own converter."""
+    """Return the outputs of a nested model, by its own converter."""
     model = make_pipeline(*inside.before, inside.model) if inside.before else inside.model
     outputs = _declared(graph.scope, model, graph.operator.inputs, kind)
     return [variable.full_name for variable in outputs]
 
 
 def _convert_search(graph: Graph) -> None:
-    """Leave the work to the converter of the chosen model."""
+    """Delegate to the converter of the chosen model."""
     best = unwrap(graph.model)
     if asked(graph.scope, graph.model, "raw_scores"):
         for collector in (graph.scope, graph.container):

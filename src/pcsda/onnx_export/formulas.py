@@ -1,14 +1,12 @@
 """The formulas of prediction as nodes of a graph: kernels, coordinates, densities, decisions.
 
-All models of a bank are computed side by side, in arrays of shape (models, rows, axes). Models
-with fewer axes or subclasses than others are padded with values that add nothing; a single model is
-a bank of one.
+All models of a bank are computed together, in arrays of shape (models, rows, axes). Models with
+fewer axes or subclasses are padded with values that add nothing; a single model is a bank of one.
 
-Habits of ONNX Runtime shape the formulas. It joins a product of matrices and a number beside it
-into one node that keeps the number in single precision, so numbers go into the matrix. It drops a
-factor close to one, so factors are kept away from one. It joins a transposition and a product into
-a node that crashes the process if there are no rows, so arrays are transposed only after the last
-product.
+Quirks of ONNX Runtime shape the formulas. It fuses a matrix product and an adjacent scalar into one
+node that keeps the scalar in single precision, so scalars go into the matrix. It drops a factor
+close to one, so factors are kept away from one. It fuses a transposition and a product into a node
+that crashes the process if there are no rows, so arrays are transposed only after the last product.
 """
 
 from __future__ import annotations
@@ -28,16 +26,16 @@ from ..kernels import Kernel
 from .graph import Graph
 
 TINY = float(np.finfo(np.float64).tiny)
-# The logarithm of a weight of zero, for models with fewer subclasses than others.
+# The logarithm of a zero weight, for models with fewer subclasses.
 NOTHING = -1e300
 
 
 def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
-    """Compute a kernel between the rows of X and the rows that a model keeps."""
+    """Compute a kernel between the rows of X and the stored rows of a model."""
     gamma = float(kernel.gamma or 0)
     metric = kernel.metric
     if metric == "rbf":
-        # Relative to a common origin, because an offset would cost digits of the distances.
+        # Relative to a common origin, because an offset would cost digits in the distances.
         origin = rows.mean(axis=0)
         X, rows = graph("Sub", X, origin), rows - origin
         values = graph("MatMul", X, 2 * gamma * rows.T)
@@ -61,7 +59,7 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
 
 
 def _of_unit_length(graph: Graph, X: str) -> str:
-    """Scale rows to length one, but for zeros; by their largest entry first, against overflow."""
+    """Scale rows to length one, except zeros; first by their largest entry, to avoid overflow."""
     largest = graph.reduce("ReduceMax", graph("Abs", X), 1, keep=True)
     X = graph("Div", X, graph("Max", largest, TINY))
     length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
@@ -69,9 +67,9 @@ def _of_unit_length(graph: Graph, X: str) -> str:
 
 
 def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
-    """Sum |x - y| or (x - y)^2 / (x + y) over the features, one row of X after the other.
+    """Sum |x - y| or (x - y)^2 / (x + y) over the features, for each row of X in turn.
 
-    All at once would take an array of rows times rows times features.
+    All at once would need an array of rows times rows times features.
     """
     from onnx import TensorProto, helper
 
@@ -152,7 +150,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:
-    """Return Fisher's axis of a blend and the density on it; for others, an axis of zeros."""
+    """Return Fisher's axis of a blend and the density on it; otherwise an axis of zeros."""
     if isinstance(density, Blend):
         return density.axis, density.cloud
     base = density.base
@@ -193,7 +191,7 @@ def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -
 
 
 def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
-    """Halve the squares, or take their logarithm for heavy tails; see `core.student`."""
+    """Half the squares, or their logarithm for heavy tails; see `core.student`."""
     gaussian = np.isinf(tails)
     spread = np.where(gaussian, 1.0, tails - 2)
     factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))
@@ -212,7 +210,7 @@ def _scaled(graph: Graph, values: str, factors: Array) -> str:
 
 
 def _bounded(graph: Graph, z: str) -> str:
-    """Shorten coordinates whose squares would overflow."""
+    """Scale down coordinates whose squares would overflow."""
     far = graph.reduce("ReduceMax", graph("Abs", z), 2, keep=True)
     share = graph("Div", FARTHEST, graph("Max", far, 1.0))
     return graph("Mul", z, graph("Min", share, 1.0))
@@ -241,7 +239,7 @@ def _widest(models: Sequence[Verifier]) -> int:
 
 
 def _filled(values: ArrayLike, shape: tuple[int, ...], filling: float = 0.0) -> Array:
-    """Return an array of this shape with `values` in its corner."""
+    """Return an array of this shape with `values` in its first corner."""
     result = np.full(shape, filling)
     result[tuple(slice(size) for size in np.shape(values))] = values
     return result

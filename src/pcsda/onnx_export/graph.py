@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph in double precision, added where skl2onnx collects them."""
+"""Nodes of an ONNX graph in double precision, added to the container of skl2onnx."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Item = TypeVar("Item")
 
 
 class Graph:
-    """Adds nodes to what skl2onnx is building; a node is called by the name of its output.
+    """Adds nodes to the graph that skl2onnx builds; a node is named by its output.
 
     Everything is computed in double precision, whatever the type of the input: a log-likelihood
-    ratio is a difference of squares, and single precision would leave too few digits of it.
+    ratio is a difference of squares, of which single precision would leave too few digits.
     """
 
     def __init__(self, scope: Scope, operator: Operator, container: Container) -> None:
@@ -31,7 +31,7 @@ class Graph:
         self.model: Any = operator.raw_operator
 
     def constant(self, values: ArrayLike) -> str:
-        """Keep an array in the graph: numbers as double, whole numbers and texts as they are."""
+        """Store an array in the graph: floats as double, integers and strings unchanged."""
         from onnx import TensorProto, numpy_helper
 
         name: str = self.scope.get_unique_variable_name("constant")
@@ -48,7 +48,7 @@ class Graph:
     def __call__(
         self, operator: str, *inputs: ArrayLike, output: str | None = None, **options: Any
     ) -> str:
-        """Add a node; inputs are names of other nodes, or arrays to keep in the graph."""
+        """Add a node; inputs are names of other nodes, or arrays to store in the graph."""
         name: str = output or self.scope.get_unique_variable_name(operator.lower())
         names = [part if isinstance(part, str) else self.constant(part) for part in inputs]
         unique = self.scope.get_unique_operator_name(operator)
@@ -69,7 +69,7 @@ class Graph:
         return self("Cast", self.operator.inputs[0].full_name, to=TensorProto.DOUBLE)
 
     def write(self, *results: str) -> None:
-        """Write results under the names and in the types of the outputs that are wanted."""
+        """Write results under the names and in the types of the requested outputs."""
         outputs = self.operator.outputs
         for values, variable in zip(wanted(results, len(outputs)), outputs, strict=False):
             kind = variable.type.to_onnx_type().tensor_type.elem_type
@@ -77,10 +77,10 @@ class Graph:
 
 
 def asked(scope: Scope, model: BaseEstimator, option: str) -> bool:
-    """Say whether an option of a model was chosen."""
+    """Whether an option of a model is set."""
     return bool(scope.get_options(model, {option: False})[option])
 
 
 def wanted(outputs: Sequence[Item], count: int) -> Sequence[Item]:
-    """Choose outputs: all, the first few, or one alone: z of a model, the features of a map."""
+    """Choose outputs: all, the first few, or only one (z of a model, the features of a map)."""
     return (outputs[3:4] or outputs) if count == 1 else outputs

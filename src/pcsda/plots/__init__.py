@@ -1,4 +1,4 @@
-"""Pictures of models, scores and choices; matplotlib is needed only when one is drawn."""
+"""Plots of models, scores and choices; matplotlib is imported only to draw."""
 
 from .det import DetDisplay
 from .explanation import ExplanationDisplay

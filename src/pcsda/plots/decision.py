@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ..estimators import Verifier
 
 Decision = Callable[[Array], Array]
-# Points along each side of the grid that is searched for the change.
+# Points along each side of the grid that is searched for the boundary.
 _IN_PLANE, _ON_LINE = 401, 4001
 
 
 def has_density(model: Verifier) -> bool:
-    """Say whether a model can decide, not only rank."""
+    """Whether a model can decide, not only rank."""
     return not isinstance(getattr(model, "density_", NoDensity("")), NoDensity)
 
 
 def margin_decision(model: Verifier, axes: tuple[int, ...]) -> Decision:
-    """Make the decision of a model that knows some axes only: the margins of its densities."""
+    """Make the decision of a model on some axes only, from the margins of its densities."""
     margin = model.density_.margin(axes)
     odds = logit(unwrap(model).prior)
 

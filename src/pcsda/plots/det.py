@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _TICKS = (1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99)
-# Points nearer than this on the scale of the axes look the same.
+# Points closer than this on the scale of the axes look the same.
 _RESOLUTION = 2e-3
 _MARK: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "clip_on": False, "zorder": 4}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DetDisplay(Display):
-    """DET curve with the equal error rate and the points of least and of actual cost.
+    """DET curve with the equal error rate, and the points of minimum and of actual cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The curve and its axes are
     those of scikit-learn's `DetCurveDisplay`. Both axes are normal deviates, so that Gaussian
@@ -61,7 +61,7 @@ class DetDisplay(Display):
     name : str, default=None
         Name of the curve in the legend.
     finest : float, default=1e-3
-        Smallest error rate that the samples can show; the axes begin there.
+        Smallest error rate that the samples can show; the axes start there.
 
     Attributes
     ----------
@@ -112,7 +112,8 @@ class DetDisplay(Display):
         Parameters
         ----------
         estimator : fitted binary classifier
-            The actual cost is drawn for those of this library, which give log-likelihood ratios.
+            For estimators of this library, which provide log-likelihood ratios, the actual cost is
+            drawn.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         prior, cost_miss, cost_false_alarm : float
@@ -196,7 +197,7 @@ class DetDisplay(Display):
     def _draw(self) -> None:
         low = float(np.clip(self.finest, _TICKS[0], 1e-3))
         match, non_match = _thinned(self.false_match_rate, self.false_non_match_rate, low)
-        # scikit-learn would give a curve without a name a name of its own.
+        # scikit-learn would name an unnamed curve itself.
         drawn = DetCurveDisplay(fpr=match, fnr=non_match, estimator_name=self.name or "scores")
         drawn.plot(ax=self.ax_, color=LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
@@ -244,7 +245,7 @@ def _rates(positive: Mask, scores: Array, at: float) -> tuple[float, float]:
 
 
 def _thinned(match: Array, non_match: Array, low: float) -> tuple[Array, Array]:
-    """Keep the points of the curve that can be told apart: far fewer than a million trials have."""
+    """Keep only points that look different: far fewer than a million trials have."""
     match, non_match = (np.clip(rate, 0.1 * low, 1 - 0.1 * low) for rate in (match, non_match))
     cells = np.floor(np.stack([norm.ppf(match), norm.ppf(non_match)]) / _RESOLUTION)
     kept = np.append(True, np.any(np.diff(cells, axis=1) != 0, axis=0))

@@ -20,17 +20,16 @@ class ExplanationDisplay(Display):
     """What each column adds to the log-likelihood ratio of one row, as bars.
 
     Use :meth:`from_estimator` to make one, with a linear model. Bars to the right speak for the
-    class of interest, bars to the left against it; with the baseline, all columns sum up to the
-    score.
+    class of interest, bars to the left against it. All columns and the baseline sum to the score.
 
     Parameters
     ----------
     explanation : Explanation
-        Of one row or more, with `columns`.
+        Explanation of one row or more, with `columns`.
     row : int, default=0
-        Which of them is drawn.
+        Which row to draw.
     n_columns : int, default=12
-        How many columns have a bar; the others have one together.
+        Number of columns with their own bar; the others share one.
 
     Attributes
     ----------
@@ -63,7 +62,7 @@ class ExplanationDisplay(Display):
         n_columns: int = 12,
         ax: Axes | None = None,
     ) -> Self:
-        """Explain a row by a fitted estimator, and draw it.
+        """Explain one row by a fitted estimator, and draw it.
 
         Parameters
         ----------
@@ -71,9 +70,9 @@ class ExplanationDisplay(Display):
         X : array-like of shape (n_samples, n_features)
             Up to 200 rows.
         row : int, default=0
-            Which of them is drawn.
+            Which row to draw.
         n_columns : int, default=12
-            How many columns have a bar.
+            Number of columns with their own bar.
         ax : matplotlib axes, optional
 
         Returns

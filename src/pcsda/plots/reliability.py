@@ -94,7 +94,7 @@ class ReliabilityDisplay(Display):
         ----------
         estimator : fitted estimator with log-likelihood ratios
         X : array-like of shape (n_samples, n_features)
-            Rows that had no part in fitting.
+            Rows that were not used for fitting.
         y : array-like of shape (n_samples,)
         prior, n_bins
             As in :meth:`from_predictions`.
@@ -180,7 +180,7 @@ def _bins(positive: Mask, chance: Array, weights: Array, n_bins: int) -> dict[st
     """Return mean prediction, observed share and its interval in bins of about equal size."""
     order = np.argsort(chance, kind="stable")
     ends = np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(int)[1:-1]
-    # A bin begins where its first value does, so that equal values share one.
+    # A bin starts with its first value, so that equal values share a bin.
     starts = np.unique(np.searchsorted(chance[order], chance[order][ends]))
     starts = np.append(0, starts[starts > 0])
     mass, predicted, hits, squares = (
@@ -210,10 +210,10 @@ def _monotonic(positive: Mask, chance: Array, weights: Array) -> Array:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BayesErrorDisplay(Display):
-    """Normalised Bayes error rate over the prior: actual cost, and least possible cost.
+    """Normalised Bayes error rate over the prior: actual cost, and minimum cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The gap between the lines is
-    the loss by poor calibration. Above 1 it is better to ignore the scores.
+    the loss by calibration. Above 1 it is better to ignore the scores.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class BayesErrorDisplay(Display):
         ----------
         estimator : fitted estimator with log-likelihood ratios
         X : array-like of shape (n_samples, n_features)
-            Rows that had no part in fitting.
+            Rows that were not used for fitting.
         y : array-like of shape (n_samples,)
         prior_log_odds
             As in :func:`pcsda.metrics.bayes_error_curve`.
@@ -319,7 +319,7 @@ class BayesErrorDisplay(Display):
             self.minimum, "minimum", "minCllr", self.min_cllr, LINE_COLOR, "--"
         )
         self.ax_.set_xlim(self.prior_log_odds[0], self.prior_log_odds[-1])
-        # Misleading ratios cost without bound; what matters is that the cost is above 1.
+        # The cost of misleading ratios is unbounded; what matters is that it is above 1.
         self.ax_.set_ylim(0, float(np.clip(1.1 * self.actual.max(), 1.15, 2.0)))
         self.ax_.set_xlabel("prior log odds of the class of interest")
         self.ax_.set_ylabel("normalised Bayes error rate")

@@ -19,7 +19,7 @@ from .style import DECISION_STYLE, POSITIVE_COLOR, REST_COLOR, Display, draw_his
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Scores beyond these shares of a class are drawn in the outermost bars.
+# Scores beyond these quantiles of a class are drawn in the outermost bars.
 _TAILS = (0.002, 0.998)
 
 
@@ -136,7 +136,7 @@ class ScoreDisplay(Display):
         threshold : float, default=None
             None means that of the equal error rate.
         threshold_name, score_name : str
-            What the legend and the horizontal axis say.
+            Texts of the legend and of the horizontal axis.
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         bins : int, default=None

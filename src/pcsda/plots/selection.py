@@ -1,4 +1,4 @@
-"""The scores of a search over the number of axes and of subclasses."""
+"""The scores of a search over the numbers of axes and subclasses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SelectionDisplay(Display):
-    """Score of every K and d, at the best of the other settings, as a coloured grid.
+    """Score of every K and d, at the best of the other parameters, as a coloured grid.
 
     Use :meth:`from_estimator` to make one. A ring marks the chosen setting, a cross the best score;
     they differ if a simpler setting is as good.
@@ -28,7 +28,7 @@ class SelectionDisplay(Display):
     Parameters
     ----------
     scores : ndarray of shape (n_subclass_counts, n_dimensions)
-        NaN where a setting does not exist.
+        NaN if a setting does not exist.
     n_subclasses, n_components : ndarrays
         Values of K and d for the rows and columns.
     chosen : tuple of int
@@ -85,7 +85,7 @@ class SelectionDisplay(Display):
         )
         values = np.asarray(results["mean_test_score"], dtype=np.float64)
         scores = np.full((len(subclasses), len(components)), np.nan)
-        # The best of the other settings; NaN gives way to any number.
+        # The best of the other parameters; any number beats NaN.
         np.fmax.at(scores, (rows, columns), np.where(np.isfinite(values), values, np.nan))
         return cls(
             scores=scores,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Above this ratio of the largest to the smallest eigenvalue the axis is logarithmic.
 _WIDE = 100.0
-# Up to this many bars the shares are written above them.
+# Up to this many bars, the shares are written above them.
 _MOST_TEXTS = 12
 
 
@@ -57,7 +57,7 @@ class SpectrumDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or what contains one
+        estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or a model that contains one
         ax : matplotlib axes, optional
 
         Returns
@@ -81,7 +81,7 @@ class SpectrumDisplay(Display):
             self.ax_.set_yscale("log")
         self.ax_.margins(y=0.1)
         self.ax_.set_xticks(places[:: 1 + len(places) // 20])
-        # The bar of a single axis should not fill the picture.
+        # The bar of a single axis should not fill the plot.
         room = max(0.4, (5 - len(values)) / 2)
         self.ax_.set_xlim(0.5 - room, len(values) + 0.5 + room)
         self.ax_.set_xlabel("axis")

@@ -1,4 +1,4 @@
-"""What all displays share: axes to draw on, and colours that are safe for the colour-blind."""
+"""What all displays share: axes to draw on, and colour-blind safe colours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.patches import StepPatch
     from matplotlib.patheffects import AbstractPathEffect
 
-# Okabe and Ito's colour-blind safe set without black, yellow late because it is faint on white,
-# extended by three colours of Tol's muted set that stay apart from it.
+# Okabe and Ito's colour-blind safe set without black, with yellow late because it is faint on
+# white, extended by three distinct colours of Tol's muted set.
 PALETTE = (
     *("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2"),
     *("#D55E00", "#882255", "#999933", "#44AA99", "#F0E442"),
@@ -36,15 +36,15 @@ MUTED_COLOR = "#777777"
 DECISION_STYLE: dict[str, Any] = {"color": POSITIVE_COLOR, "linestyle": "--", "linewidth": 1.6}
 
 
-# A legend beside the axes hides no points, and no curve that passes through every corner.
+# A legend beside the axes hides neither points nor curves.
 BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False}
 
 
 class Display(ABC):
-    """A picture that keeps what it draws, so that it can be drawn again."""
+    """A plot that keeps its data, so that it can be drawn again."""
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the picture.
+        """Draw the plot.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class Display(ABC):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Draw on `ax_`, and keep the artists."""
+        """Draw on `ax_`, and store the artists."""
 
 
 def _new_axes() -> Axes:
@@ -77,7 +77,7 @@ def _new_axes() -> Axes:
 
 
 def score_rows(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array, bool]:
-    """Mark the rows of the class of interest and score all; say if scores are likelihood ratios."""
+    """Mark the rows of the class of interest, score all, and say if these are likelihood ratios."""
     check_is_fitted(estimator)
     label = unwrap(estimator).label
     return np.asarray(y) == label, *scores_of(estimator, X, label)
@@ -92,7 +92,7 @@ def group_style(group: int) -> dict[str, str]:
 
 
 def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
-    """Return a white rim, which keeps a line or text visible on a cloud of its own colour."""
+    """Return a white rim, which keeps a line or text visible on points of the same colour."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=width, foreground="white", alpha=alpha)]

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from ..estimators import Verifier
 
-# With more subclasses, colours tell nothing; all negatives are then drawn as one group.
+# With more subclasses, colours are no help; all negatives are then drawn as one group.
 _MAX_SUBCLASSES = 20
-# Standard deviations at which ellipses lie, and the widths of their lines.
+# Standard deviations of the ellipses, and the widths of their lines.
 _ELLIPSES = ((1.0, 1.8), (2.0, 1.1))
 _SUBCLASS = "subclass "
-# More subclasses are named in the picture alone, and have one line of the legend together.
+# More subclasses are named only in the plot, and share one line of the legend.
 _LEGEND_SUBCLASSES = 6
 
 
@@ -53,13 +53,13 @@ class SubspaceDisplay(Display):
     names : sequence of K + 1 str
         Names of the groups in the legend.
     axes : tuple of one or two int, default=(0, 1)
-        Which axes of the subspace to draw, counted from 0. The default draws axis 0 alone of a
-        one-dimensional subspace.
+        Which axes of the subspace to draw, counted from 0. For a one-dimensional subspace the
+        default draws axis 0 only.
     means : ndarray of shape (K + 1, n_components), default=None
         Centres of the ellipses. None means those of the samples.
     covariances : ndarray of shape (K + 1, n_components, n_components), default=None
-        Shapes of the ellipses. None means the covariances of the samples; a group with fewer than
-        three of them has no ellipse then.
+        Shapes of the ellipses. None means the covariances of the samples; then a group with fewer
+        than three samples has no ellipse.
     eigenvalues : ndarray of shape (n_components,), default=None
         Shown in the axis labels.
     decision : callable, default=None
@@ -79,9 +79,9 @@ class SubspaceDisplay(Display):
         Ellipses of every group, at one and two standard deviations; empty lists for histograms.
     decision_ : matplotlib artist or list of them
         Contour (ContourSet) at which the decision is zero; on a single axis, lines where it
-        changes; None or an empty list without.
+        changes; None or an empty list if there is none.
     texts_ : list of matplotlib Text
-        Names written at the centres of the subclasses, when there are several.
+        Names written at the centres of the subclasses, if there are several.
     legend_ : matplotlib Legend
         The legend.
 
@@ -124,9 +124,9 @@ class SubspaceDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator, or a pipeline or search that holds one
-            Gives the subspace, the class of interest, the subclasses and the decision.
+            Provides the subspace, the class of interest, the subclasses and the decision.
         X : array-like of shape (n_samples, n_features)
-            Samples, of training or of test.
+            Training or test samples.
         y : array-like of shape (n_samples,)
             Their labels; all but the class of interest are drawn as the rest.
         axes : tuple of one or two int, default=(0, 1)
@@ -137,10 +137,10 @@ class SubspaceDisplay(Display):
             and one common group if the estimator has more than 20 subclasses.
         labels : array-like of shape (n_samples,), default=None
             Original labels, by which subclasses are named, as "subclass 3 (mostly 8)". None means
-            those of y, where it has more than two, or else the names that the model knows.
+            those of y if it has more than two, otherwise the names that the model knows.
         contour : bool, default=True
             Whether to draw where the decision changes, at the fitted prior. If the subspace has
-            more axes than are drawn, this is the decision of a model of the drawn axes alone.
+            more axes than are drawn, this is the decision of a model on the drawn axes only.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -266,7 +266,7 @@ class SubspaceDisplay(Display):
     def _members(self) -> Iterator[tuple[int, Array, str]]:
         """Yield the number, the points and the label of each group.
 
-        The class of interest comes last: it lies in the middle and is the smaller one.
+        The class of interest comes last: it lies in the middle and is smaller.
         """
         for group in [*range(1, len(self.names)), 0]:
             points = self.z[self.groups == group][:, self.axes]
@@ -323,9 +323,9 @@ class SubspaceDisplay(Display):
         return center, covariance
 
     def _draw_name(self, group: int, center: Array) -> None:
-        """Write the name of a subclass at its centre, so that colour is not the only guide."""
+        """Write the name of a subclass at its centre, so that colour is not the only cue."""
         name = self.names[group].removeprefix(_SUBCLASS)
-        if name.endswith(")"):  # the label says more than the number, and is short
+        if name.endswith(")"):  # the label is short and says more than the number
             name = name.partition(" (")[2].removesuffix(")").removeprefix("mostly ")
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": 6}
         x, y = center.tolist()
@@ -390,7 +390,7 @@ def _encode_groups(
 
 
 def _named_groups(groups: NDArray[np.int64], names: list[str], labels: NDArray[Any]) -> list[str]:
-    """Add the label that most samples of a subclass have, where there are several labels."""
+    """Add the majority label of each subclass, if there are several labels."""
     if len(np.unique(labels[groups > 0])) < 2:
         return names
     found = list(names)
