@@ -5,21 +5,19 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-import numpy as np
 from sklearn.datasets import load_digits
-from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import train_test_split
 
-from ..core.linalg import Array, Floats, Ints, Mask
+from ..core.linalg import Array, Ints
 from ..estimators import PCSDA, VerifierBank
-from ..metrics import equal_error_rate
 from ..plots import SubspaceDisplay
 from ..report import evaluate, write_page
+from ..report.figures import written
+from ..report.words import equal_errors
 from ..writing import whole_file
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
-HEADER = ("digit", "average precision", "F1", "EER", "K", "d")
 PICTURES = (".png", ".pdf", ".svg")
 
 
@@ -38,40 +36,28 @@ def demo(a: Namespace) -> None:
     # Every digit is known, so there are no strangers; each label has enough rows to calibrate
     # itself.
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X_train, y_train)
-    scores = bank.decision_function(X_test)
-    rows = [(i, *_measure(bank.models_[i], scores[:, i], y_test == i)) for i in range(10)]
     _save_picture(bank.models_[a.digit], X_test, y_test, a.digit, picture)
+    # The table and the report show one evaluation, so that they cannot disagree.
+    found = evaluate(bank, X_test, y_test, n_resamples=200)
     if a.report:
-        found = evaluate(bank, X_test, y_test, n_resamples=200)
         write_page(found, a.report, title="Ten handwritten digits")
-    if a.json:
-        records = [dict(zip(HEADER, row, strict=True)) for row in rows]
-        show_json({"digits": records, "picture": picture, "report": a.report})
-        return
-    mean = np.mean([row[1:] for row in rows], axis=0)
-    shown = [
-        (digit, *(f"{rate:.3f}" for rate in rates), n_subclasses, n_components)
-        for digit, *rates, n_subclasses, n_components in [*rows, ("mean", *mean)]
+    sizes = [(len(m.subclass_counts_), m.n_components_) for m in bank.models_.values()]
+    rows = [
+        figures | {"subclasses": n_subclasses, "dimensions": n_components}
+        for figures, (n_subclasses, n_components) in zip(found.by_label, sizes, strict=True)
     ]
-    show_table(shown, HEADER)
-    worst = max(rows, key=lambda row: row[3])
+    if a.json:
+        together = {figure.key: figure.value for figure in found.figures}
+        show_json({"digits": rows, "all": together, "picture": picture, "report": a.report})
+        return
+    header = [name.replace("_", " ") for name in rows[0]]
+    show_table([[written(*cell) for cell in row.items()] for row in rows], header)
     print(
-        f"\nEach model saw {len(X_train)} images and was tested on {len(X_test)} new ones: digit "
-        f"{worst[0]} is the hardest to tell from the rest, with an equal error rate of "
-        f"{worst[3]:.1%}.\nThe subspace of digit {a.digit} is drawn in {picture}."
+        f"\nEach model saw {len(X_train)} images and was tested on {len(X_test)} new ones. "
+        f"{' '.join(equal_errors(found))}\nThe subspace of digit {a.digit} is drawn in {picture}."
     )
     if a.report:
         print(f"The report on all ten digits is {a.report}.")
-
-
-def _measure(model: PCSDA, scores: Floats, y: Mask) -> tuple[float, ...]:
-    return (
-        float(average_precision_score(y, scores)),
-        float(f1_score(y, scores >= 0)),
-        equal_error_rate(y, scores)[0],
-        len(model.subclass_counts_),
-        model.n_components_,
-    )
 
 
 def _save_picture(model: PCSDA, X: Array, digits: Ints, digit: int, path: str) -> None:

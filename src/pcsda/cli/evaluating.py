@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import tables
 from ..core.linalg import Array
 from ..report import Evaluation, evaluate_scores, write_page
-from ..report.figures import value_of
+from ..report.figures import value_of, written
 from ..report.views import take_rows
 from ..report.words import summary
 from ..scoring import Scorer
@@ -164,7 +164,9 @@ def show(evaluation: Evaluation) -> None:
     if evaluation.by_label:
         print()
         header = [name.replace("_", " ") for name in evaluation.by_label[0]]
-        show_table([list(row.values()) for row in evaluation.by_label], header)
+        show_table(
+            [[written(*cell) for cell in row.items()] for row in evaluation.by_label], header
+        )
 
 
 def as_facts(evaluation: Evaluation) -> dict[str, Any]:

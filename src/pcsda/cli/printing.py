@@ -16,6 +16,7 @@ from ..tables.table import is_number
 from ..writing import whole_file
 from .problems import Problem, needs, visible
 
+NOTHING = "-"  # a cell without a value
 PARQUET = (".parquet", ".pq")
 
 
@@ -44,7 +45,8 @@ def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
     """Print a table: with rich on a terminal if installed, otherwise as aligned text."""
     cells = [[shown(value) for value in row] for row in rows]
     header = [visible(name) for name in header]
-    right = [all(not isinstance(row[place], str) for row in rows) for place in range(len(header))]
+    right = [all(map(_is_figure, column)) for column in zip(*cells, strict=True)]
+    right = right or [False] * len(header)  # a table without rows
     if sys.stdout.isatty():
         try:
             from rich.console import Console
@@ -69,10 +71,14 @@ def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
         print("  ".join(aligned).rstrip())
 
 
+def _is_figure(cell: str) -> bool:
+    return cell == NOTHING or is_number(cell.removesuffix("%").replace(",", ""))
+
+
 def shown(value: object) -> str:
     """Write a value for a table."""
     if value is None:
-        return "-"
+        return NOTHING
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     if isinstance(value, list):

@@ -61,6 +61,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def written(name: str, value: Any) -> Any:
+    """Write a figure of one label of a bank, as the report and the commands show it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return percent(value) if name == "eer" else f"{value:.3f}"
+
+
 def value_of(figure: Figure) -> tuple[str, str]:
     """Write a figure and its interval."""
     show = percent if figure.is_rate else "{:.3f}".format

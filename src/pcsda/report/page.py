@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from ..writing import whole_file
 from .evaluation import Evaluation
-from .figures import Figure, percent, value_of
+from .figures import Figure, value_of, written
 from .words import answer, summary
 
 # Longer names are cut and further labels are not listed, to keep the page small.
@@ -175,8 +175,7 @@ def _label_table(evaluation: Evaluation) -> str:
         for key, value in figures.items():
             shown, sort = "–", ""
             if value is not None:
-                shown = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-                shown, sort = percent(value) if key == "eer" else shown, f"{value:.6g}"
+                shown, sort = written(key, value), f"{value:.6g}"
             cells.append(f'<td class="number" data-value="{sort}">{shown}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return "".join(rows)

@@ -18,15 +18,7 @@ def summary(evaluation: Evaluation) -> list[str]:
     """Say how good the model is, what it does at the threshold and how far to trust that."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
-    what = f"“{evaluation.names[0]}” from the rest"
-    if evaluation.is_bank:
-        what = f"{len(evaluation.names)} labels from each other"
-    eer, interval = value_of(by_key["eer"])
-    sentences = [
-        answer(evaluation),
-        f"The model tells {what} with an equal error rate of {eer} ({s.level:.0%} interval "
-        f"{interval}).",
-    ]
+    sentences = [answer(evaluation), *equal_errors(evaluation)]
     if "rank_1" in by_key:
         rate, interval = value_of(by_key["rank_1"])
         sentences.append(
@@ -35,7 +27,7 @@ def summary(evaluation: Evaluation) -> list[str]:
         )
     sentences += [
         _on_calibration(by_key["cllr"], by_key["min_cllr"]),
-        *_on_labels(evaluation),
+        *_on_strangers(evaluation),
     ]
     if view.n_positive < FEW:
         sentences.append(
@@ -61,14 +53,31 @@ def answer(evaluation: Evaluation) -> str:
     )
 
 
-def _on_labels(evaluation: Evaluation) -> Iterator[str]:
-    """Name the hardest label of a bank, and count the labels it does not know."""
-    hardest = max(evaluation.by_label, key=lambda row: row["eer"] or 0.0, default=None)
-    if hardest is not None and hardest["eer"]:
+def equal_errors(evaluation: Evaluation) -> Iterator[str]:
+    """Say the equal error rate; for a bank that of all labels together, and the hardest one.
+
+    Together means every row scored for every label and one threshold for all, as in use. A mean
+    over labels, each with a threshold of its own, would look better than a user will see.
+    """
+    figure = next(figure for figure in evaluation.figures if figure.key == "eer")
+    eer, interval = value_of(figure)
+    rate = f"an equal error rate of {eer} ({evaluation.settings.level:.0%} interval {interval})"
+    if not evaluation.is_bank:
+        yield f"The model tells “{evaluation.names[0]}” from the rest with {rate}."
+        return
+    yield (
+        f"The model tells {len(evaluation.names)} labels from each other with {rate}: every "
+        f"{evaluation.unit} was scored for each label, with one threshold for all."
+    )
+    hardest = max(evaluation.by_label, key=lambda row: row["eer"] or 0.0)
+    if hardest["eer"]:
         yield (
-            f"The hardest label is “{hardest['label']}”, with an equal error rate of "
-            f"{percent(hardest['eer'])}."
+            f"The hardest label is “{hardest['label']}”: with a threshold of its own it has an "
+            f"equal error rate of {percent(hardest['eer'])}."
         )
+
+
+def _on_strangers(evaluation: Evaluation) -> Iterator[str]:
     if n := len(evaluation.strangers):
         labels = "1 label of the test is" if n == 1 else f"{n} labels of the test are"
         yield f"{labels} unknown to the bank; those rows are negatives for all."
