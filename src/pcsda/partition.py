@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -396,6 +397,7 @@ def _is_far_off(origin: Array, shifted: Array) -> bool:
 
 # The end of a name if no label has a majority in a subclass.
 MIXED = "among others"
+EMPTY = "empty"
 
 
 def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
@@ -406,16 +408,18 @@ def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
     """
     kinds, codes = np.unique(labels, return_inverse=True)
     inside = groups > 0
-    counts = np.zeros((int(groups.max(initial=0)) + 1, len(kinds)), dtype=np.int64)
-    np.add.at(counts, (groups[inside], codes[inside]), 1)
+    pairs = np.stack([groups[inside], codes[inside]], axis=1)
+    pairs, counts = np.unique(pairs, axis=0, return_counts=True)
+    order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
+    pairs, counts = pairs[order], counts[order]
+    edges = np.searchsorted(pairs[:, 0], np.arange(1, int(groups.max(initial=0)) + 2))
     found = []
-    for row in counts[1:]:
-        order = np.argsort(-row, kind="stable")
-        first, second = kinds[order[0]], kinds[order[min(1, len(row) - 1)]]
-        if row.max() == row.sum():
-            found.append(str(first) if row.any() else "empty")
-        elif 2 * row.max() > row.sum():
-            found.append(f"mostly {first}")
+    for start, stop in pairwise(edges.tolist()):
+        names, sizes = kinds[pairs[start:stop, 1]], counts[start:stop]
+        if len(names) < 2:
+            found.append(str(names[0]) if len(names) else EMPTY)
+        elif 2 * sizes[0] > sizes.sum():
+            found.append(f"mostly {names[0]}")
         else:
-            found.append(f"{first} and {second} {MIXED}")
+            found.append(f"{names[0]} and {names[1]} {MIXED}")
     return found

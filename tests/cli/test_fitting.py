@@ -438,3 +438,23 @@ def test_subclasses_are_named_by_the_labels_of_the_rest(command, shop):
     command("fit", "two.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
     for one in command("inspect", "m.pcsda", "--json").json()["subclasses"]:
         assert {*one} == {"subclass", "weight", "examples"}
+
+
+def test_subclasses_of_a_bank_are_named_in_inspect_and_in_the_report(command, shop):
+    command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "all", "-K", "3",
+            "--id", "part", "-o", "b.pcsda")  # fmt: skip
+    bank = pcsda.load("b.pcsda")
+    said = command("inspect", "b.pcsda").out
+    named = command("inspect", "b.pcsda", "--json").json()["subclasses"]
+    parts = {*shop.train.part.astype(str)}
+    for label, model in bank.models_.items():
+        own = [one for one in named if one["label"] == label]
+        assert [one["rows are"] for one in own] == model.subclass_names_
+        assert all({*one["examples"]} <= parts and one["examples"] for one in own)
+        line = next(line for line in said.splitlines() if line.startswith(f"{label} "))
+        assert all(name in line for name in model.subclass_names_)
+    command("evaluate", "b.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5",
+            "--report", "r.html")  # fmt: skip
+    page = Path("r.html").read_text()
+    assert "<dt>Subclasses</dt><dd>3</dd>" in page  # names are those of each label's picture
+    assert f'"centres":[{{"name":"{bank.models_["weld"].subclass_names_[0]}"' in page

@@ -93,14 +93,18 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
     estimator.fit(X, y, **given)
-    if a.positive != ALL:
-        name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
+    name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
     return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
 
 
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
     """Name subclasses by the labels of their rows, if the rest has several, and by examples."""
-    verifier = Scorer(estimator).verifier()
+    scorer = Scorer(estimator)
+    if scorer.is_bank:  # it knows the labels and the rows
+        if a.id:
+            scorer.final.name_rows(tables.labels(table, a.id, "--id"))
+        return
+    verifier = scorer.verifier()
     groups = getattr(verifier, "partition_", None)
     if groups is None or not 1 < groups.max() <= MOST_NAMED:
         return

@@ -7,15 +7,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import tables
 from ..estimators import MixtureVerifier
 from ..onnx_export import export_onnx
 from ..persistence import load
 from ..report.evaluation import changed_parameters
 from ..scoring import Scorer
+from ..unwrap import unwrap
 from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
+
+# Subclasses of a bank's label that a line names.
+LARGEST = 4
 
 
 def open_model(path: str) -> Scorer:
@@ -62,24 +68,30 @@ def inspect(a: Namespace) -> None:
     show_table(rows, ("fact", "value"))
     print()
     show_table([tuple(model.values()) for model in models], tuple(models[0]))
-    if named := subclasses_of(scorer):
+    named = [] if scorer.is_bank else subclasses_of(scorer)
+    if named:
         print()
         show_table([tuple(one.values()) for one in named], tuple(named[0]))
 
 
 def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
-    """List the subclasses of a single model with their names and examples, if it has them."""
-    model = None if scorer.is_bank else scorer.verifier()
-    parts = {"rows are": "subclass_names_", "examples": "subclass_examples_"}
-    known = {title: getattr(model, name) for title, name in parts.items() if hasattr(model, name)}
-    if model is None or not known:
-        return []
-    known = {"weight": model.subclass_counts_.tolist(), **known}
-    lines = zip(*known.values(), strict=True)
-    return [
-        {"subclass": number, **dict(zip(known, line, strict=True))}
-        for number, line in enumerate(lines, 1)
-    ]
+    """List the subclasses of each model with their names and examples, where it has them."""
+    found = []
+    for label in scorer.labels:
+        model = scorer.verifier(label)
+        if scorer.is_bank:
+            model = unwrap(scorer.final.named_model(label)).model
+        parts = {"rows are": "subclass_names_", "examples": "subclass_examples_"}
+        known = {title: getattr(model, n) for title, n in parts.items() if hasattr(model, n)}
+        if not known:
+            continue
+        known = {"weight": model.subclass_counts_.tolist(), **known}
+        of_bank = {"label": label} if scorer.is_bank else {}
+        found += [
+            {**of_bank, "subclass": number, **dict(zip(known, line, strict=True))}
+            for number, line in enumerate(zip(*known.values(), strict=True), 1)
+        ]
+    return found
 
 
 def _details(scorer: Scorer, label: object) -> dict[str, Any]:
@@ -91,7 +103,7 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
             "calibration slope": float(model.calibration_.slope),
             "calibration offset": float(model.calibration_.offset),
         }
-    return {
+    found = {
         "subclasses": len(model.subclass_counts_),
         "dimensions": model.n_components_,
         "prior": scorer.prior(label),
@@ -99,6 +111,12 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
         "calibration slope": float(model.calibration_.slope),
         "calibration offset": float(model.calibration_.offset),
     }
+    if scorer.is_bank and hasattr(model, "subclass_names_"):
+        # The largest tell most; with --json all of them are listed.
+        order = np.argsort(-np.asarray(model.subclass_counts_), kind="stable")
+        names = [model.subclass_names_[place] for place in order.tolist()]
+        found["rows of subclasses are"] = tables.listed(names, LARGEST)
+    return found
 
 
 def export(a: Namespace) -> None:

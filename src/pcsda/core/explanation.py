@@ -143,7 +143,7 @@ class Explanation:
         """Name the subclass nearest to a row, with its name and examples if known."""
         number = int(self.subclass[row])
         said = [f"n = {self.subclass_size[row]:g}"]
-        if self.subclass_examples is not None:
+        if self.subclass_examples is not None and self.subclass_examples[number - 1]:
             said.insert(0, f"examples {_and(list(self.subclass_examples[number - 1]))}")
         if self.subclass_names is not None:
             said.insert(0, self.subclass_names[number - 1])

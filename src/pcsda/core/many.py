@@ -275,7 +275,8 @@ class SharedRows:
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
         """Groups of chosen rows for a label whose negatives are in the clusters `kept`."""
-        number = np.zeros(len(self.counts), dtype=np.intp)
+        # A label fitted before may have had rows in clusters that are empty now.
+        number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 

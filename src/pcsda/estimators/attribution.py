@@ -76,9 +76,11 @@ def _with_neighbours(
     model: BaseEstimator, z: Array, found: Explanation, known: Floats
 ) -> Explanation:
     support = np.asarray(model.support_)
+    there = support >= 0  # a bank's kernel may still need rows that were removed
     positive = np.asarray(model.partition_)[support] == 0
     known = known.astype(np.float64)
-    near = [nearest_rows(z, known[kind], support[kind]) for kind in (positive, ~positive)]
+    kinds = there & positive, there & ~positive
+    near = [nearest_rows(z, known[kind], support[kind]) for kind in kinds]
     ids = getattr(model, "row_ids_", None)
     return replace(found, nearest_positive=near[0], nearest_negative=near[1], row_ids=ids)
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -34,6 +35,7 @@ from .changes import (
 )
 from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
+from .naming import name_in_bank
 from .pooled_labels import PooledLabels, Settings, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
@@ -142,7 +144,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         if "_labels_" in state:
             rows = state.pop("_rows")
             state |= {"_X": rows.X, "_labels": rows.labels, "_keys": rows.keys}
-            state["_together"] = rows.together
+            state |= {"_together": rows.together, "_ids": rows.ids}
             fitted = state.pop("_labels_")
             if isinstance(fitted, PooledLabels):
                 state["_pooled"] = fitted.state()
@@ -164,10 +166,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             for name in ("_source", "_factor", "_matrix"):  # from earlier versions
                 state.pop(name, None)
             X, labels = state.pop("_X"), state.pop("_labels")
-            together = state.pop("_together", None)
+            together, ids = state.pop("_together", None), state.pop("_ids", None)
             keys = state.pop("_keys", None)
             keys = np.random.default_rng(state["_seed"]).random(len(X)) if keys is None else keys
-            state["_rows"] = BankRows(X, labels, state["clusters_"], keys, together)
+            state["_rows"] = BankRows(X, labels, state["clusters_"], keys, together, ids)
         super().__setstate__(state)
         if not fitted:
             return
@@ -335,10 +337,52 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     def _keep(self, found: Labels) -> None:
         self._labels_ = found
+        self._name_separate()
         if found.ridge is not None:
             self.ridge_ = found.ridge
         if found.kernel is not None:
             self.kernel_ = found.kernel
+
+    def _name_separate(self) -> None:
+        """Name the subclasses of models that are held, not built when they are asked for."""
+        if isinstance(self._labels_, SeparateLabels):
+            for model in self._labels_.models:
+                name_in_bank(model, self._rows.labels, self.classes_.tolist())
+
+    def name_rows(self, ids: ArrayLike) -> Self:
+        """Name the training rows, so that explanations name examples of the nearest subclass.
+
+        Subclasses are called what most of their rows are, as "mostly 8", without this.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n_samples,)
+            Names of the rows of `fit`, then of its background; or of all rows since then. Rows
+            that come later are named by their numbers.
+
+        Returns
+        -------
+        self : VerifierBank
+            The next fit forgets the names.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[:900], y[:900])
+        >>> bank.name_rows([f"scan {i}" for i in range(900)]).explain(X[900:901], 3).subclass_of()
+        'subclass 5 (mostly 4, examples scan 367, scan 450 and scan 483, n = 78)'
+        """
+        check_is_fitted(self)
+        names = column_or_1d(ids).astype(str)
+        if len(names) != len(self._rows.X):
+            raise ValueError(
+                f"ids has {len(names)} names but the bank has {len(self._rows.X)} rows; give one "
+                "for each row of fit, its background, and what came since"
+            )
+        self._rows = replace(self._rows, ids=names)
+        return self
 
     def _set_door(self) -> None:
         """Choose the threshold for the requested rate and the current number of labels."""
@@ -527,6 +571,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         moved = len(classes) != len(self.classes_)
         self._labels_, self._rows, self.classes_ = found, rows, classes
         self.clusters_ = rows.clusters
+        self._name_separate()
         if moved:  # the threshold follows the number of labels
             self._set_door()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..validation import MatrixLike
 from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
 from .kindred_labels import KindredLabels
+from .naming import add_examples
 from .pooled_labels import PooledLabels
 from .ratios import narrowed, sets_of
 from .separate import SeparateLabels
@@ -279,8 +281,40 @@ class BankScores:
         Explanation
         """
         X = self._checked(X)
-        explanation: Explanation = self._model(label).explain(X)
-        return explanation
+        explanation: Explanation = self.named_model(label).explain(X)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or explanation.columns is None:
+            return explanation
+        return replace(explanation, names=tuple(map(str, names)))
+
+    @reads
+    def named_model(self, label: object) -> Any:
+        """Estimator of one label, with examples of its subclasses where rows have names.
+
+        Parameters
+        ----------
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        estimator
+            As in `models_`; after `name_rows` with `subclass_examples_`, the rows that are nearest
+            to the centre of each subclass.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[:900], y[:900]).name_rows([f"scan {i}" for i in range(900)])
+        >>> model = bank.named_model(3)
+        >>> model.subclass_names_[0], model.subclass_examples_[0]
+        ('mostly 8', ['scan 621', 'scan 491', 'scan 545'])
+        """
+        model = self._model(label)
+        add_examples(model, self._rows.X, self._rows.ids)
+        return model
 
     @reads
     def rank(self, X: MatrixLike, label: object, by: str | None = None) -> Ints:

@@ -38,6 +38,8 @@ class BankRows:
         Random numbers that determine which rows are sampled.
     together : array of shape (N,) or None
         Rows with the same number are left out together.
+    ids : array of shape (N,) or None
+        Names of the rows. Rows that come later are named by their numbers.
     """
 
     X: Floats
@@ -45,6 +47,7 @@ class BankRows:
     clusters: Ints
     keys: Array
     together: Ints | None
+    ids: NDArray[np.str_] | None = None
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
         """Add rows of one label, or of the background; with groups, the new rows are one group."""
@@ -52,20 +55,24 @@ class BankRows:
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
         keys = np.random.default_rng([seed, len(self.X)]).random(len(X))
+        ids = self.ids
+        if ids is not None:
+            ids = np.append(ids, np.arange(len(ids), len(ids) + len(X)).astype(str))
         return BankRows(
             np.concatenate([self.X, X]),
             np.append(self.labels, np.full(len(X), label)),
             np.append(self.clusters, clusters),
             np.append(self.keys, keys),
             together,
+            ids,
         )
 
     def kept(self, rows: Mask) -> BankRows:
         """Some of the rows."""
         together = None if self.together is None else self.together[rows]
-        return BankRows(
-            self.X[rows], self.labels[rows], self.clusters[rows], self.keys[rows], together
-        )
+        ids = None if self.ids is None else self.ids[rows]
+        kept = self.X[rows], self.labels[rows], self.clusters[rows], self.keys[rows]
+        return BankRows(*kept, together, ids)
 
     def numbered(self, numbers: Ints) -> BankRows:
         """Renumber the labels."""

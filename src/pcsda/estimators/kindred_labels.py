@@ -235,10 +235,10 @@ class KindredLabels:
 
             fixed = self.settings.template, label, self.calibration, views
             spaces = at_hand.shared, at_hand.space, self.kernel, self.support
-            source = Source(*fixed, *spaces, rows.X.shape[1], rows.X.dtype)
+            source = Source(*fixed, *spaces, rows.X)
             return estimator_of(source, place)
 
-        return LabelModels(names, build)
+        return LabelModels(names, rows.labels, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
         """The factorisation of the rows with labels as subclasses, computed on first use."""

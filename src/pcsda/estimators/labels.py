@@ -18,6 +18,7 @@ from ..core.subspace import Subspace
 from ..kernels import Kernel
 from .dual import keep_kernel
 from .linear import PCSDA
+from .naming import name_in_bank
 from .side import LabelModel
 from .spaces import Space
 from .steps import keep_decision, settle_ridge
@@ -30,15 +31,19 @@ class LabelModels(Mapping[Any, Any]):
     Parameters
     ----------
     names : list of labels
+    owners : array of shape (N,)
+        Number of the label of each training row, by which subclasses are named.
     build : function of the number of a label
     """
 
-    def __init__(self, names: list[Any], build: Callable[[int], Any]) -> None:
+    def __init__(self, names: list[Any], owners: Ints, build: Callable[[int], Any]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
-        self._build = build
+        self._owners, self._build = owners, build
 
     def __getitem__(self, label: object) -> Any:
-        return self._build(self._places[label])
+        model = self._build(self._places[label])
+        name_in_bank(model, self._owners, list(self._places))
+        return model
 
     def __contains__(self, label: object) -> bool:
         try:
@@ -68,9 +73,9 @@ class Source:
     space : Space
     kernel : Kernel or None
     rows : array or None
-        Training rows of a kernel bank.
-    n_features : int
-    dtype : numpy.dtype
+        Rows that a kernel bank needs: those it was fitted on, and those that came since.
+    training : array of shape (N, D)
+        Rows that the bank has now.
     """
 
     template: Any
@@ -81,8 +86,7 @@ class Source:
     space: Space
     kernel: Kernel | None
     rows: Floats | None
-    n_features: int
-    dtype: np.dtype[np.floating]
+    training: Floats
 
 
 def estimator_of(source: Source, place: int) -> Any:
@@ -90,24 +94,32 @@ def estimator_of(source: Source, place: int) -> Any:
     label = source.label
     model = clone(source.template)
     model.classes_ = np.array([False, True])
-    model.n_features_in_ = source.n_features
+    model.n_features_in_ = source.training.shape[1]
     settle_ridge(model, float(label.counts[0]))
     fitted = Fitted(_subspace(source, place), label.density, source.calibration)
     keep_decision(model, fitted)
     if isinstance(model, PCSDA):
-        keep_linear(model, fitted, source.dtype)
+        keep_linear(model, fitted, source.training.dtype)
     else:
         assert source.rows is not None
         # All labels share the rows, so that kernel values are computed once for many labels.
-        everything = np.arange(len(fitted.subspace.coefficients))
-        keep_kernel(model, fitted, source.rows[: len(everything)], everything)
-        model.kernel_, model.support_ = source.kernel, everything
+        held = source.rows[: len(fitted.subspace.coefficients)]
+        keep_kernel(model, fitted, held, np.arange(len(held)))
+        model.kernel_, model.support_ = source.kernel, _numbers(held, source.training)
     model.partition_ = source.shared.groups(place, np.arange(len(source.shared.owner)), label.kept)
     if label.fresh:
         model.loo_scores_, mass = left_out_scores(source, place)
         if mass is not None:
             model.loo_weights_ = mass
     return model
+
+
+def _numbers(held: Floats, training: Floats) -> Ints:
+    """Number of each row that a kernel needs among the training rows, -1 for rows that are gone."""
+    if held.base is training and len(held) == len(training):
+        return np.arange(len(held))
+    known = {row.tobytes(): number for number, row in enumerate(training)}
+    return np.array([known.get(row.tobytes(), -1) for row in held], dtype=np.intp)
 
 
 def _subspace(source: Source, place: int) -> Subspace:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from ..core.linalg import Array, Ints
-from ..partition import mostly
+from ..core.linalg import Array, Floats, Ints
+from ..partition import EMPTY, mostly
+from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .attribution import NEAREST, nearest_rows
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # More subclasses than this, such as one per sample, have only numbers.
 MOST_NAMED = 100
+# A subclass of a bank whose rows were taken away since.
+REMOVED = "removed since"
 
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
@@ -28,6 +32,40 @@ def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | N
     rest = np.unique(labels[model.partition_ > 0]) if labels.dtype != object else labels
     if len(rest) > 1 and len(model.subclass_counts_) <= MOST_NAMED:
         model.subclass_names_ = mostly(model.partition_, labels.astype(str))
+
+
+def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
+    """Name the subclasses of one label of a bank by the labels of their rows.
+
+    Parameters
+    ----------
+    model : the label's estimator, or a search or pipeline that holds it
+    owners : array of shape (N,)
+        Number of each row's label, -1 for rows of none.
+    labels : list
+
+    Notes
+    -----
+    A model that was fitted before the last rows came keeps its names.
+    """
+    inside: Any = unwrap(model).model
+    groups = getattr(inside, "partition_", None)
+    if groups is None or len(groups) != len(owners):
+        return
+    # The labels themselves are the subclasses where labels share two covariances.
+    count = len(inside.subclass_counts_)
+    if count <= max(MOST_NAMED, len(labels)):
+        names = np.array([*map(str, labels), "background"])
+        found = mostly(groups, names[owners])
+        found += [EMPTY] * (count - len(found))
+        inside.subclass_names_ = [REMOVED if name == EMPTY else name for name in found]
+
+
+def add_examples(model: BaseEstimator, X: Floats, ids: NDArray[np.str_] | None) -> None:
+    """Add examples to one label of a bank whose rows have names; see :func:`name_in_bank`."""
+    inside: Any = unwrap(model).model
+    if ids is not None and len(getattr(inside, "partition_", ())) == len(ids):
+        name_rows(inside, X=unwrap(model).rows(X), ids=ids)
 
 
 def name_rows(

@@ -150,10 +150,10 @@ class PooledLabels:
 
             fixed = self.settings.template, label, label.calibration(side.pool), views
             spaces = at_hand.shared, at_hand.space, side.kernel, side.rows
-            source = Source(*fixed, *spaces, rows.X.shape[1], rows.X.dtype)
+            source = Source(*fixed, *spaces, rows.X)
             return estimator_of(source, place)
 
-        return LabelModels(names, build)
+        return LabelModels(names, rows.labels, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
         """The factorisation of the rows, recomputed if necessary."""
