@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import (
 )
 from sklearn.utils import check_random_state
 
-from .core.linalg import Array, Floats
+from .core.linalg import Array, Floats, in_threads
 from .memory import available_memory
 from .progress import progress
 from .validation import Seed
@@ -105,22 +105,23 @@ class Kernel:
         return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
-def _rbf_with(Y: Array, gamma: float) -> Callable[[Floats], Array]:
+def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
     """exp(-gamma ||x - y||^2) with one product and no copy of the result.
 
+    The function takes rows, and how many of the rows Y it is asked for; by default all.
     Rows are centred first: distances do not change, but a common offset would cost digits.
     """
     origin = Y.mean(axis=0)
     centred = Y - origin
     squares = gamma * np.einsum("ij,ij->i", centred, centred)
 
-    def values(X: Floats) -> Array:
+    def values(X: Floats, first: int | None = None) -> Array:
         middle: Array = X - origin
         own = gamma * np.einsum("...j,...j->...", middle, middle)[..., None]
         middle *= 2 * gamma
-        found: Array = middle @ centred.T
+        found: Array = middle @ centred[:first].T
         found -= own
-        found -= squares
+        found -= squares[:first]
         np.minimum(found, 0, out=found)
         return np.exp(found, out=found)
 
@@ -244,14 +245,38 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
     size = len(X)
     matrix = np.empty((size, size))
     step = max(64, BLOCK_BYTES // (8 * size))
-    for start in progress(range(0, size, step), "kernel matrix", enabled=verbose):
+    values = values_before(kernel, X)
+
+    def fill(start: int) -> None:
         stop = min(start + step, size)
-        block = kernel(X[start:stop], X[:stop])
+        block = values(start, stop)
         matrix[start:stop, :stop] = block
         for first in range(0, start, TILE):  # a transpose of long rows would miss the cache
             last = min(first + TILE, start)
             matrix[first:last, start:stop] = block[:, first:last].T
+
+    blocks = progress(range(0, size, step), "kernel matrix", enabled=verbose)
+    if kernel.metric == "rbf":
+        in_threads(fill, blocks)
+    else:  # scikit-learn's kernels have threads of their own, and a function may not bear any
+        for start in blocks:
+            fill(start)
     return matrix
+
+
+def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
+    """Return a function of start and stop: kernel values of these rows with all before `stop`."""
+    if kernel.metric != "rbf" or kernel.gamma is None:
+        return lambda start, stop: kernel(X[start:stop], X[:stop])
+    rows: Array = np.asarray(X, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_rows = _rbf_with(rows, kernel.gamma)
+
+    def values(start: int, stop: int) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):  # checked where the values are used
+            return of_rows(rows[start:stop], stop)
+
+    return values
 
 
 def squared_distances(X: Floats, Y: Floats | None = None) -> Array:

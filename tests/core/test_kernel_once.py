@@ -7,7 +7,7 @@ from factories import make_rows
 from numpy.testing import assert_array_equal
 
 from pcsda.core import gram
-from pcsda.core.kernel_once import KernelOnce, reorder
+from pcsda.core.kernel_once import KernelOnce, apply_exchange, exchange
 from pcsda.core.loo import Leave
 
 
@@ -38,10 +38,24 @@ def test_all_rows_none_or_blocks_are_left_out_by_the_whole_factor(leave):
     assert_same_subspace(KernelOnce(matrix, 0.01).solve(groups, 2, leave_out=leave), expected)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_matrix_is_reordered_in_place(seed):
-    rng = np.random.default_rng(seed)
-    matrix, order = rng.standard_normal((23, 23)), rng.permutation(23)
-    expected = matrix[order][:, order]
-    reorder(matrix, order)
+@pytest.mark.parametrize("count", [1, 5, 12, 22])
+def test_rows_are_moved_last_in_place(count):
+    rng = np.random.default_rng(count)
+    matrix, rows = rng.standard_normal((23, 23)), np.sort(rng.choice(23, count, replace=False))
+    places = exchange(rows, 23)
+    assert_array_equal(np.sort(places[rows]), np.arange(23 - count, 23))
+    assert_array_equal(places[places], np.arange(23))  # pairs trade
+    expected = matrix[places][:, places]
+    apply_exchange(matrix, places)
     assert_array_equal(matrix, expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 22, 23])
+def test_the_last_block_is_moved_within_its_memory(monkeypatch, size):
+    matrix = np.asfortranarray(np.random.default_rng(size).standard_normal((23, 23)))
+    monkeypatch.setattr(gram.linalg, "cache_rows", lambda _: 3)
+    expected = matrix[-size:, -size:].copy()
+    found = gram.last_block(matrix, size)
+    assert_array_equal(found, expected)
+    assert found.flags.f_contiguous
+    assert np.shares_memory(found, matrix)

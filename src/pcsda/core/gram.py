@@ -120,11 +120,9 @@ class GramFactor:
         return diagonal
 
     def _inverted(self) -> Array:
+        factor = self.factor if self.spend else self.factor.copy(order="F")
         if self.n_last is not None:
-            factor = np.empty((self.n_last, self.n_last), order="F")
-            factor[:] = self.factor[-self.n_last :, -self.n_last :]  # `copy` takes 15 times as long
-        else:
-            factor = self.factor if self.spend else self.factor.copy(order="F")
+            factor = last_block(factor, self.n_last)
         inverse: Array = dtrtri(factor, lower=1, overwrite_c=1)[0]
         return inverse
 
@@ -293,6 +291,21 @@ class GramFactor:
             gone = linalg.lower_solve(linalg.cholesky(half.T @ half), solved[stays].T)
             shrunk.__dict__["diagonal"] = self.diagonal[stays] - np.einsum("ji,ji->i", gone, gone)
         return shrunk
+
+
+def last_block(factor: Array, size: int) -> Array:
+    """Move the last rows and columns of a matrix in Fortran order to the beginning of its memory.
+
+    LAPACK wants them next to each other, and fresh memory would cost as much as the copy.
+    """
+    skipped = len(factor) - size
+    columns = factor.T  # one column of the factor in each row
+    packed: Array = columns.reshape(-1)[: size * size].reshape(size, size)
+    step = linalg.cache_rows(len(factor))
+    for start in range(0, size, step):  # columns are read before others are written over them
+        stop = min(start + step, size)
+        packed[start:stop] = columns[skipped + start : skipped + stop, skipped:]
+    return packed.T
 
 
 @dataclass(frozen=True)

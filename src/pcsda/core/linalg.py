@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +22,7 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 # Eigenvalues below this share of the largest, per row of the matrix, are rounding.
 RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
@@ -132,6 +133,21 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     with one_thread(), ThreadPoolExecutor(threads - 1) as pool:
         others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
         return [work(0, edges[1]), *(other.result() for other in others)]
+
+
+def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
+    """Call a function on each item, in as many threads as BLAS would use.
+
+    Each thread has single-threaded BLAS, so that what surrounds the products runs in parallel too.
+    """
+    threads = 1 if _held.get() else _blas_threads()
+    if threads == 1:
+        for item in items:
+            work(item)
+        return
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, items):
+            pass
 
 
 def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
