@@ -171,8 +171,7 @@ def _cluster(
     labels = None
     if products is not None and len(negatives) <= SAMPLE // START:
         rng = check_random_state(random_state)
-        own = products[np.ix_(negatives, negatives)]
-        labels = kmeans_of_products(own, wanted, X.shape[1], rng, weights)
+        labels = kmeans_of_products(products, negatives, wanted, X.shape[1], rng, weights)
     if labels is None:
         labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
     found = int(np.count_nonzero(np.bincount(labels)))

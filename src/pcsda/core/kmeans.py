@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .linalg import Array, Ints
+from .linalg import Array, Ints, over_rows
 
 # Lloyd stops if the squared shift of the centres is below this share of the mean variance.
 TOLERANCE = 1e-4
@@ -111,9 +111,15 @@ def lloyd(
 
 def nearest_centre(rows: Array, centres: Array) -> Ints:
     """Index of the nearest centre of each row."""
-    closeness: Array = rows @ centres.T
-    closeness -= 0.5 * np.einsum("ij,ij->i", centres, centres)
-    nearest: Ints = closeness.argmax(axis=1)
+    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    nearest = np.empty(len(rows), dtype=np.intp)
+
+    def assign(start: int, stop: int) -> None:
+        closeness: Array = rows[start:stop] @ centres.T
+        closeness -= half
+        closeness.argmax(axis=1, out=nearest[start:stop])
+
+    over_rows(assign, *rows.shape)
     return nearest
 
 
@@ -141,22 +147,24 @@ def _mean_variance(rows: Array) -> float:
 
 def kmeans_of_products(
     matrix: Array,
+    rows: Ints,
     count: int,
     width: int,
     rng: np.random.RandomState,
     weights: Array | None = None,
 ) -> Ints | None:
-    """Labels by one run of k-means on rows behind a matrix of inner products.
+    """Labels by one run of k-means on some of the rows behind a matrix of inner products.
 
     They are those of :func:`kmeans` on the rows themselves, which have `width` columns; None where
     a cluster loses all its rows.
     """
-    norms, every = matrix.diagonal(), np.arange(len(matrix))
-    mass = np.ones(len(matrix)) if weights is None else weights
+    norms, mass, share = matrix.diagonal(), np.zeros(len(matrix)), np.zeros(len(matrix))
+    mass[rows], share[rows] = 1.0 if weights is None else weights, 1 / len(rows)
+    # Rows without mass are never drawn, so the others need not be copied.
     chosen = seeds(lambda places: matrix[places], norms, count, rng, mass)
-    start = (matrix[chosen] - 0.5 * norms[chosen, None]).argmax(axis=0)
-    enough = TOLERANCE * (norms.mean() - matrix.mean()) / width
-    labels, _ = kernel_kmeans(matrix, every, start, weights, enough=enough)
+    start = (matrix[chosen] - 0.5 * norms[chosen, None])[:, rows].argmax(axis=0)
+    enough = float(TOLERANCE * (share @ norms - share @ matrix @ share) / width)
+    labels, _ = kernel_kmeans(matrix, rows, start, weights, enough=enough)
     return labels if np.bincount(labels, minlength=count).all() else None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -34,8 +35,9 @@ SAME_POINT = 1e-13
 SAME_NUMBER = 1e-14
 # Rows processed at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
-# Up to this width, moving rows takes as long as multiplying them; see `over_rows`.
-NARROW = 256
+# Up to this width, threads of our own share the rows; see `over_rows`. Beyond, each would need a
+# large matrix to sum products in.
+NARROW = 512
 # Up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8
 
@@ -72,8 +74,20 @@ _row_threads: ContextVar[int | None] = ContextVar("row_threads", default=None)
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
-def _blas_threads() -> int:
-    return max((library["num_threads"] for library in _blas().info()), default=1)
+def _threads() -> int:
+    """How many threads share rows: as many as BLAS would use if it were not limited here."""
+    known = _row_threads.get()
+    return known or max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that wait for work: starting them anew would cost as much as a small product."""
+    return ThreadPoolExecutor(thread_name_prefix="pcsda")
+
+
+if hasattr(os, "register_at_fork"):  # no thread survives in a forked child
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @contextmanager
@@ -86,7 +100,7 @@ def narrow_fit(width: int) -> Iterator[None]:
     if width > NARROW:
         yield
         return
-    token = _row_threads.set(_blas_threads())
+    token = _row_threads.set(_threads())
     try:
         with one_thread():
             yield
@@ -123,16 +137,18 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
     centring run in parallel too. NumPy releases the interpreter lock during products.
     """
-    threads = n_rows // block_rows(width) if width <= NARROW else 1
+    threads = 2 * n_rows // block_rows(width) if width <= NARROW else 1
     if threads > 1:
-        threads = min(threads, _row_threads.get() or _blas_threads())
+        threads = min(threads, _threads())
     if threads <= 1:
         return [work(0, n_rows)]
     edges = [n_rows * part // threads for part in range(threads + 1)]
-    # This thread takes the first range: starting one more costs as much as a few products.
-    with one_thread(), ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work, *ends) for ends in pairwise(edges[1:])]
-        return [work(0, edges[1]), *(other.result() for other in others)]
+    with one_thread():
+        others = [_pool().submit(work, *ends) for ends in pairwise(edges[1:])]
+        try:
+            return [work(0, edges[1]), *(other.result() for other in others)]
+        finally:
+            wait(others)
 
 
 def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
@@ -140,7 +156,7 @@ def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
 
     Each thread has single-threaded BLAS, so that what surrounds the products runs in parallel too.
     """
-    threads = 1 if _held.get() else _blas_threads()
+    threads = _threads()
     if threads == 1:
         for item in items:
             work(item)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from .. import validation
-from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
+from ..core.linalg import Array, Floats, Ints, Mask, is_light, narrow_fit, one_thread
 from ..core.scatter import GroupScatter
 from ..partition import (
     count_distinct,
@@ -316,7 +316,7 @@ class PCSDA(Verifier):
         hidden = hidden_rows(self, unchecked, positive, subclass_labels)
         data = rows_of(X, positive, weights, seed, together=together, hidden=hidden)
         shared = together is not None or hidden is not None
-        with one_thread(is_light(*data.X.shape)):
+        with narrow_fit(data.X.shape[1]), one_thread(is_light(*data.X.shape)):
             data = with_products(self, data)
             data = replace(data, groups=divide(self, data, subclass_labels)[0])
             fit_rows(self, pcsda_factory(self, seed, together=shared), data)
