@@ -1,10 +1,10 @@
-"""What the documentation and the README say about quality and speed: the rows, and nothing else.
+"""The tables of quality and speed in the documentation and the README, from the rows only.
 
-    python -m benchmarks.pages      write the tables of the README and of docs/reproduction.md anew
+    python -m benchmarks.pages      rewrite the tables of the README and of docs/reproduction.md
 
-Rows of a study are kept in `benchmarks/paper/rows.jsonl.gz`, those that the defaults were chosen
-by in `benchmarks/paper/defaults.jsonl.gz`, those of a quiet run of the speed suite in
-`benchmarks/speed/rows.jsonl.gz`. Where a file is absent, the page says that nothing was run yet.
+Rows of the study are in `benchmarks/paper/rows.jsonl.gz`, those behind the choice of defaults in
+`benchmarks/paper/defaults.jsonl.gz`, those of the speed suite in `benchmarks/speed/rows.jsonl.gz`.
+If a file is absent, the page says that nothing was run yet.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ROWS = {
     "defaults": HERE / "paper" / "defaults.jsonl.gz",
     "speed": HERE / "speed" / "rows.jsonl.gz",
 }
-# Tables that are kept in a text, between marks of their names.
+# Tables embedded in a text, between marks with their names.
 KEPT = {
     HERE.parent / "README.md": ("quality", "speed"),
     HERE.parent / "docs" / "reproduction.md": ("reproduction",),
 }
-# What the README shows of the speed suite, each at the first of its sizes: the job in words, ours
-# as users call it, and the peer that they would take otherwise.
+# What the README shows of the speed suite, each at its first size: a description of the job, our
+# call, and the peer that users would choose instead.
 SHOWN = {
     "default-fit": ("fit, {N} rows of {D} features", "PCSDA()", "LogisticRegression"),
     "few-positives": ("fit on 10 positives among {N} rows", "PCSDA()", "LogisticRegression"),
@@ -54,11 +54,11 @@ SHOWN = {
         "GridSearchCV(SVC), 12 settings",
     ),
 }
-# Times that differ by no more than this share are called alike.
+# Times that differ by no more than this share count as equal.
 ALIKE = 0.05
-# Jobs that are shown only as long as there are no rows of another one.
+# Jobs that are shown only if there are no rows of another one.
 UNTIL = {"linear-fit": "default-fit", "kernel-fit": "default-kernel", "selection": "default-search"}
-# Methods of others that the README shows ours beside, with their names in the rows of each kind.
+# Other methods in the table of the README, with their names in the rows of each kind.
 RIVALS = {
     "SVC": {"ranking": "SVC", "classification": "SVC"},
     "logistic regression": {"ranking": "Nystroem+LR", "classification": "Nystroem+LR"},
@@ -77,7 +77,7 @@ NOT_RUN = {
 
 
 def load(name: str) -> list[Row]:
-    """Rows of the study "paper" (the whole protocol), "defaults" or "speed"; none where not run."""
+    """Rows of the study "paper" (the whole protocol), "defaults" or "speed"; none if not run."""
     found = read(ROWS[name])
     return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
 
@@ -90,7 +90,7 @@ def reproduction(rows: list[Row]) -> str:
 
 
 def defaults(rows: list[Row]) -> str:
-    """Tables of the study that the defaults were chosen by."""
+    """Tables of the study behind the defaults."""
     return NOT_RUN["defaults"] + "\n" if not rows else paper_tables.to_markdown(chosen.page(rows))
 
 
@@ -102,12 +102,12 @@ def speed(rows: list[Row]) -> str:
 
 
 def speed_page(rows: list[Row]) -> str:
-    """The same with the calls that users make at a glance, and all else folded."""
+    """The same, with the calls that users make first and the rest folded."""
     return folded.page(rows) if rows else NOT_RUN["speed"] + "\n"
 
 
 def quality_table(rows: list[Row]) -> list[Block]:
-    """Ours beside the rivals on every set and over them, in ranking and in classification."""
+    """Ours and the other methods on every set and overall, in ranking and classification."""
     if not rows:
         return [NOT_RUN["paper"]]
     lines = []
@@ -124,13 +124,13 @@ def quality_table(rows: list[Row]) -> list[Block]:
 
 
 def _compared(methods: dict[str, Cells], kind: str) -> dict[str, Cells]:
-    """The rivals and ours, under the names of the table."""
+    """The other methods and ours, under the names of the table."""
     sources = {name: source[kind] for name, source in RIVALS.items()} | {OURS: OURS}
     return {name: methods[source] for name, source in sources.items() if source in methods}
 
 
 def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]) -> list[str]:
-    """A cell for each column; bold are the best and what does not differ from it as shown."""
+    """A cell for each column; the best, and what equals it as shown, is bold."""
     shown = {name: round(value, digits) for name, value in values.items()}
     texts = {
         name: f"**{value:.{digits}f}**" if value == best(shown.values()) else f"{value:.{digits}f}"
@@ -140,7 +140,7 @@ def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]
 
 
 def speed_table(rows: list[Row]) -> list[Block]:
-    """Ours beside the peer that users would take, a line for each of SHOWN."""
+    """Ours and the peer that users would choose, a line for each of SHOWN."""
     timed = [row for row in rows if "seconds" in row and row["job"] in SHOWN]
     if not timed:
         return [NOT_RUN["speed"]]
@@ -171,7 +171,7 @@ def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
 
 
 def anew(text: str, names: tuple[str, ...]) -> str:
-    """The text with its tables of these names made anew between their marks."""
+    """The text with the tables of these names rewritten between their marks."""
     for name in names:
         pattern = re.compile(rf"(<!-- {name}: from rows -->\n).*?(<!-- end -->)", re.DOTALL)
         if len(pattern.findall(text)) != 1:

@@ -1,11 +1,11 @@
-"""Simulated users who search a collection for more of the same, with pcsda and with its rivals.
+"""Simulated users who search a collection for a class, with pcsda and with other methods.
 
     python -m benchmarks.search                       the whole study; resumes
     python -m benchmarks.search --sets ISOLET --classes 3 --starts 3 --minutes 5
-    python -m benchmarks.search --page                docs/search_study.md from rows that are kept
+    python -m benchmarks.search --page                docs/search_study.md from stored rows
 
-A user begins with some examples of a class, labels the rows that a method puts first, in batches,
-and always tells the truth. The settings of the session were chosen on ISOLET and USPS.
+A user starts with some examples of a class and labels the rows that a method ranks first, in
+batches and always correctly. The settings of the session were chosen on ISOLET and USPS.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KEY = ("dataset", "class", "start", "draw", "method")
 
 @dataclass
 class Search:
-    """What a rival knows: rows, those with an answer, and random rows nobody looked at."""
+    """What another method knows: rows, those with an answer, and unchecked random rows."""
 
     X: object
     truth: np.ndarray
@@ -145,7 +145,7 @@ def bayes(search: Search) -> np.ndarray:
 
 
 def simulate(search: Search, score: Score, labels: int, batch: int) -> tuple[list[bool], float]:
-    """Answers in the order they were given, and seconds a round."""
+    """Answers in the order given, and seconds per round."""
     found, spent, rounds = [], 0.0, 0
     while len(found) < labels:
         start = time.process_time()
@@ -244,7 +244,7 @@ def measured(name: str, X: object, truth: np.ndarray, yes: list, no: list) -> Ro
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure what the rows lack, and write each row as it comes."""
+    """Measure what is missing, and write each row at once."""
     file = RowFile(options.rows)
     done = {tuple(row[name] for name in KEY) for row in file.rows}
     end = time.monotonic() + 60 * options.minutes
@@ -258,7 +258,7 @@ def run(options: argparse.Namespace) -> None:
                 warnings.simplefilter("ignore")
                 file.append([row | measured(name, X, truth, yes, no)])
             if time.monotonic() > end:
-                print("the time is up; the same command goes on from here")
+                print("the time is up; the same command resumes from here")
                 file.close()
                 return
     file.close()
@@ -267,18 +267,20 @@ def run(options: argparse.Namespace) -> None:
 INTRODUCTION = """
 # Searches by simulated users
 
-A user begins with 1, 3 or 10 examples of a class, labels what a method puts first, in batches of 25
-up to 200 labels, and always tells the truth. Figures are the share of the other members of the
-class that were found, in the mean over classes, with the standard error of the difference to pcsda.
-The best figure of a line is bold. All rivals but Rocchio learn from 300 random rows as negatives
-too. The settings of the session were chosen on ISOLET, USPS, also with classes thinned out, and
-ORL; 15 scenes, Caltech101 and the reviews were looked at afterwards. The session leads or ties on
+A simulated user starts with 1, 3 or 10 examples of a class and labels the rows that a method ranks
+first, in batches of 25 up to 200 labels, always correctly. The figures are the share of the other
+members of the class that were found, averaged over classes, with the standard error of the
+difference to pcsda. The best figure of a line is bold. All other methods but Rocchio also learn
+from 300 random rows as negatives.
+
+The settings of the session were chosen on ISOLET, on USPS, also with thinned classes, and on ORL.
+15 scenes, Caltech101 and the reviews were used for evaluation only. The session leads or ties on
 ISOLET, 15 scenes and USPS; on USPS nearly every row that any method shows is a find. On Caltech101
-it does not lead throughout: cosine is ahead after 50 labels from one and from ten examples,
-logistic regression after 100 from ten and after 200, all within one to two standard errors. Rows of
-the rivals on these four sets are of an earlier run: they depend on nothing in this library, but
-their seconds are of another hour.
-`python -m benchmarks.search` makes the rows, and this page from them.
+it does not always lead: cosine is ahead after 50 labels from one and from ten examples, logistic
+regression after 100 labels from ten examples and after 200 labels, all within one to two standard
+errors. The results of the other methods on these four sets come from an earlier run. They do not
+depend on this library, but their times were measured at another time.
+`python -m benchmarks.search` computes the results and writes this page.
 """
 
 
@@ -294,7 +296,7 @@ def page(rows: list[Row]) -> str:
     lines += ["## How many are left, and when to stop", "", ESTIMATES_WORDS.strip(), ""]
     lines += _estimates(rows)
     lines += [
-        "## Seconds of processor time a round",
+        "## Seconds of processor time per round",
         "",
         *_table(rows, SETS, "seconds", least=True),
     ]
@@ -302,21 +304,21 @@ def page(rows: list[Row]) -> str:
 
 
 DOCUMENTS_WORDS = """
-Three public systematic reviews, as TF-IDF rows. The user begins with one included and one excluded
-record, and labels batches of 10. "pcsda" learns from the rows as they are, "pcsda, LSA" from 200
-dimensions of their latent semantic analysis. No method wins: the session is level with ASReview's
-SVM within the error of one or two searches a review, ahead at 10 % on two and behind at 20 % on
-one. Other ridges, weights of the random rows and numbers of subclasses did not change that.
+Three public systematic reviews, as TF-IDF rows. The user starts with one included and one excluded
+record, and labels batches of 10. "pcsda" learns from these rows, "pcsda, LSA" from 200 dimensions
+of their latent semantic analysis. No method wins: the session equals ASReview's SVM within the
+standard error of one or two searches per review, ahead at 10 % on two and behind at 20 % on one.
+Other ridges, weights of the random rows and numbers of subclasses did not change that.
 """
 ESTIMATES_WORDS = """
-The factor is that between the estimated and the true number of members without an answer, or its
-inverse where that is larger, with half a row added to both. `stop()` was asked for 95 % after every
-batch; "could" counts the searches that found 95 % of the class within 200 labels. Classes of USPS
-and 15 scenes have more members than that. The count and its interval were tuned on ISOLET, on USPS,
-also with classes thinned out to 35, 60 and 120 members, and on planted classes. The thinned-out
-classes joined after an earlier count had failed on rare classes of Caltech101, so that set is not
-quite unseen. The intervals were to hold in 90 % of searches, and the factor after 100 labels was to
-be at most 1.25.
+The factor is the ratio of the estimated to the true number of unlabelled members, or its inverse if
+that is larger, with half a row added to both. `stop()` was asked for 95 % after every batch;
+"could" counts the searches that found 95 % of the class within 200 labels. Classes of USPS and 15
+scenes have more members than that. The count and its interval were tuned on ISOLET, on USPS, also
+with classes thinned to 35, 60 and 120 members, and on planted classes. The thinned classes were
+added after an earlier estimate had failed on rare classes of Caltech101, so that set is not quite
+unseen. The targets were intervals that hold in 90 % of searches, and a factor of at most 1.25 after
+100 labels.
 """
 
 

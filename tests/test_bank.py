@@ -649,7 +649,7 @@ LISTED = r"\['ant', 'bee', 'cat', 'dog'\]"
         (lambda b, X: b.rank(X, "cow"), "label 'cow' is not in the bank"),
         (
             lambda b, X: b.enroll(X, "bee"),
-            "label 'bee' is in the bank already; remove it first to enroll it anew",
+            "label 'bee' is in the bank already; remove it first to enroll it again",
         ),
         (
             lambda b, X: b.verify(X, ["ant", "bee"]),

@@ -216,3 +216,16 @@ def test_every_public_name_is_there_and_no_other():
         assert getattr(pcsda, name).__name__ in (name, f"pcsda.{name}")
     with pytest.raises(AttributeError, match=r"^module 'pcsda' has no attribute 'fit_everything'$"):
         pcsda.fit_everything  # noqa: B018
+
+
+def test_the_map_for_contributors_names_every_module():
+    """CONTRIBUTING.md names all modules; folders without their own lines are named as a whole."""
+    source, text = ROOT / "src/pcsda", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.search(r"^```\nsrc/pcsda/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    known = set(re.findall(r"[\w/]+\.py|\w+/", found[1]))
+    for path in source.rglob("*.py"):
+        folder = path.parent.name
+        whole = path.parent != source and folder not in ("core", "estimators")
+        assert path.name == "__init__.py" or (f"{folder}/" if whole else path.name) in known, path
+    names = {path.name for path in source.rglob("*.py")}
+    assert {name for name in known if name.endswith(".py")} <= names

@@ -117,7 +117,7 @@ def test_open_choices_stand_beside_the_published_value_of_their_method():
 def test_extra_sets_have_a_table_of_their_own():
     blocks = tables.page([row("ORL", "s1", 0, "RR", "ranking", 0.5)])
     titles = [block for block in blocks if isinstance(block, str)]
-    assert "### Sets that the paper does not have" in titles
+    assert "### Sets not in the paper" in titles
     assert "### All methods" not in titles
     assert "Nothing was measured." in tables.page([])
 

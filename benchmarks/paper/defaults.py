@@ -1,8 +1,8 @@
-"""How the defaults of the library were chosen: one change at a time, on sets that are no test.
+"""How the defaults of the library were chosen: one change at a time, on sets used for tuning only.
 
     python -m benchmarks.paper.defaults [--splits N] [--jobs N] [--datasets ORL ISOLET USPS]
 
-Only ORL, ISOLET and USPS are looked at; none is a set of the paper. For each class of a set (10
+Only ORL, ISOLET and USPS are used; none is a set of the paper. For each class of a set (10
 seeded ones of more than 15), the splits of the protocol; of USPS 3000 random rows for each split,
 which keeps the study short. A variant changes one default of an estimator, or a few that belong
 together, and is judged by average precision, F1 and log-loss on the test part. Rows go to a file
@@ -40,13 +40,13 @@ SETS = ("ORL", "ISOLET", "USPS")
 USPS_ROWS = 3000
 ROWS = Path(__file__).parent / "results" / "defaults.jsonl"
 AS_IT_IS = "as it is"
-# Log-loss is the smaller the better, and counts with its sign turned.
+# Smaller log-loss is better, so it is negated.
 KINDS = {"ranking": "AP", "classification": "F1", "-log-loss": "log-loss"}
 Make = Callable[[int, Array], Any]
 
 
 def before(y: Array) -> dict[str, Any]:
-    """Defaults before this study: those of the notes that the library was begun with."""
+    """Defaults before this study, from the first design notes."""
     return {
         "negatives": "mixture",
         "tails": "gaussian",
@@ -116,7 +116,7 @@ def variants() -> dict[str, Make]:
 
 
 def part_of(dataset: Dataset, split: int) -> Dataset:
-    """The rows of a split: of USPS some, of the others all."""
+    """The rows of a split: a sample of USPS, all rows of the others."""
     if dataset.name != "USPS" or len(dataset.X) <= USPS_ROWS:
         return dataset
     kept = np.random.default_rng(split).choice(len(dataset.X), USPS_ROWS, replace=False)
@@ -163,7 +163,7 @@ def run_unit(dataset: Dataset, unit: Unit) -> list[Row]:
 
 
 def page(rows: list[Row]) -> list[Block]:
-    """Tables of the study, a family each."""
+    """Tables of the study, one per family."""
     if not rows:
         return ["Nothing was measured."]
     blocks: list[Block] = []
@@ -175,7 +175,7 @@ def page(rows: list[Row]) -> list[Block]:
 
 
 def _table(rows: list[Row]) -> Table:
-    """Variants by mean rank over sets and measures, with what each costs at worst."""
+    """Variants by mean rank over sets and measures, with significant differences."""
     failed = {row["method"] for row in rows if row["value"] is None}
     rows = [row for row in rows if row["method"] not in failed]
     found = {kind: cells(rows, kind) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""What the rows say: means, ranks and paired differences. Pure functions of rows."""
+"""Summaries of the rows: means, ranks and paired differences. Pure functions of rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ Cells = dict[tuple[str, int], float]
 class Summary:
     """Mean and standard deviation over class-specific problems, each the mean of its splits.
 
-    `n_missing` counts the (class, split) pairs that other methods have on this set and this one
-    has not.
+    `n_missing` counts the (class, split) pairs of other methods that this one lacks.
     """
 
     mean: float
@@ -88,7 +87,7 @@ def mean_ranks(summaries: dict[str, dict[str, Summary]]) -> dict[str, float]:
 
 
 def lag(methods: dict[str, Cells], ours: str = OURS) -> Lag | None:
-    """Our method against the best of the others; None where either is incomplete."""
+    """Our method against the best of the others; None if either is incomplete."""
     summaries = summarise(methods)
     complete = {name: one.mean for name, one in summaries.items() if one.n_missing == 0}
     if ours not in complete or len(complete) < 2:

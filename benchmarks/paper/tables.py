@@ -1,6 +1,6 @@
-"""Rows to a page of tables beside the published values, as Markdown and as HTML.
+"""Tables of the rows next to the published values, as Markdown and as HTML.
 
-Nothing but the rows, the published values and the names of sets and methods is looked at.
+They use only the rows, the published values and the names of sets and methods.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def page(rows: list[Row]) -> list[Block]:
     for kind in KINDS:
         found = {name: summarise(methods) for name, methods in cells(rows, kind).items()}
         blocks += [f"## {TITLES[kind]}", NOTE]
-        blocks += ["### Beside the published values", beside(found, kind)]
+        blocks += ["### Compared with the published values", beside(found, kind)]
         blocks += open_choices(found, kind)
         if paper:
             blocks += ["### All methods", all_methods(found, paper), *against(rows, kind, paper)]
         if extra:
-            blocks += ["### Sets that the paper does not have", all_methods(found, extra)]
+            blocks += ["### Sets not in the paper", all_methods(found, extra)]
             blocks += against(rows, kind, extra)
     blocks += ["## Absent sets", *absent(seen), "## The methods", about(rows)]
     return blocks
@@ -67,14 +67,14 @@ def heading(rows: list[Row]) -> str:
     text += " and other versions." if several else "."
     if any(row["profile"] == "quick" for row in rows):
         text += (
-            " A quick look: one split, three folds, few settings and landmarks; the numbers stand"
-            " for nothing but themselves."
+            " A quick look: one split, three folds, few settings and landmarks; the numbers are"
+            " not comparable."
         )
     return text
 
 
 def _best(found: Iterable[Summary]) -> list[Summary]:
-    """Those with the largest mean, of those that lack the fewest problems."""
+    """The methods with the largest mean, among those with the fewest missing problems."""
     found = list(found)
     least = min(one.n_missing for one in found)
     whole = [one for one in found if one.n_missing == least]
@@ -117,7 +117,7 @@ def beside(found: dict[str, dict[str, Summary]], kind: str) -> Table:
 
 
 def open_choices(found: dict[str, dict[str, Summary]], kind: str) -> list[Block]:
-    """PCSDA as published, and by other readings of what the paper leaves open, where those ran."""
+    """PCSDA as published, and with other readings of what the paper leaves open, if run."""
     known = published.values(kind)
     variants = [m.name for m in METHODS.values() if m.group == "ablation"]
     bases = dict.fromkeys(map(_base, variants))
@@ -137,9 +137,9 @@ def open_choices(found: dict[str, dict[str, Summary]], kind: str) -> list[Block]
     if not lines:
         return []
     text = (
-        "PCSDA as published, and by other readings of what the paper leaves open, each of which "
-        "changes one choice. Bold where the mean here is more than one published standard "
-        "deviation away. Where pairs of class and split are missing, not all splits were run."
+        "PCSDA as published, and with other readings of what the paper leaves open, each of which "
+        "changes one choice. Means more than one published standard deviation away are bold. If "
+        "pairs of class and split are missing, not all splits were run."
     )
     head = ["set", "method", "here", "published", "difference in published deviations"]
     return ["### What the paper leaves open", text, Table(head, lines)]
@@ -152,7 +152,7 @@ def _base(variant: str) -> str:
 def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
     """Every method on every set, and its mean rank over them.
 
-    Variants of one method stand elsewhere: they would push the others down the ranks.
+    Variants of one method are in another table: they would lower the ranks of the others.
     """
     shown = {
         name: {m: one for m, one in found[name].items() if METHODS[m].group != "ablation"}
@@ -191,23 +191,23 @@ def against(rows: list[Row], kind: str, sets: list[str]) -> list[Block]:
     head = ["set", "best other method", "its mean", OURS, "difference", "paired error", "verdict"]
     text = (
         f"{OURS} against the best other method of each set: the mean difference over class-specific"
-        " problems and its standard error. Within: not behind by more than that."
+        " problems and its standard error. Within: behind by no more than that."
     )
     return [text, Table(head, lines)]
 
 
 def absent(seen: set[str]) -> list[Block]:
-    """The sets of the paper that no row is about."""
+    """The sets of the paper without results."""
     missing = [source for source in PAPER if source.name not in seen]
     if not missing:
         return ["None."]
     lines = [[source.name, source.terms, source.obtain] for source in missing]
-    text = "No row is about these sets of the paper, and nothing takes their place."
+    text = "There are no results for these sets of the paper, and nothing replaces them."
     return [text, Table(["set", "terms", "how to obtain it"], lines)]
 
 
 def about(rows: list[Row]) -> Table:
-    """What each method is, from how many settings it was chosen and what that cost."""
+    """A description of each method, the number of settings tried, and the cost."""
     lines = []
     for method in METHODS.values():
         own = [row for row in rows if row["method"] == method.name]

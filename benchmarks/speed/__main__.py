@@ -25,14 +25,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks.speed",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measure pcsda against the limit (the BLAS and LAPACK calls that no "
-        "implementation can avoid)\nand against what a user would pick instead. Contestants take "
-        "turns within one run; the best\nof the rounds counts. Close other programs first: runs "
+        "implementation can avoid)\nand against what a user would choose instead. Contestants take "
+        "turns within one run; the best\nround counts. Close other programs first: runs "
         "in which the limit varies by more than\n20 % are discarded and repeated.",
         epilog=f"jobs:\n{listed}\n\nexamples:\n"
         "  python -m benchmarks.speed --quick            see everything run, in two minutes\n"
         "  python -m benchmarks.speed --jobs kernel-fit  one job at full size, others kept\n"
-        "  python -m benchmarks.speed --resume           go on where a run was stopped\n"
-        "  python -m benchmarks.speed --where            see anew where the time of ours goes",
+        "  python -m benchmarks.speed --resume           resume a run that was stopped\n"
+        "  python -m benchmarks.speed --where            show again where our time goes",
     )
     parser.add_argument("--quick", action="store_true", help="sizes by ten smaller, no judgement")
     parser.add_argument(
@@ -115,14 +115,14 @@ def first_line(text: str | None) -> str:
 
 
 class Ticker:
-    """Says what is going on: on a terminal in one line that changes, else one line a case."""
+    """Shows progress: one changing line on a terminal, otherwise one line per case."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.live = sys.stderr.isatty()
 
     def show(self, place: str, title: str, round_number: int, attempt: int) -> None:
-        """Tell of a round."""
+        """Show a round."""
         if self.live:
             doing = f"round {round_number} of {self.rounds}" if round_number else "warming up"
             again = f", run {attempt + 1}" if attempt else ""
@@ -131,12 +131,12 @@ class Ticker:
             print(f"[{place}] {title}", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """Tell of anything else, on a line of its own."""
+        """Print a message on its own line."""
         print(("\r\033[K" if self.live else "") + text, file=sys.stderr, flush=True)
 
 
 def cases(names: list[str], setup: Setup, ticker: Ticker) -> Iterator[tuple[str, str, Job]]:
-    """Go through the jobs: the place of each among them, the name it was asked by, and a case."""
+    """Yield the jobs: their position, the requested name, and a case."""
     for number, name in enumerate(names, start=1):
         if name.endswith("-memory") and not memory.available():
             ticker.say(f"{name}: left out, peak memory is read on Linux only")
@@ -151,7 +151,7 @@ def save(output: Path, found: list[rows.Row]) -> None:
 
 
 def run(args: argparse.Namespace, ticker: Ticker, effort: Effort) -> list[rows.Row]:
-    """Measure job after job; files are written after each, so that a stop loses only one."""
+    """Measure all jobs; files are written after each, so that a stop loses only one."""
     clock = PROCESSOR if args.processor_time else REAL
     context = rows.environment(args.threads) | {"quick": args.quick, "clock": clock.name}
     earlier = rows.comparable(rows.read(args.output / "rows.jsonl"), context)

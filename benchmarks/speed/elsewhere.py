@@ -1,6 +1,6 @@
-"""metric-learn, which has its own wishes about scikit-learn, in a Python of its own.
+"""metric-learn, which requires an older scikit-learn, in a separate Python.
 
-This file runs on both sides: here it asks, and there, as a program, it fits and tells the time.
+This file runs on both sides: here it sends the request; there, as a program, it fits and times.
 Nothing but NumPy, scikit-learn, threadpoolctl and metric-learn is needed there, for instance by
 ``pip install metric-learn "scikit-learn<1.8"``: metric-learn 0.7 does not fit with a newer one.
 """

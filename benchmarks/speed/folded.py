@@ -17,8 +17,8 @@ FIRST = (
 # So many others are shown at a glance.
 FEW = 2
 GLANCE = """\
-Milliseconds, the best of the rounds, for so many rows x features. Behind each of the others stand
-its time, and how many times as long ours takes. `~` marks noise.
+Milliseconds, best round, for the given rows x features. For each other method: its time, and how
+many times as long ours takes. `~` marks noise.
 """
 
 

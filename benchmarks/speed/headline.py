@@ -1,6 +1,6 @@
-"""The calls that users make: estimators as they come, clustering included, beside what they know.
+"""The calls that users make: default estimators, clustering included, next to common choices.
 
-The other jobs look at parts of the work, with the subclasses given; these look at all of it.
+The other jobs measure parts of the work, with given subclasses; these measure all of it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FEWEST = 60
 
 
 def fits(X: np.ndarray, y: np.ndarray, **peers: Any) -> Iterator[Contestant]:
-    """What users know, on the same rows; keywords are further peers by name."""
+    """Common choices on the same rows; keywords are further peers by name."""
     known = {LOGISTIC: LogisticRegression(), "RidgeClassifier": RidgeClassifier()}
     for label, peer in (known | peers).items():
         yield Contestant(label, "peer", partial(peer.fit, X, y))
 
 
 def default_fit(setup: Setup) -> Iterator[Job]:
-    """Fit PCSDA() as it comes, k-means included; limit: one X'X and one Cholesky factor."""
+    """Fit PCSDA() with its defaults, k-means included; limit: one X'X and one Cholesky factor."""
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     for n_rows, width in ((5000, 128), (50000, 256), (50000, 512)):
         X, y = make_verification(setup.size(n_rows), setup.size(width))
@@ -50,7 +50,7 @@ def default_fit(setup: Setup) -> Iterator[Job]:
 
 
 def few_positives(setup: Setup) -> Iterator[Job]:
-    """Fit PCSDA() on ten positives as it comes; yardstick: LogisticRegression."""
+    """Fit PCSDA() with its defaults on ten positives; yardstick: LogisticRegression."""
     for n_rows, width, most in ((310, 512, 6e-3), (3010, 512, 60e-3)):
         X, y = make_verification(max(setup.size(n_rows), FEWEST), setup.size(width), 10)
         bound = Bound(None, at_most=most)
@@ -59,7 +59,7 @@ def few_positives(setup: Setup) -> Iterator[Job]:
 
 
 def default_kernel(setup: Setup) -> Iterator[Job]:
-    """Fit KernelPCSDA() as it comes, and the Nystroem route; yardstick: SVC()."""
+    """Fit KernelPCSDA() with its defaults, and the Nystroem route; yardstick: SVC()."""
     X, y = make_verification(setup.size(6500), setup.size(256))
     landmarks = setup.size(1000)
     route = make_pipeline(NystroemMap(landmarks, random_state=0), PCSDA(random_state=0))
@@ -98,7 +98,7 @@ def default_search(setup: Setup) -> Iterator[Job]:
 
 
 def searching(label: str, estimator: Any, X: np.ndarray, y: np.ndarray, bound: Bound) -> Contestant:
-    """One of our searches, left to itself."""
+    """One of our searches without given values."""
     return Contestant(label, "pcsda", partial(PCSDACV(estimator).fit, X, y), (bound,))
 
 

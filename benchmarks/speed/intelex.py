@@ -1,6 +1,6 @@
-"""scikit-learn-intelex, in a Python of its own: it replaces parts of scikit-learn.
+"""scikit-learn-intelex, in a separate Python, because it replaces parts of scikit-learn.
 
-This file runs on both sides: here it asks, and there, as a program, it fits and tells the time.
+This file runs on both sides: here it sends the request; there, as a program, it fits and times.
 It needs nothing else there: ``pip install scikit-learn-intelex``.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 ROOT = Path(__file__).parents[2]
-# The best of so many fits counts, after one that warms up.
+# Number of fits, after a warm-up; the best counts.
 FITS = 3
 
 

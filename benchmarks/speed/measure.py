@@ -25,9 +25,9 @@ OTHERS = 0.1
 
 @dataclass(frozen=True)
 class Bound:
-    """What the ratio of a contestant to the contestant `against` has to keep to.
+    """A bound on the ratio of a contestant to the contestant `against`.
 
-    Where `against` is None, the amount itself (seconds or bytes) has to.
+    If `against` is None, it bounds the amount itself (seconds or bytes).
     """
 
     against: str | None
@@ -35,7 +35,7 @@ class Bound:
     at_least: float | None = None
 
     def holds(self, ratio: float) -> bool:
-        """Say whether a ratio keeps to the bound."""
+        """Whether a ratio is within the bound."""
         below = self.at_most is None or ratio <= self.at_most
         above = self.at_least is None or ratio >= self.at_least
         return below and above
@@ -43,7 +43,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Cost:
-    """What theory says that a contestant takes, up to a factor.
+    """The theoretical cost of a contestant, up to a factor.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Cost:
     operations : callable
         The same as a function of the case's sizes, by keyword.
     steepest : float or None
-        What the exponent of growth may be at most, where the library has set itself a bound.
+        Upper bound on the exponent of growth, if the library sets one.
     """
 
     formula: str
@@ -62,20 +62,20 @@ class Cost:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Somebody who does the job.
+    """One implementation of the job.
 
     Attributes
     ----------
     label : str
     role : {"limit", "peer", "pcsda"}
-        The calls that nobody can do without, what a user would pick instead, or the library.
+        Calls that no implementation can avoid, what a user would choose instead, or the library.
     run : callable without arguments
-        Does the job once. Where memory is measured, returns the bytes it took.
+        Does the job once. If memory is measured, returns the bytes used.
     bounds : tuple of Bound
     reports : bool
         Whether `run` returns the seconds that count, as work in another process does.
     cost : Cost or None
-        For jobs that look at growth.
+        For jobs that measure growth.
     """
 
     label: str
@@ -97,10 +97,10 @@ class Job:
         Sizes, such as ``{"N": 5000, "D": 64}``: numbers, so that growth can be fitted to them.
         No two cases of a job are the same.
     contestants : tuple of Contestant
-        The first is the yardstick that ratios are taken to, and whose steadiness is watched.
+        The first is the yardstick: ratios are relative to it, and its variation shows noise.
     unit : {"seconds", "bytes"}
     grows : str or None
-        The size that differs from case to case, in jobs that look at growth.
+        The size that varies between cases, in jobs that measure growth.
     """
 
     name: str
@@ -117,18 +117,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came out of the run that counts.
+    """The result of the run that counts.
 
     Attributes
     ----------
     rounds : dict
-        One value a round for every contestant, by label.
+        One value per round for every contestant, by label.
     variation : float
         Slowest round of the yardstick over its fastest.
     others : float
-        Share of the machine's processors that other programs took meanwhile.
+        Share of the machine's processors that other programs used meanwhile.
     discarded : int
-        Runs that were given up before.
+        Number of discarded runs.
     """
 
     rounds: dict[str, list[float]]
@@ -138,23 +138,23 @@ class Measurement:
 
     @property
     def noisy(self) -> bool:
-        """Whether even the last run tried was disturbed."""
+        """Whether even the last run was noisy."""
         return self.variation > TOLERANCE or self.others > OTHERS
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where time comes from.
+    """The clock.
 
     Attributes
     ----------
     now, sleep : callables
     foreign : callable
-        Processor seconds that other programs have taken so far.
+        Processor seconds that other programs have used so far.
     name : str
         What `now` counts.
     wall : callable or None
-        Where `now` does not tell how long others had, a clock that does.
+        A wall clock, if `now` is not one.
     elsewhere : str
         The same as `now` in another process: a function of the module `time`.
     """
@@ -169,7 +169,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done for a number.
+    """How much work goes into a measurement.
 
     Attributes
     ----------
@@ -195,14 +195,14 @@ class Effort:
     look: float = 1.0
 
 
-# For a look at whether everything runs: nothing is judged, so nothing has to be tried again.
+# For a quick check that everything runs: nothing is judged, so nothing is repeated.
 LOOK = Effort(repeats=2, attempts=1, turn=0.02, pause=0.0, look=0.02)
 
 
 def foreign_seconds() -> float:
-    """Processor seconds that all programs but this one and its children have taken.
+    """Processor seconds that all programs but this one and its children have used.
 
-    Zero where nobody tells.
+    Zero if the system does not report them.
     """
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
@@ -222,7 +222,7 @@ def processor_seconds() -> float:
 
 
 REAL = Clock(time.perf_counter, time.sleep, foreign_seconds)
-# With one thread, what a job takes of the processor hardly depends on who else wants it.
+# With one thread, the processor time of a job hardly depends on other programs.
 PROCESSOR = Clock(
     processor_seconds, time.sleep, foreign_seconds, "processor", time.perf_counter, "process_time"
 )
@@ -238,14 +238,14 @@ def measure(
     clock: Clock = REAL,
     watch: Callable[[int, int], None] = ignore,
 ) -> Measurement:
-    """Measure a job; memory is taken once, for it hardly varies.
+    """Measure a job; memory is measured once, because it hardly varies.
 
-    `watch` is told the round and the attempt before each of them; round 0 is the warm-up.
+    `watch` is called with round and attempt before each round; round 0 is the warm-up.
     """
     watch(0, 0)
     if job.unit == "bytes":
         return Measurement({one.label: [float(one.run())] for one in job.contestants})
-    for one in job.contestants:  # first calls pay for late imports and for memory never touched
+    for one in job.contestants:  # first calls include late imports and fresh memory
         one.run()
     wall = clock.wall or clock.now
     for attempt in range(effort.attempts):
@@ -268,9 +268,9 @@ def variation(values: list[float]) -> float:
 def take_turns(
     job: Job, effort: Effort, clock: Clock, watch: Callable[[int], None], *, give_up: bool
 ) -> dict[str, list[float]]:
-    """Run every contestant once a round, in an order that rotates from round to round.
+    """Run every contestant once per round, in an order that rotates between rounds.
 
-    With `give_up` the run ends after the round in which the yardstick shows it to be disturbed.
+    With `give_up` the run ends after the first round in which the yardstick is noisy.
     """
     rounds: dict[str, list[float]] = {one.label: [] for one in job.contestants}
     yardstick = job.contestants[0].label

@@ -1,7 +1,7 @@
 """Peak memory of a fit, taken in a fresh process in which nothing else has been done.
 
-Linux only: the high-water mark of the process is reset right before the fit. `ru_maxrss` would not
-do, for a child starts with the mark of the process that made it.
+Linux only: the high-water mark of the process is reset right before the fit. `ru_maxrss` does not
+work, because a child process inherits the mark of its parent.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RESET_PEAK = "5"
 
 
 def available() -> bool:
-    """Say whether this system tells the peak memory of a process."""
+    """Whether this system reports the peak memory of a process."""
     return Path("/proc/self/clear_refs").exists()
 
 
 def peak_of_fit(estimator: str, params: dict, n_rows: int, width: int, threads: int) -> int:
-    """Bytes that ``fit`` takes at its peak beyond what was there before, X included.
+    """Peak memory of ``fit`` in bytes, beyond what was used before, X included.
 
     Arrays of 64 KiB and more are made to go back to the system when they are freed; otherwise
     memory kept for later use would be counted, or hidden, by chance.
@@ -48,7 +48,7 @@ def peak_of_fit(estimator: str, params: dict, n_rows: int, width: int, threads: 
 
 
 def measure_here(estimator: str, params: dict, n_rows: int, width: int, threads: int) -> int:
-    """Fit once in this process and return the bytes that took."""
+    """Fit once in this process and return the bytes used."""
     make = getattr(pcsda, estimator)
     with threadpool_limits(threads):
         sample = make_sample(n_rows, width)

@@ -1,4 +1,4 @@
-"""Jobs on files larger than one wants in memory; they run only when named.
+"""Jobs on files too large for memory; they run only if named.
 
 Each generates its file in a temporary folder, and deletes it when it is done.
 """
@@ -31,7 +31,7 @@ from .measure import Bound, Contestant, Cost, Job
 from .setup import Setup
 
 WIDTH = 128
-# 8 GB of float32, and what the Dask job makes do with.
+# Rows for 8 GB of float32, and for the smaller Dask job.
 FILE_ROWS, DASK_ROWS = 16_000_000, 2_000_000
 RATE_ROWS, RATE_WIDTH = 200_000, 512
 GROWTH_ROWS, GROWTH_WIDTH = (100_000, 1_000_000, 10_000_000), 32
@@ -47,7 +47,7 @@ QUICK = 1000
 
 @dataclass(frozen=True)
 class Source:
-    """A file of rows with its companions."""
+    """A file of rows with labels and groups."""
 
     X: Path
     y: Path

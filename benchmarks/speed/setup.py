@@ -1,4 +1,4 @@
-"""What jobs share: how large they are to be, the settings of our models, and peers to meet."""
+"""What jobs share: their sizes, the settings of our models, and the peers."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Setup:
     ----------
     quick : bool
     threads : int
-        Of BLAS and OpenMP.
+        Number of threads of BLAS and OpenMP.
     metric_learn : str or None
-        A Python that has metric-learn, which has its own wishes about scikit-learn.
+        A Python with metric-learn, which requires an older scikit-learn.
     scratch : Path or None
         Where jobs put large files while they run; None is the temporary folder.
     intelex : str or None
-        A Python that has scikit-learn-intelex.
+        A Python with scikit-learn-intelex.
     clock : Clock
-        What processes that jobs start are timed by.
+        Clock for processes that jobs start.
     """
 
     quick: bool = False
@@ -59,7 +59,7 @@ class Setup:
     clock: Clock = REAL
 
     def size(self, full: int) -> int:
-        """A size as it is, or for a quick look."""
+        """The full size, or a small one for a quick look."""
         return full // QUICK if self.quick else full
 
 

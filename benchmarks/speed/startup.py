@@ -1,4 +1,4 @@
-"""How long imports take, each in a fresh interpreter: what nobody sees in a running process."""
+"""The time of imports, each in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from .measure import Bound, Contestant, Job
 from .setup import Setup
 
-# Timed inside, so that the start of the interpreter itself does not water the ratio down.
+# Timed inside, so that the ratio excludes the start of the interpreter.
 IMPORT = """\
 import sys, time
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Rows to a Markdown page; nothing but the rows is looked at."""
+"""A Markdown page from the rows, and from nothing else."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .growth import Growth, growths
 from .rows import Row
 
 LEGEND = """\
-Times are the best of the rounds. The ratio is to the first contestant of each job: the limit, or
-the peer that the bound names; behind it the smallest and the largest ratio within one round. `~`
-marks noise: the first contestant varied by more than 20 % in every run tried, or other programs
-took more than 10 % of the machine. What such a job says about a bound is followed by `?`.
+Times are those of the best round. The ratio is to the first contestant of each job: the limit, or
+the peer that the bound names. The range is that of the ratios within single rounds. `~` marks
+noise: the first contestant varied by more than 20 % in every run, or other programs used more than
+10 % of the machine. Verdicts from such runs are followed by `?`.
 """
 GROWTH_LEGEND = """\
 Growth: the exponent is the slope of log time (or memory) over log size, with its standard error.
-Beside it the same slope of the operations that theory counts, at the same sizes.
+Next to it is the same slope of the theoretical operation counts at the same sizes.
 """
 WHERE_LEGEND = """\
-Where the time goes, for ours that take more than 1.5 times as long as the first contestant: the
-largest shares, by function of the library or room of scikit-learn, with all that it calls
-elsewhere. Of jobs that look at growth, the smallest and the largest case.
+Where the time goes, for our calls that take more than 1.5 times as long as the first contestant:
+the largest shares, by function of the library or module of scikit-learn, including all that it
+calls. For growth jobs, only the smallest and the largest case.
 """
 # From this ratio on the table says where the time goes.
 SLOW = 1.5
@@ -51,7 +51,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def headings(rows: list[Row]) -> str:
-    """Say where the numbers come from; where runs differ, which jobs are from which."""
+    """Describe the machine; if runs differ, say which jobs come from which."""
     found: dict[str, dict[str, None]] = {}
     for row in rows:
         found.setdefault(heading(row), {})[row["job"]] = None
@@ -61,7 +61,7 @@ def headings(rows: list[Row]) -> str:
 
 
 def heading(row: Row) -> str:
-    """Say where the numbers come from."""
+    """Describe the machine and the versions."""
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
     text = (
         f"{row['cpu']}, {row['cores']} cores, {row['threads']} threads; Python {row['python']}, "
@@ -155,12 +155,12 @@ def cells(row: Row, unit: str) -> dict[str, str]:
 
 
 def number(value: float) -> str:
-    """Three or more digits, never with an exponent."""
+    """Three or more digits, without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def factor(ratio: float) -> str:
-    """Two decimals, or two digits where these would be zeros."""
+    """Two decimals, or two digits if these would be zeros."""
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 

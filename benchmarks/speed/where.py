@@ -1,8 +1,8 @@
 """Where the time of a contestant goes: samples of the stack while it runs.
 
-A timer interrupts the run every millisecond. The time since the interruption before counts for the
-innermost function of the library, or the innermost room of scikit-learn, that is at work by then; a
-long call into BLAS, which nothing interrupts, counts as a whole for the function that made it.
+A timer interrupts the run every millisecond. The time since the last interruption is attributed to
+the innermost running function of the library, or module of scikit-learn. A long BLAS call, which
+cannot be interrupted, is attributed to the function that made it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERVAL = 0.001
 NAMED = 6
 # The instruction at which a function begins.
 RESUME = dis.opmap["RESUME"]
-# Packages that are looked into; what others do counts for whoever of these called them.
+# Packages that are resolved; time in others is attributed to their caller among these.
 OURS, THEIRS = "pcsda", "sklearn"
 
 
@@ -34,7 +34,7 @@ def available() -> bool:
 
 
 def of_job(job: Job, seconds: float) -> dict[str, dict[str, float]]:
-    """Look at ours among the contestants, those that do their work in this process, by label."""
+    """Profile our contestants that run in this process, by label."""
     if job.unit != "seconds" or not available():
         return {}
     ours = (one for one in job.contestants if one.role == "pcsda" and not one.reports)
@@ -50,7 +50,7 @@ def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
         nonlocal last
         now = time.perf_counter()
         spent[place(frame)] += now - last
-        if watching:  # set anew each time: an interruption must not be interrupted
+        if watching:  # set again each time, so that interruptions do not overlap
             signal.setitimer(signal.ITIMER_REAL, INTERVAL)
         last = time.perf_counter()
 
@@ -71,9 +71,9 @@ def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
 
 
 def place(frame: FrameType | None) -> str:
-    """Name the innermost function of ours, or room of scikit-learn, on a stack."""
+    """Name the innermost function of ours, or module of scikit-learn, on a stack."""
     while frame is not None:
-        if _just_entered(frame):  # what went before was its caller's
+        if _just_entered(frame):  # the time belongs to its caller
             frame = frame.f_back
             continue
         package, _, module = frame.f_globals.get("__name__", "").partition(".")

@@ -41,7 +41,7 @@ def available_memory() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes of memory that the process could ever have; this does not change."""
+    """Return the most memory, in bytes, that the process can ever use; it is constant."""
     return min((bound.limit for bound in _bounds()), default=sys.maxsize)
 
 

@@ -93,7 +93,7 @@ def test_another_database_is_refused(tmp_path):
     base.execute("CREATE TABLE photos (name TEXT)")
     base.commit()
     base.close()
-    with pytest.raises(StoreError, match="is a database but no store of labels; give another name"):
+    with pytest.raises(StoreError, match="is a database, not a store of labels; give another name"):
         Store(tmp_path / "other.db")
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path, part):
         }[part]
     )
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"is damaged or no store of labels .*\.recover"):
+    with pytest.raises(StoreError, match=r"is damaged or not a store of labels .*\.recover"):
         Store(path).entries()
     assert path.read_bytes() == before
 

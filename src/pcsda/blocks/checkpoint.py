@@ -116,7 +116,7 @@ def _check_shapes(value: object) -> None:
             _check_shapes(sample)
             groups = sample.columns[1] if len(sample.columns) == 3 else np.array([-1])
             if groups.dtype.kind != "i" or not np.all((groups >= 0) & (groups < size)):
-                raise ValueError(f"rows of a sample are in groups beyond the {size} that there are")
+                raise ValueError(f"rows of a sample are in groups beyond the last of {size}")
     elif isinstance(value, Sample):
         _check_shapes(value.rows)
     elif isinstance(value, tuple):

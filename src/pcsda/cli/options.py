@@ -102,7 +102,7 @@ def columns(parser: ArgumentParser) -> None:
         type=count,
         metavar="N",
         help="read N rows at a time; without it, tables larger than half of the free memory are "
-        "read in blocks. A fit writes them to a temporary file beside the output",
+        "read in blocks. A fit writes them to a temporary file next to the output",
     )
 
 

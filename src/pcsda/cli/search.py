@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..retrieval import SearchSession
     from ..retrieval.media import Media
 
-# Columns beside the media that a card shows.
+# Number of columns that a card shows next to the media.
 MOST_FACTS = 4
 
 

@@ -66,7 +66,7 @@ def turn_of(
     axes : array of shape (d, n)
         ``R'u``: the mean of the row's group on the axes. It moves by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
-        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; f = c = 0 leaves a row as it is.
+        ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; f = c = 0 leaves a row unchanged.
     """
     length = np.sqrt(np.einsum("ji,ji->i", axes, axes))
     first = axes / np.where(length > 0, length, 1.0)

@@ -48,7 +48,7 @@ class Moments:
     def _shrunk(
         self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
     ) -> Array:
-        """``(scatter + nu target) / (count + nu)``; an error if a variance is only `rounding`."""
+        """``(scatter + nu target) / (count + nu)``; refuses variances up to `rounding`."""
         if count + nu <= 0:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)

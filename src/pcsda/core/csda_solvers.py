@@ -26,7 +26,7 @@ TOLERANCE, STEPS = 1e-12, 100
 
 
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
-    """Solve CSDA as written: the reference (MATH 6).
+    """Solve CSDA as written; other solvers are tested against this one (MATH 6).
 
     Problem: ``S_n w = lambda (S_p + eps I) w``, S_n over all negatives. Cost: about ``10 D^3``
     for all directions, less for the leading few.

@@ -34,7 +34,7 @@ class CellsFactor(Protocol):
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one class of the cells."""
+        """Solve one class against all others."""
 
 
 class SharedFactor(Factor, Protocol):
@@ -45,7 +45,7 @@ class SharedFactor(Factor, Protocol):
         """The absolute ridge."""
 
     def over(self, cells: Cells) -> CellsFactor:
-        """Prepare to solve every class of the cells."""
+        """Prepare to solve each class against all others."""
 
     def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
         """Add the last of the rows X; a kernel factor needs their `values` with all rows."""

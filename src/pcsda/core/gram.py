@@ -321,7 +321,7 @@ class GramCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one class of the cells against the rest."""
+        """Solve one class against all others."""
         groups, counts = self.cells.division(label)
         root = np.sqrt(counts)
         solved = self.solved.over_groups(label).T / root

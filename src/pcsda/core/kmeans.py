@@ -1,7 +1,7 @@
 """K-means of dense rows, or of rows known by their inner products: k-means++ and Lloyd steps.
 
 Both draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its checks and
-loops over rows a small problem takes half the time. With the inner products at hand, as for wide
+loops over rows a small problem takes half the time. With given inner products, as for wide
 rows and for kernels, distances need no product at all.
 """
 
@@ -194,7 +194,7 @@ def kernel_kmeans(
     Returns
     -------
     labels : array of shape (n,)
-        A cluster that loses all rows is left out of the further steps.
+        A cluster that loses all its rows is dropped from the further steps.
     inertia : float
         Weighted sum of squared distances to the means, up to that of the diagonal.
     """

@@ -440,7 +440,7 @@ class Leaver:
     def _whitened(
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Parts of the rows with ``Delta A r``, leverages and gaps, by the first accurate way."""
+        """Parts of the rows with ``Delta A r``, leverages and gaps; `ways` are tried in turn."""
         # No D x D sums are stored, so blocks are small enough for the cache and reuse memory: fresh
         # pages would cost as much as the product.
         width = X.shape[1] + len(self.gram)

@@ -116,7 +116,7 @@ class GroupScatter:
         )
 
     def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
-        """Return the same statistics with group g renumbered to ``places[g]`` of more groups."""
+        """Return the same statistics with group g renumbered to ``places[g]`` out of `n_groups`."""
         counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
         counts[places], means[places] = self.counts, self.means
         return replace(self, counts=counts, means=means)

@@ -167,7 +167,7 @@ def _require_spread(scatter: GroupScatter) -> None:
 
 
 def eigen(scatter: GroupScatter, ridge: float) -> Projection:
-    """Solve eq. (PnPi_eigproblem) as written: the reference for the other solvers.
+    """Solve eq. (PnPi_eigproblem) as written; the other solvers are tested against this one.
 
     Problem: ``S_n w = lambda (S_I + eps I) w`` by a dense generalised eigensolver. S_n squares the
     rounding of the means, so the number of axes comes from the means themselves.

@@ -216,7 +216,7 @@ class WhiteCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one class of the cells against the rest."""
+        """Solve one class against all others."""
         groups, counts = self.cells.division(label)
         white = self.white.over_groups(label) / counts[:, None]
         plain = self.plain.over_groups(label) / counts[:, None]

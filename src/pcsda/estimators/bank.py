@@ -434,7 +434,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         check_is_fitted(self)
         if label in self.models_:
             raise ValueError(
-                f"label {label!r} is in the bank already; remove it first to enroll it anew, or "
+                f"label {label!r} is in the bank already; remove it first to enroll it again, or "
                 "add rows to it with update"
             )
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)

@@ -99,7 +99,7 @@ def check_background(X: Floats, background: Floats) -> None:
     n_rows = len(X)
     if len(background) == 0:
         raise ValueError(
-            "background has 0 rows and needs at least 1; leave it out where there is none"
+            "background has 0 rows and needs at least 1; leave it out if there is none"
         )
     none = np.zeros(n_rows, dtype=np.intp)
     found = known_row(BankRows(X, none, none, np.zeros(n_rows), None), background)

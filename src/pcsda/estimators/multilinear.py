@@ -207,7 +207,7 @@ n_components_, partition_, density_, calibration_
 
 
 def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Up to 5 directions per mode, but in total no more than there are distinct negatives."""
+    """Up to 5 directions per mode, in total at most one per distinct negative."""
     dims = [min(size, DEFAULT_COMPONENTS) for size in sizes]
     most = count_distinct(negatives, prod(dims))
     while prod(dims) > most:

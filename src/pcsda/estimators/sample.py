@@ -104,7 +104,7 @@ class RowSample:
         return replace(self, limits=limits, n_rows=np.pad(self.n_rows, (0, missing)))
 
     def renumbered(self, places: Ints, n_groups: int) -> RowSample:
-        """The same rows with group g renumbered to ``places[g]`` of more groups."""
+        """The same rows with group g renumbered to ``places[g]`` out of `n_groups`."""
         limits, n_rows = np.ones(n_groups), np.zeros(n_groups, dtype=np.intp)
         limits[places], n_rows[places] = self.limits, self.n_rows
         return replace(self, groups=places[self.groups], limits=limits, n_rows=n_rows)

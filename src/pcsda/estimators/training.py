@@ -174,7 +174,7 @@ def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
 
 
 def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
-    """Multiply wide rows with each other once, where both k-means and the factor need it."""
+    """Compute the inner products of wide rows once, if both k-means and the factor need them."""
     X, every = data.X, data.weights is None or bool(data.weights.all())
     dense_and_wide = not sparse.issparse(X) and X.shape[1] > X.shape[0]
     by_products = model.solver in ("auto", "cholesky") and model.balance == "pooled"

@@ -135,7 +135,7 @@ class Store:
                 run(f"PRAGMA application_id = {APPLICATION}")
                 run(f"PRAGMA user_version = {FORMAT}")
         if run("PRAGMA application_id").fetchone()[0] != APPLICATION:
-            raise StoreError(f"{self.path} is a database but no store of labels; give another name")
+            raise StoreError(f"{self.path} is a database, not a store of labels; give another name")
         found = run("PRAGMA user_version").fetchone()[0]
         if found != FORMAT:
             raise StoreError(
@@ -158,7 +158,7 @@ class Store:
             ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
-                f"{self.path} is damaged or no store of labels ({error}). It was left as it is: "
+                f"{self.path} is damaged or not a store of labels ({error}). It was left as it is: "
                 f'save what can be read with sqlite3 "{self.path}" ".recover", or give another name'
             ) from error
 
@@ -236,7 +236,7 @@ class Store:
         return list(found.values())
 
     def fact(self, name: str) -> str | None:
-        """A fact by its name."""
+        """Return the value of a named fact, or None."""
         with self._explained():
             found = self._base.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if found is None else str(found[0])
