@@ -43,6 +43,17 @@ def test_inner_products_give_the_clusters_of_the_rows(seed, count, weighted, off
         assert_array_equal(labels, ours.labels)
 
 
+@given(st.integers(0, 2**31), st.integers(2, 8))
+def test_minus_half_the_squared_distances_are_as_good_as_inner_products(seed, count):
+    rows = make_rows(seed)
+    squares, every = ((rows[:, None] - rows) ** 2).sum(axis=2), np.arange(len(rows))
+    ours = kmeans(rows, count, np.random.RandomState(seed))
+    labels = kmeans_of_products(-squares / 2, every, count, 4, np.random.RandomState(seed))
+    assert (labels is None) == (ours is None)
+    if ours is not None:
+        assert_array_equal(labels, ours.labels)
+
+
 def test_inner_products_stop_by_the_same_tolerance():
     ends = []
     for seed in range(20):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg.blas import dtrmv
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
@@ -38,6 +38,8 @@ BLOCK_BYTES = 4 << 20
 # Up to this width, threads of our own share the rows; see `over_rows`. Beyond, each would need a
 # large matrix to sum products in.
 NARROW = 512
+# Matrices of up to TINY rows wake no threads of BLAS, those of up to SMALL are not worth it.
+TINY, SMALL = 64, 1024
 # Up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8
 
@@ -174,16 +176,17 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
     SingularMatrixError
         If a pivot is not above rounding, so that the factor would be noise.
     """
-    shifted = matrix
-    if ridge:
-        shifted = matrix.copy()
-        shifted.flat[:: len(matrix) + 1] += ridge
-    try:
-        factor = np.asarray(np.linalg.cholesky(shifted), dtype=np.float64)
-    except np.linalg.LinAlgError as error:
-        raise SingularMatrixError("the matrix is not positive definite") from error
-    pivots = factor.diagonal() ** 2
-    if np.any(pivots <= PIVOT_TOLERANCE * len(matrix) * shifted.diagonal()):
+    shifted = np.array(matrix, dtype=np.float64, order="C")
+    shifted.flat[:: len(matrix) + 1] += ridge
+    diagonal = shifted.diagonal().copy()
+    # LAPACK reads rows in C order as the transpose. NumPy would move them twice, which takes as
+    # long as the factor itself.
+    with one_thread(TINY < len(matrix) <= SMALL):
+        upper, failed = dpotrf(shifted.T, lower=0, overwrite_a=1)
+    if failed:
+        raise SingularMatrixError("the matrix is not positive definite")
+    factor: Array = upper.T
+    if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor
 

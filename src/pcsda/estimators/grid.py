@@ -11,7 +11,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_random_state
 
 from .. import validation
 from ..core.factor import factor_shared
@@ -32,7 +31,7 @@ from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .rows import rows_of
-from .steps import rule_of
+from .steps import draw_seed, rule_of
 from .training import divide
 
 # Up to this many rows, squared distances are stored for all bandwidths. Beyond, they are little of
@@ -205,9 +204,12 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         if kernel is None:
             return divide(at(count), whole, data.subclass_labels)[0]
         if count not in data.inputs:
-            data.inputs[count] = divide_inputs(at(count), whole, data.subclass_labels)
-        known = data.subclass_labels, data.inputs[count]
-        return divide_features(at(count), whole, matrix, *known)
+            # To k-means, minus half the squared distances are as good as inner products.
+            known = data.squares and np.isfinite(data.squares[0].max())
+            products = -0.5 * data.squares[0] if known else None
+            data.inputs[count] = divide_inputs(at(count), whole, data.subclass_labels, products)
+        inputs = data.inputs[count]
+        return divide_features(at(count), whole, matrix, data.subclass_labels, inputs)
 
     def factors(ridges: list[float]) -> Iterator[Factor]:
         if kernel is None:
@@ -230,12 +232,16 @@ def left_out_scores(
 
     `make_rows` may return rows that are already factorised.
     """
+    of_gamma: dict[Any, list[int]] = {}
+    for number, cell in enumerate(grid):
+        of_gamma.setdefault(cell.gamma, []).append(number)
+    models = {gamma: with_setting(template, grid[own[0]]) for gamma, own in of_gamma.items()}
+    drawn = clone(template)  # a generator of the user's stays where it is
+    seed = draw_seed((drawn[-1] if isinstance(drawn, Pipeline) else drawn).random_state)
     for train, test in tasks:
         part = data.take(train) if test is not None else data
-        for gamma in dict.fromkeys(cell.gamma for cell in grid):
-            numbers = [i for i, cell in enumerate(grid) if cell.gamma == gamma]
-            model = with_setting(template, grid[numbers[0]])
-            rows, others = part.X, None
+        for gamma, numbers in of_gamma.items():
+            model, rows, others = models[gamma], part.X, None
             if test is not None:
                 others = data.X[np.ix_(test, train)] if data.pairwise else data.X[test]
             if isinstance(model, Pipeline):
@@ -244,7 +250,6 @@ def left_out_scores(
                 others = None if test is None else maps.transform(others)
                 model = model[-1]
             fold = replace(part, X=rows, pairwise=False)
-            seed = check_random_state(model.random_state).randint(2**31 - 1)
             source = make_rows(model, fold, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
