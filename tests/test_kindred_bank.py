@@ -48,7 +48,7 @@ def sums_of(X, y):
     counts = np.bincount(y).astype(float)
     means = np.stack([X[y == label].mean(axis=0) for label in range(len(counts))])
     residuals = X - means[y]
-    return LabelSums(counts, means, residuals.T @ residuals), residuals
+    return LabelSums(counts, means, residuals.T @ residuals, np.zeros((0, X.shape[1]))), residuals
 
 
 def test_the_shrinkage_is_that_of_ledoit_and_wolf():
@@ -185,7 +185,7 @@ def test_trials_share_the_mean_that_is_unknown():
     X, y = people(12, 4)
     bank = VerifierBank(clone(LINEAR).set_params(tails="gaussian")).fit(X, y)
     labels, new = bank._labels_, people(12, 2, seed=3)[0]
-    z, means, n = labels.project(new[:2]), labels.means, labels.counts[0]
+    z, means, n = labels.project(new[:2]), labels.shared.means, labels.counts[0]
     ratio = 0.0
     for axis, value in enumerate(labels.law.values):
         both = np.eye(2) + value
@@ -216,64 +216,132 @@ def clone_of(bank):
     return pickle.loads(pickle.dumps(bank)).refresh()
 
 
-@CASES
-def test_a_change_moves_one_label_and_a_refresh_the_rest(template, width):
-    X, y = people(14, 5, width)
-    new = people(14, 2, width, seed=1)[0]
-    given = clone(template).set_params(regularization=0.5)
-    first = y < 13
-    bank = VerifierBank(given).fit(X[first], y[first])
-    before, centre = bank.log_likelihood_ratio(new), bank._labels_.means[4].copy()
-    bank.enroll(X[~first], 13)
-    close(bank.log_likelihood_ratio(new)[:, :13], before)
-    # The rows of a label say the same, whether they come at once or one after the other.
-    step = VerifierBank(given).fit(X[first], y[first]).enroll(X[~first][:2], 13)
-    step.update(X[~first][2:], 13)
-    close(step.log_likelihood_ratio(new), bank.log_likelihood_ratio(new))
-    extra = X[y == 4] + 0.3
-    bank.update(extra, 4)
-    close(bank._labels_.means[4], (centre + bank._labels_.project(extra).mean(axis=0)) / 2)
-    bank.remove(2)
-    kept = np.delete(np.arange(13), [2, 4])
-    close(bank.log_likelihood_ratio(new)[:, np.delete(np.arange(12), 3)], before[:, kept])
-    rows = np.concatenate([X[y != 2], extra])
-    names = np.append(y[y != 2], np.full(5, 4))
+def uncalibrated(bank, X):
+    """Log ratios before the calibration, which waits for a refresh, and with Gaussian tails."""
+    calibration = bank._labels_.calibration
+    return (bank.log_likelihood_ratio(X) - calibration.offset) / calibration.slope
+
+
+def fresh_fit(bank, X, y, others=None):
+    """A fit on the same rows with the ridge, and the kernel, of a bank."""
+    rows = X if others is None else np.concatenate([X, others])
     values = None if not hasattr(bank, "kernel_") else bank.kernel_(rows, rows)
     spread = rows.var(axis=0).sum() if values is None else np.trace(values) / len(rows)
     spread = spread if values is None else spread - values.mean()
     fixed = {"regularization": bank.ridge_ / spread}
     if values is not None:
         fixed["gamma"] = bank.kernel_.gamma
-    again = VerifierBank(clone(template).set_params(**fixed)).fit(rows, names)
-    bank.refresh()
-    # The order of rows says which are left out of their own labels, and only that.
-    assert_allclose(bank._labels_.law.values, again._labels_.law.values, rtol=1e-6)
-    found, expected = bank._labels_, again._labels_
-    close(np.abs(found.means), np.abs(expected.means), 1e-5)
+    found = VerifierBank(clone(bank.estimator).set_params(**fixed))
+    return found.fit(X, y, background=others)
 
 
-def test_rejected_rows_turn_the_bank_to_clusters():
+@CASES
+@pytest.mark.parametrize("change", ["enroll", "update", "remove", "reject", "all", "loaded"])
+def test_after_a_change_all_labels_are_those_of_a_fresh_fit(template, width, change):
+    X, y = people(14, 5, width)
+    new = people(14, 2, width, seed=1)[0]
+    extra, away = X[y == 4] + 0.3, people(3, 2, width, seed=5)[0]
+    given = clone(template).set_params(regularization=0.5, tails="gaussian")
+    every = change in ("all", "loaded")
+    late = y == 13 if change == "enroll" or every else y < 0
+    bank = VerifierBank(given).fit(X[~late], y[~late])
+    bank = pickle.loads(pickle.dumps(bank)) if change == "loaded" else bank
+    rows, names, others = X, y, None
+    if change == "enroll" or every:
+        bank.enroll(X[late][:2], 13).update(X[late][2:], 13)
+    if change == "update" or every:
+        bank.update(extra[:1], 4).update(extra[1:], 4)
+        rows, names = np.concatenate([rows, extra]), np.append(names, np.full(5, 4))
+    if change == "reject" or every:
+        bank.reject(away[:4], 3).reject(away[4:], 5)
+        others = away
+    if change == "remove" or every:
+        bank.remove(2)
+        rows, names = rows[names != 2], names[names != 2]
+    again = fresh_fit(bank, rows, names, others)
+    assert type(bank._labels_) is type(again._labels_)
+    assert_array_equal(bank.classes_, again.classes_)
+    close(uncalibrated(bank, new), uncalibrated(again, new))
+    label = 13 if change == "enroll" else 4
+    found, expected = bank.models_[label], again.models_[label]
+    close(found.eigenvalues_, expected.eigenvalues_)
+    slopes = [one._labels_.calibration for one in (bank, again)]
+    left = [
+        (model.loo_scores_ - one.offset) / one.slope
+        for model, one in zip((found, expected), slopes, strict=True)
+    ]
+    # Rows stand in another order; each has its left-out score.
+    close(np.sort(left[0]), np.sort(left[1]), 1e-7)
+    close(uncalibrated(bank.refresh(), new), uncalibrated(again, new))
+
+
+def test_changes_are_the_same_at_once_and_one_by_one():
+    X, y = people(14, 5)
+    new = people(14, 2, seed=1)[0]
+    first = y < 13
+    bank = VerifierBank(LINEAR).fit(X[first], y[first]).enroll(X[~first], 13)
+    step = VerifierBank(LINEAR).fit(X[first], y[first]).enroll(X[~first][:2], 13)
+    step.log_likelihood_ratio(new)  # solves the covariances in between
+    step.update(X[~first][2:], 13)
+    close(step.log_likelihood_ratio(new), bank.log_likelihood_ratio(new), 1e-9)
+    assert_array_equal(bank.clusters_, np.append(y[first], np.full(5, 13)))
+
+
+def test_a_change_after_which_no_label_shows_its_spread_turns_the_bank_to_clusters():
+    X, y = people(14, 5)
+    alike = y < 11
+    X[alike] = X[alike][::5][y[alike]]  # only the last labels have different rows
+    bank = VerifierBank(LINEAR).fit(X, y).remove(13).remove(12)
+    assert type(bank._labels_).__name__ == "KindredLabels"
+    bank.remove(11)
+    assert type(bank._labels_).__name__ == "PooledLabels"
+    assert len(bank.classes_) == 11
+    assert np.isfinite(bank.log_likelihood_ratio(X)).all()
+
+
+def test_labels_that_no_longer_differ_say_nothing_until_a_refresh():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 4)), np.repeat(np.arange(12), 5)
+    X[y > 8] += 100.0 * rng.standard_normal((12, 4))[y[y > 8]]
+    bank = VerifierBank(LINEAR).fit(X, y)
+    assert type(bank._labels_).__name__ == "KindredLabels"
+    bank.remove(11).remove(10).remove(9)
+    ratios = bank.log_likelihood_ratio(X)
+    assert np.ptp(ratios) < 1
+    assert np.isfinite(bank.refresh().log_likelihood_ratio(X)).all()
+
+
+def test_rejected_rows_are_of_somebody_unseen():
+    """They widen the covariance between people; whom they belong to, nobody knows."""
     X, y = people(12, 5)
     rng = np.random.default_rng(0)
     bank = VerifierBank(LINEAR).fit(X, y)
-    stranger = rng.standard_normal((1, 20)) + 0.3 * rng.standard_normal((6, 20))
-    before = bank.verify(stranger[3:], 0).mean()
+    stranger = 3 * rng.standard_normal((1, 20)) + 0.3 * rng.standard_normal((6, 20))
+    before = bank._labels_.shared.values.sum()
     with pytest.raises(ValueError, match="in the bank already"):
         bank.reject(X[:1], 0)
     assert_array_equal(bank.clusters_, y)
     bank.reject(stranger[:3], 0)
-    assert len(bank.clusters_) == len(X) + 3
-    assert bank.verify(stranger[3:], 0).mean() != before
-    bank.refresh().reject(stranger[3:] + 0.1, 1)
+    assert_array_equal(bank.clusters_, np.append(y, [12, 13, 14]))
+    assert bank._labels_.shared.values.sum() > before
+    assert bank.refresh().threshold_.n_negatives == len(X)
+    again = VerifierBank(LINEAR).fit(X, y, background=stranger[:3])
+    close(bank._labels_.shared.values, again._labels_.shared.values, 0.2)  # the ridge differs
+    assert len(bank.reject(stranger[3:], 1).clusters_) == len(X) + 6
+
+
+def test_one_label_is_asked_without_its_estimator(monkeypatch):
+    X, y = people(12, 5)
+    bank = VerifierBank(LINEAR).fit(X, y)
+    monkeypatch.setattr(type(bank), "models_", dict.fromkeys(range(12)))
+    close(bank.verify(X, 5), bank.log_likelihood_ratio(X)[:, 5])
 
 
 def test_where_labels_are_not_kindred():
-    away = np.random.default_rng(5).standard_normal((10, 20))
     X, y = people(12, 6)
     for bank in (
         VerifierBank(PCSDA(n_subclasses=4)).fit(X, y),
         VerifierBank(PCSDA(n_components=2)).fit(X, y),
-        VerifierBank().fit(X, y, background=away),
         VerifierBank().fit(X, y, groups=np.arange(len(X)) // 2),
         VerifierBank(calibration="per-label").fit(X, y),
         VerifierBank().fit(*people(12, 1)),  # nothing shows their spread
@@ -342,5 +410,6 @@ def test_tails_follow_the_rows():
     assert len(known.counts) == 51
     law = Predictive(np.ones(3), 5.0)
     near = law.places(np.zeros((2, 3)), np.array([2.0, 4.0]))
-    single = replace(law).ratios(np.ones((1, 3), np.float32), near.single())
-    assert_allclose(single, law.ratios(np.ones((1, 3)), near), rtol=1e-5)
+    row = np.full((1, 3), 3.0)
+    single = replace(law).ratios(row.astype(np.float32), near.single())
+    assert_allclose(single, law.ratios(row, near), rtol=1e-5)

@@ -143,6 +143,10 @@ def bank_changes(setup: Setup) -> Iterator[Job]:
         last.append(next(names))
         bank.enroll(fresh(ROWS), last[-1])
 
+    def update_and_ask() -> None:
+        """The covariances are solved anew when the bank is asked."""
+        bank.update(fresh(1), 3).log_likelihood_ratio(X[:1])
+
     def enroll_and_remove() -> None:
         enroll()
         bank.remove(last.pop())
@@ -154,7 +158,14 @@ def bank_changes(setup: Setup) -> Iterator[Job]:
         (
             Contestant("sample times means", "limit", lambda: sample @ means.T),
             Contestant("update, one row", "pcsda", lambda: bank.update(fresh(1), 3), quick),
-            Contestant("reject, one row", "pcsda", lambda: of_clusters.reject(fresh(1), 3), quick),
+            Contestant("update and ask", "pcsda", update_and_ask),
+            Contestant("reject, one row", "pcsda", lambda: bank.reject(fresh(1), 3), quick),
+            Contestant(
+                "reject, one row, with clusters",
+                "pcsda",
+                lambda: of_clusters.reject(fresh(1), 3),
+                quick,
+            ),
             Contestant(
                 "enroll ten rows and remove",
                 "pcsda",

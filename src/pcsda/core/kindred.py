@@ -36,6 +36,8 @@ ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
 DRAWN = 40
 # Ridges to try, relative to Ledoit and Wolf's, in banks of up to this many labels.
 RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
+# Scores are finished in parts of about this many bytes, which fit in the cache.
+CACHE_BYTES = 1 << 20
 # Above this, the spread within labels would be the ridge alone.
 MOST_SHRINKAGE = 0.999
 
@@ -61,7 +63,7 @@ def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
 
 @dataclass(frozen=True)
 class LabelSums:
-    """Statistics of labelled rows.
+    """Statistics of labelled rows, updated in closed form when rows are added or removed.
 
     Attributes
     ----------
@@ -69,16 +71,88 @@ class LabelSums:
     means : array of shape (C, r)
     scatter : array of shape (r, r)
         Scatter of the rows about the means of their labels.
+    others : array of shape (B, r)
+        Background rows: each counts as a person of whom one row is known.
     """
 
     counts: Array
     means: Array
     scatter: Array
+    others: Array
+
+    @classmethod
+    def of(cls, rows: Floats, owner: Ints) -> LabelSums:
+        """Compute the statistics; rows with owner -1 are background."""
+        known = LabelledRows.of(rows, owner)
+        apart = known.residuals(np.arange(len(known.rows)))
+        return cls(known.counts, known.means, apart.T @ apart, known.others)
 
     @property
     def free(self) -> float:
         """Degrees of freedom: the number of rows minus the number of labels."""
         return float(self.counts.sum()) - len(self.counts)
+
+    @property
+    def everybody(self) -> Array:
+        """Means of the labels, and the background rows."""
+        return np.concatenate([self.means, self.others]) if len(self.others) else self.means
+
+    @property
+    def noise(self) -> float:
+        """Mean of 1/n over all people: the variance of their means, relative to that of a row."""
+        count = len(self.counts) + len(self.others)
+        return (float((1 / self.counts).sum()) + len(self.others)) / count
+
+    def placed(self, places: Sequence[int | None]) -> LabelSums:
+        """Reorder the labels by their old places; new labels (None) have no rows yet."""
+        if places == list(range(len(self.counts))):
+            return self
+        old = np.array([-1 if place is None else place for place in places])
+        counts, means = self.counts[old], self.means[old]
+        counts[old < 0], means[old < 0] = 0.0, 0.0
+        return replace(self, counts=counts, means=means)
+
+    def with_rows(self, place: int, rows: Floats) -> LabelSums:
+        """Add rows to a label."""
+        counts, means = self.counts.copy(), self.means.copy()
+        exact, count = rows.astype(np.float64), self.counts[place]
+        mean = exact.mean(axis=0)
+        moved = mean - means[place]
+        counts[place] += len(rows)
+        means[place] += moved * (len(rows) / counts[place])
+        between = moved * np.sqrt(count * len(rows) / counts[place])
+        apart = np.vstack([exact - mean, between])
+        return replace(self, counts=counts, means=means, scatter=self.scatter + apart.T @ apart)
+
+    def without(self, place: int, rows: Floats) -> LabelSums:
+        """Remove a label, given its rows."""
+        apart = rows - self.means[place]
+        left = np.arange(len(self.counts)) != place
+        scatter = self.scatter - apart.T @ apart
+        return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
+
+    def some(self, labels: Ints) -> LabelSums:
+        """Some of the labels; the scatter must be theirs already."""
+        return replace(self, counts=self.counts[labels], means=self.means[labels])
+
+    def with_others(self, rows: Floats) -> LabelSums:
+        """Add background rows."""
+        return replace(self, others=np.concatenate([self.others, rows.astype(np.float64)]))
+
+    def require_spread(self) -> None:
+        """Check that rows differ within labels.
+
+        Raises
+        ------
+        SingularMatrixError
+            If no label has two rows, or the rows of each label are equal.
+        """
+        if self.free <= 0 or len(self.counts) < 3:
+            raise SingularMatrixError("no label shows how its rows spread")
+        apart = self.means - self.means.mean(axis=0)
+        level = float(self.scatter.trace()) / len(self.scatter)
+        if level <= linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", apart, apart)):
+            raise SingularMatrixError("the rows of each label are equal")
 
 
 @dataclass(frozen=True)
@@ -94,6 +168,8 @@ class Kindred:
         Variances v between labels on the axes.
     scale : float
         ``Phi_w = scale (S_w + ridge I)``.
+    means : array of shape (C, q)
+        Means of the labels' rows on the axes.
     tail : float
         Degrees of freedom of both predictive distributions.
     """
@@ -102,39 +178,37 @@ class Kindred:
     axes: Array
     values: Array
     scale: float
+    means: Array
     tail: float = np.inf
 
     @classmethod
-    def fit(cls, sums: LabelSums, ridge: float) -> Kindred:
-        """Fit the covariances: ``r^3/3``, and products with the means.
+    def fit(cls, sums: LabelSums, ridge: float, *, strict: bool = True) -> Kindred:
+        """Fit the covariances: an eigendecomposition, and products with the means.
 
-        The covariance between labels is shrunk by Ledoit and Wolf's rule on these axes.
+        The covariance between labels is shrunk by Ledoit and Wolf's rule on these axes. It is zero
+        if labels differ no more than their rows do, unless `strict`.
 
         Raises
         ------
         SingularMatrixError
-            If no label has two rows, or labels differ no more than their rows do.
+            If no label has two rows, or, if `strict`, labels differ no more than their rows do.
         """
-        count, size = sums.means.shape
-        if sums.free <= 0 or count < 3:
-            raise SingularMatrixError("no label shows how its rows spread")
-        centre = sums.means.mean(axis=0)
-        apart = sums.means - centre
+        sums.require_spread()
+        means, size = sums.everybody, sums.means.shape[1]
+        count = len(means)
+        centre = means.mean(axis=0)
+        apart = means - centre
         level = float(sums.scatter.trace()) / size
-        if level <= linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", apart, apart)):
-            raise SingularMatrixError("the rows of each label are equal")
         scale = (level / (level + ridge)) / sums.free
-        factor = linalg.cholesky(sums.scatter, ridge)
-        white = linalg.lower_solve(factor, apart.T).T / np.sqrt(scale)
-        variances, turn = principal(white)
-        fourth = float((np.einsum("ij,ij->i", white, white) ** 2).sum())
+        variances, axes = principal(apart, linalg.cholesky(sums.scatter, ridge))
+        variances, axes = variances / scale, axes / np.sqrt(scale)
+        z = apart @ axes
+        fourth = float((np.einsum("ij,ij->i", z, z) ** 2).sum())
         share = ledoit_wolf(np.diag(variances * (count - 1)), fourth, count)
-        values = (1 - share) * variances + share * variances.mean()
-        values = values - float(np.mean(1 / sums.counts))
-        if values[0] <= 0:
+        values = (1 - share) * variances + share * variances.mean() - sums.noise
+        if strict and values[0] <= 0:
             raise SingularMatrixError("labels differ no more than their rows do")
-        axes = linalg.lower_solve(factor, turn, transposed=True) / np.sqrt(scale)
-        return cls(centre, axes, np.maximum(values, 0.0), scale)
+        return cls(centre, axes, np.maximum(values, 0.0), scale, z[: len(sums.means)])
 
     def project(self, rows: Array) -> Array:
         """Coordinates of rows."""
@@ -147,16 +221,25 @@ class Kindred:
         return Predictive(self.values, self.tail)
 
 
-def principal(rows: Array) -> tuple[Array, Array]:
-    """Variances of centred rows in descending order, and their directions as columns."""
+def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
+    """Variances of centred rows in descending order, and the axes with these variances.
+
+    The axes are columns, orthonormal under the covariance whose Cholesky factor is given.
+    """
     count, size = rows.shape
     wide = size > count
-    values, vectors = linalg.eigh_descending(rows @ rows.T if wide else rows.T @ rows)
+    if wide:
+        white = linalg.lower_solve(factor, rows.T).T
+        inner = white @ white.T
+    else:
+        half = linalg.lower_solve(factor, rows.T @ rows)
+        inner = linalg.lower_solve(factor, half.T)
+    values, vectors = linalg.eigh_descending(inner)
     rank = min(count - 1, size)
     rank = int(np.sum(values[:rank] > linalg.SAME_POINT * values[0]))
     values, vectors = values[:rank], vectors[:, :rank]
-    turn = rows.T @ (vectors / np.sqrt(values)) if wide else vectors
-    return values / (count - 1), turn
+    turn = white.T @ (vectors / np.sqrt(values)) if wide else vectors
+    return values / (count - 1), linalg.lower_solve(factor, turn, transposed=True)
 
 
 @dataclass(frozen=True)
@@ -188,59 +271,88 @@ class Predictive:
         square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
         return square
 
-    def ratios(self, z: Floats, labels: Places) -> Array:
-        """Log ratios (n, C) of rows for all labels, in the precision of the rows."""
-        width = len(self.values)
-        inside: Array = (-2 * z) @ labels.pulls.T
-        of_sizes = (z * z) @ labels.precisions.T
-        inside += of_sizes if of_sizes.shape[1] == 1 else of_sizes[:, labels.size]
-        inside += labels.lengths
-        outside = energy(self.outside(z), width, self.tail)
-        found = energy(inside, width, self.tail)
-        np.subtract(outside[:, None], found, out=found)
-        found += labels.volumes
+    def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
+        """Calibrated log ratios (n, C) of rows for all labels, in the precision of the rows."""
+        outside = slope * energy(self.outside(z), len(self.values), self.tail) + offset
+        found: Array = labels.rows(z) @ labels.vectors.T
+        part = max(1, CACHE_BYTES // max(found[:1].nbytes, 1))
+        for start in range(0, len(z), part):
+            here = found[start : start + part]
+            if labels.power is None:
+                here *= -slope
+            else:
+                np.maximum(here, labels.factors, out=here)  # rounding may make a square negative
+                np.log(here, out=here)
+                here *= -slope * labels.power
+            here += outside[start : start + part, None]
         return found
 
     def places(self, means: Array, counts: Array) -> Places:
         """Prepare labels for `ratios`."""
         sizes, which = np.unique(counts, return_inverse=True)
-        variances = self.variances(sizes)
-        expected = self.expected(means, counts)
+        variances, expected = self.variances(sizes), self.expected(means, counts)
         pulls = expected / variances[which]
         lengths = np.einsum("ij,ij->i", pulls, expected)
-        volumes = 0.5 * (np.log1p(self.values) - np.log(variances)).sum(axis=1)
-        return Places(pulls, 1 / variances, which, lengths, volumes[which])
+        volumes = (0.5 * (np.log1p(self.values) - np.log(variances)).sum(axis=1))[which]
+        if np.isinf(self.tail):
+            power, scale, factors = None, 0.5, np.ones(len(counts))
+            last = scale * lengths - volumes
+        else:
+            power, scale = 0.5 * (self.tail + len(self.values)), 1 / (self.tail - 2)
+            factors, last = np.exp(-volumes / power), 1 + scale * lengths
+        # Squared coordinates are combined for each label size, or kept if sizes outnumber axes.
+        few = len(sizes) <= len(self.values)
+        precisions = (scale / variances).T if few else np.eye(len(self.values))
+        squares = np.eye(len(sizes))[which] if few else scale / variances[which]
+        vectors = np.concatenate([-2 * scale * pulls, squares, last[:, None]], axis=1)
+        return Places(vectors * factors[:, None], precisions, factors, volumes, power)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Labels prepared for products: an array for each label, and one for each number of rows.
+    """Labels prepared so that one product of rows and labels gives all scores.
+
+    With heavy tails the product is ``1 + square / (tail - 2)`` times a factor for the volume of the
+    label, so that a multiple of its logarithm is the whole energy. With Gaussian tails it is half
+    the square minus the log ratio of the volumes.
 
     Attributes
     ----------
-    pulls : array of shape (C, q)
-        Posterior means divided by the variances.
-    precisions : array of shape (U, q)
-        Inverse variances for labels of each size.
-    size : array of shape (C,)
-        Index of each label's size.
-    lengths, volumes : arrays of shape (C,)
-        Squared lengths of the posterior means, and log ratios of the volumes.
+    vectors : array of shape (C, q + U + 1)
+        Weights of the coordinates of a row, of their combined squares, and a constant.
+    precisions : array of shape (q, U)
+        Weights that combine the squared coordinates of a row.
+    factors : array of shape (C,)
+        Smallest possible product of each label.
+    volumes : array of shape (C,)
+        Log ratios of the volumes.
+    power : float or None
+        Factor of the logarithm; None with Gaussian tails.
     """
 
-    pulls: Array
+    vectors: Array
     precisions: Array
-    size: Ints
-    lengths: Array
+    factors: Array
     volumes: Array
+    power: float | None
+
+    def rows(self, z: Floats) -> Floats:
+        """Rows extended by their squares and a one, to be multiplied by the vectors."""
+        found: Floats = np.empty((len(z), self.vectors.shape[1]), z.dtype)
+        found[:, : z.shape[1]], found[:, -1] = z, 1
+        np.matmul(z * z, self.precisions, out=found[:, z.shape[1] : -1])
+        return found
 
     def single(self) -> Places:
         """The same in single precision."""
-        arrays = {
-            name: getattr(self, name).astype(np.float32)
-            for name in ("pulls", "precisions", "lengths", "volumes")
-        }
-        return replace(self, **arrays)
+        names = ("vectors", "precisions", "factors", "volumes")
+        return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
+
+    def one(self, place: int) -> Places:
+        """One label alone."""
+        here = slice(place, place + 1)
+        names = ("vectors", "factors", "volumes")
+        return replace(self, **{name: getattr(self, name)[here] for name in names})
 
 
 @dataclass(frozen=True)
@@ -251,28 +363,43 @@ class LabelledRows:
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for unlabelled rows.
+        Label of each row.
     counts : array of shape (C,)
     means : array of shape (C, r)
+    others : array of shape (B, r)
+        Background rows.
     """
 
     rows: Floats
     owner: Ints
     counts: Array
     means: Array
+    others: Array
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelledRows:
-        """Compute the label means."""
+        """Compute the label means; rows with owner -1 are background."""
+        others = np.zeros((0, rows.shape[1]))
         if np.any(owner < 0):
+            others = rows[owner < 0].astype(np.float64)
             rows, owner = rows[owner >= 0], owner[owner >= 0]
         counts = np.bincount(owner).astype(np.float64)
-        return cls(rows, owner, counts, group_means(rows, owner, counts, None))
+        return cls(rows, owner, counts, group_means(rows, owner, counts, None), others)
 
     def residuals(self, chosen: Ints) -> Array:
         """Rows about the means of their labels."""
         apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
         return apart
+
+    def without(self, chosen: Ints, scatter: Array) -> LabelSums:
+        """Statistics without these rows, one of each label, given the scatter with them."""
+        apart, of_own = self.residuals(chosen), self.owner[chosen]
+        size = self.counts[of_own][:, None]
+        means, counts = self.means.copy(), self.counts.copy()
+        means[of_own] -= apart / (size - 1)
+        counts[of_own] -= 1
+        weighted = apart * np.sqrt(size / (size - 1))
+        return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
 
     def some(self, labels: Ints, turn: int) -> Ints:
         """One row of each of these labels with two or more rows; another in each turn."""
@@ -291,8 +418,7 @@ class Fold:
     Attributes
     ----------
     kindred : Kindred
-    means : array of shape (L, q)
-        Means of the remaining labels.
+        Covariances and means of the remaining labels.
     counts : array of shape (L,)
     z : array of shape (n, q)
         Rows of strangers.
@@ -305,7 +431,6 @@ class Fold:
     """
 
     kindred: Kindred
-    means: Array
     counts: Array
     z: Array
     identity: Ints
@@ -316,13 +441,13 @@ class Fold:
         """Squared distances of strangers from the centre, and of left-out rows from their label."""
         law = self.kindred.law
         counts = self.counts[self.of_own]
-        apart = self.own - law.expected(self.means[self.of_own], counts)
+        apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Log ratios: best of each stranger, of strangers for some labels, of own left-out rows."""
         law = replace(self.kindred.law, tail=tail)
-        labels, width = law.places(self.means, self.counts), len(law.values)
+        labels, width = law.places(self.kindred.means, self.counts), len(law.values)
         ratios = law.ratios(self.z, labels)
         drawn = rng.permutation(ratios.shape[1])[:DRAWN]
         inside = energy(self.squares()[1], width, tail)
@@ -339,9 +464,7 @@ class KindredFit:
     kindred : Kindred
     ridge : float
         The absolute ridge.
-    means : array of shape (C, q)
-        Means of the labels' rows on the axes.
-    counts : array of shape (C,)
+    sums : LabelSums
     calibration : Calibration
     best : array of shape (n,)
         Best score of each row of a stranger.
@@ -355,8 +478,7 @@ class KindredFit:
 
     kindred: Kindred
     ridge: float
-    means: Array
-    counts: Array
+    sums: LabelSums
     calibration: Calibration
     best: Array
     identity: Ints
@@ -381,7 +503,9 @@ def fit_kindred(
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for unlabelled rows, which are not used.
+        Label of each row; -1 for background rows. These count as people of whom one row is known.
+        They are not left out as strangers, because rows of one person would have to leave together,
+        and nobody knows which these are.
     ridge : float, optional
         The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or a
         multiple from `RIDGES` if it separates left-out rows from strangers better.
@@ -399,7 +523,7 @@ def fit_kindred(
     n_folds = FOLDS if len(known.counts) > FEW_LABELS else len(known.counts)
     fold = rng.permutation(len(known.counts)) % n_folds
     parts, fourth = _scatters(known, fold, n_folds)
-    sums = LabelSums(known.counts, known.means, np.sum(parts, axis=0))
+    sums = LabelSums(known.counts, known.means, np.sum(parts, axis=0), known.others)
     ridges = [ridge]
     if ridge is None:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
@@ -413,8 +537,8 @@ def fit_kindred(
         again = np.random.default_rng(seed)  # the same strangers for all ridges
         made = _folds(known, sums, fold, parts, one, again)
         folds = list(steps(made, n_folds) if number == 0 else made)
-        found = _settled(known, sums, folds, one, tails, again)
-        # Left-out rows against the best scores of strangers: what a threshold must separate.
+        found = _settled(sums, folds, one, tails, again)
+        # Rows of the known beside the best of strangers: what a threshold has to tell apart.
         _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
         if best is None or loss < least:
             best, least = found, loss
@@ -423,12 +547,7 @@ def fit_kindred(
 
 
 def _settled(
-    known: LabelledRows,
-    sums: LabelSums,
-    folds: Sequence[Fold],
-    ridge: float,
-    tails: bool,
-    rng: np.random.Generator,
+    sums: LabelSums, folds: Sequence[Fold], ridge: float, tails: bool, rng: np.random.Generator
 ) -> KindredFit:
     """Fit the covariances on all rows, with tails and calibration from folds."""
     kindred = Kindred.fit(sums, ridge)
@@ -439,13 +558,12 @@ def _settled(
     return KindredFit(
         replace(kindred, tail=tail),
         ridge,
-        kindred.project(known.means),
-        known.counts,
+        sums,
         calibration,
         calibration(highest[None]),
         np.concatenate([one.identity for one in folds]),
         calibration(own[None]),
-        len(known.counts) * (1 - 1 / len(folds)),
+        len(sums.counts) * (1 - 1 / len(folds)),
     )
 
 
@@ -479,19 +597,13 @@ def _folds(
         later = (fold - number) % n_folds
         turns = range(1, min(OWN_FOLDS, n_folds - 1) + 1)
         chosen = np.concatenate([known.some(np.flatnonzero(later == turn), turn) for turn in turns])
-        apart, of_own = known.residuals(chosen), known.owner[chosen]
-        size = known.counts[of_own][:, None]
-        means, counts = known.means.copy(), known.counts.copy()
-        means[of_own] -= apart / (size - 1)
-        counts[of_own] -= 1
-        weighted = apart * np.sqrt(size / (size - 1))
-        scatter = sums.scatter - parts[number] - weighted.T @ weighted
-        kindred = Kindred.fit(LabelSums(counts[left], means[left], scatter), ridge)
+        of_own = known.owner[chosen]
+        remaining = known.without(chosen, sums.scatter - parts[number])
+        kindred = Kindred.fit(remaining.some(left), ridge)
         strangers = _some(np.flatnonzero(of_rows == number), known.owner, most, rng)
         yield Fold(
             kindred,
-            kindred.project(means[left]),
-            counts[left],
+            remaining.counts[left],
             kindred.project(known.rows[strangers].astype(np.float64)),
             known.owner[strangers],
             kindred.project(known.rows[chosen].astype(np.float64)),

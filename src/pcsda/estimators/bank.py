@@ -27,6 +27,7 @@ from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
+    alone,
     check_background,
     check_kind,
     check_template,
@@ -97,17 +98,18 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     more than 100 labels. The axes are those of PCSDA with the labels as subclasses. A row is
     compared under two predictive distributions: that of the label, whose mean is shrunk toward the
     centre of all labels the more the fewer its rows, and that of a stranger. This requires the
-    defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and
-    neither background nor groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage,
-    or 0.1, 0.3 or 3 times that, whichever separates left-out rows from strangers best. What labels
-    share is updated by `refresh`. The first rejected rows switch the bank to clusters, which takes
-    as long as a fit.
+    defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and no
+    groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage, or 0.1, 0.3 or 3 times
+    that, whichever separates left-out rows from strangers best. Each row of the background counts
+    as a person of whom one row is known.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and
-    the common calibration. Linear banks update their factorisation, which costs ``D^2`` per row.
-    Kernel banks, and linear ones with more features than rows, factorise again. So do all banks
-    after unpickling, because pickles do not contain the factorisation.
+    the common calibration. If labels share covariances, all labels follow at once: the sums behind
+    the covariances are updated in closed form, and the next question solves them. Banks with
+    clusters update their factorisation, which costs ``D^2`` per row. Kernel banks, and linear ones
+    with more features than rows, factorise again. So do all banks after unpickling, because pickles
+    do not contain the factorisation.
 
     Examples
     --------
@@ -265,9 +267,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 clusters = np.append(clusters, near)
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
-        elif clusters is None and self.calibration == "pooled":
-            self._kindred_ = together is None and are_kindred(self._settings, X, labels)
-            clusters = labels.copy() if self._kindred_ else None
+        if clusters is None and self.calibration == "pooled" and together is None:
+            self._kindred_ = are_kindred(self._settings, X, labels[: len(X)])
+            clusters = alone(labels) if self._kindred_ else None
         if clusters is None:
             clusters = cluster_rows(self._template, rows, None, self._seed)
         keys = np.random.default_rng(self._seed).random(len(rows))
@@ -402,7 +404,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
-        """Add a label from new rows; the other models stay unchanged until `refresh`.
+        """Add a label from new rows; the class notes say when the others follow.
 
         The new model equals a separate fit on all rows with the bank's ridge and clusters; new rows
         belong to the cluster with the nearest centroid.
@@ -452,7 +454,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def update(self, X: Any, label: Any) -> Self:
-        """Add rows to a label and refit it; the others stay unchanged until `refresh`.
+        """Add rows to a label and refit it; the class notes say when the others follow.
 
         Parameters
         ----------
@@ -486,7 +488,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def reject(self, X: Any, label: Any) -> Self:
         """Add rows to the background that do not belong to a label.
 
-        The label is refitted at once, the others by `refresh`.
+        The label is refitted at once; the class notes say when the others follow.
 
         Parameters
         ----------
@@ -513,9 +515,6 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._known(label)
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
-        if isinstance(self._labels_, KindredLabels):  # shared covariances allow no background
-            self._take_clusters()
-            self._fit_labels()
         same: list[int | None] = list(range(len(self.classes_)))
         self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
         return self
@@ -531,16 +530,37 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         name: Any,
     ) -> None:
         """Add rows and refit one label; if that fails, nothing changes."""
-        clusters = nearest(X, self.centroids_)
+        kindred = isinstance(self._labels_, KindredLabels)
+        # Kindred labels are clusters of their own, see `_change`.
+        clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, owner, clusters, self._seed)
         threshold = self.threshold_.value if hasattr(self, "threshold_") else None
         with_name = {"name": name, "threshold": threshold}
-        found = self._labels_.changed(before, rows, places, touched=touched, **with_name)
-        self._commit(found, rows, classes)
+        self._change(before, rows, classes, places, touched=touched, **with_name)
+
+    def _change(
+        self,
+        before: BankRows,
+        rows: BankRows,
+        classes: NDArray[Any],
+        places: list[int | None],
+        **how: Any,
+    ) -> None:
+        """Update the labels after rows were added or removed."""
+        if not isinstance(self._labels_, KindredLabels):
+            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
+            return
+        rows = replace(rows, clusters=alone(rows.labels))
+        try:
+            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
+        except SingularMatrixError:  # the remaining rows do not determine both covariances
+            self._rows, self.classes_ = rows, classes
+            self._take_clusters()
+            self._fit_labels()
 
     @updates
     def remove(self, label: object) -> Self:
-        """Remove a label and its rows; the other models stay unchanged until `refresh`.
+        """Remove a label and its rows; the class notes say when the others follow.
 
         Parameters
         ----------
@@ -563,8 +583,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         before = self._rows.numbered(numbers)
         places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
         rows = before.kept(kept)
-        found = self._labels_.changed(before, rows, places, kept=kept)
-        self._commit(found, rows, np.delete(self.classes_, place))
+        self._change(before, rows, np.delete(self.classes_, place), places, kept=kept)
         return self
 
     def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
@@ -588,6 +607,6 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         """
         check_is_fitted(self)
         if getattr(self, "_kindred_", False):
-            self._set_rows(replace(self._rows, clusters=self._rows.labels.copy()))
+            self._set_rows(replace(self._rows, clusters=alone(self._rows.labels)))
         self._fit_labels()
         return self

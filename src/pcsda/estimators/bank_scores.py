@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import validation
 from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
@@ -50,13 +51,15 @@ class BankScores:
 
     def _checked(self, X: MatrixLike) -> Floats:
         check_is_fitted(self)
+        if (ready := validation.ready_rows(self, X)) is not None:
+            return ready
         rows: Floats = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return rows
 
     def _scores(
         self, X: MatrixLike, trials: ArrayLike | None = None
-    ) -> tuple[Array, np.dtype[np.floating]]:
-        """Log-likelihood ratios (n, n_classes) as float64, and the type to return them in."""
+    ) -> tuple[Floats, np.dtype[np.floating]]:
+        """Log-likelihood ratios (n, n_classes), and the type to return them in."""
         X = self._checked(X)
         fitted = self._labels_
         if not isinstance(fitted, SeparateLabels) and trials is not None:
@@ -86,7 +89,8 @@ class BankScores:
     def _odds(self, X: MatrixLike) -> tuple[Array, np.dtype[np.floating]]:
         scores, dtype = self._scores(X)
         priors = self._labels_.priors()
-        return scores + np.log(priors[:, 1] / priors[:, 0]), dtype
+        odds = np.log(priors[:, 1] / priors[:, 0])
+        return odds + scores, dtype
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
@@ -262,8 +266,7 @@ class BankScores:
             rows = np.array([row for row, name in enumerate(names) if name == label])
             # Trials are numbered in their sorted order, so the values come back in that order.
             found = None if trials is None else sets[rows]
-            ratios = self._model(label).log_likelihood_ratio(X[rows], found)
-            result[np.unique(sets[rows])] = ratios
+            result[np.unique(sets[rows])] = self._claims(X[rows], label, found)
         return result
 
     @reads
@@ -335,6 +338,14 @@ class BankScores:
         X = self._checked(X)
         order: Ints = self._model(label).rank(X, by=by)
         return order
+
+    def _claims(self, X: Floats, label: object, trials: Ints | None) -> Floats:
+        """Log-likelihood ratios of rows, or trials, for one label."""
+        fitted = self._labels_
+        if trials is None and isinstance(fitted, KindredLabels):  # needs no estimator
+            return fitted.scores(X, self._place(self._known(label)))[:, 0]
+        ratios: Floats = self._model(label).log_likelihood_ratio(X, trials)
+        return ratios
 
     def _model(self, label: object) -> Any:
         return self.models_[self._known(label)]

@@ -82,6 +82,13 @@ class BankRows:
         return replace(self, labels=labels)
 
 
+def alone(labels: Ints) -> Ints:
+    """Clusters equal to the labels, where each background row is its own cluster."""
+    clusters, unknown = labels.copy(), np.flatnonzero(labels < 0)
+    clusters[unknown] = labels.max() + 1 + np.arange(len(unknown))
+    return clusters
+
+
 def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
     """Find the first row of X that is already a training row, and its number among them."""
     near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
@@ -184,7 +191,7 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
         f"rest on the spread of the other labels{expected}. Add rows with update as soon as you "
         "have them",
         UserWarning,
-        stacklevel=5,
+        stacklevel=7,  # the line that enrolls
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,19 +13,20 @@ from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
-from ..core.kindred import Fold, Places, Predictive, fit_kindred
+from ..core.kindred import Fold, Kindred, LabelSums, Places, Predictive, fit_kindred
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
 from ..core.spread import known_variance, ridge_of
 from ..core.subspace import is_far, project_rows
 from ..kernels import Kernel
 from ..progress import progress
-from .changes import BankRows, warn_of_one_row
+from .changes import BankRows, alone, warn_of_one_row
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of
 from .pooled_labels import Prepared, Settings, can_pool, prepare, require_room, space_for
-from .ratios import bounded, too_large
+from .ratios import bounded, narrowed, too_large
 from .side import LabelModel
+from .spaces import PlainSpace, Space
 
 # Fewer labels show too little about the differences between labels.
 LEAST_LABELS = 10
@@ -54,6 +55,42 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     return bool(by_means and as_usual and usual and np.median(sizes) >= 2 and few)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What labels share on the current rows: axes, and the variances on them.
+
+    Attributes
+    ----------
+    axes : array of shape (q, D), or (q, N) on kernel values
+    centre : array of shape (D,)
+        Mean of the labels, zero on kernel values.
+    origin : array of shape (q,)
+        Offset of the projections of kernel values.
+    values : array of shape (q,)
+        Variances between labels.
+    means : array of shape (C, q)
+        Mean of the rows of each label on the axes.
+    scale : float
+        Scale of the within covariance relative to its ridged scatter.
+    """
+
+    axes: Floats
+    centre: Array
+    origin: Array
+    values: Array
+    means: Array
+    scale: float
+
+    @classmethod
+    def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
+        """Express the covariances in the input space, or on kernel values."""
+        of_kernel = getattr(space, "kernel", None) is not None
+        centre = np.zeros(X.shape[1]) if of_kernel else space.mean(kindred.centre)
+        axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
+        origin = kindred.centre @ kindred.axes
+        return cls(axes, centre, origin, kindred.values, kindred.means, kindred.scale)
+
+
 class KindredLabels:
     """All labels of a bank on common axes.
 
@@ -65,23 +102,16 @@ class KindredLabels:
     kernel : Kernel or None
     support : array of shape (N, D) or None
         Rows that a kernel bank was fitted on.
-    prepared : Prepared or None
-        The factorisation, if available.
+    solve : function, optional
+        Computes what labels share on first use; by default this is in the state.
+    sums : LabelSums or None
+        Statistics of the current rows, if available and not in another space.
 
     Attributes
     ----------
-    axes : array of shape (q, D), or (q, N) on kernel values
-    centre : array of shape (D,)
-        Mean of the labels, zero on kernel values.
-    origin : array of shape (q,)
-        Offset of the projections of kernel values.
-    means : array of shape (C, q)
-        Mean of the rows of each label on the axes.
     counts : array of shape (C,)
-    scale : float
-        Scale of the within covariance relative to its ridged scatter.
     fresh : boolean array of shape (C,)
-        Which labels were fitted on the current rows of the bank.
+        Which labels were fitted on the current rows: all, except in old files.
     """
 
     def __init__(
@@ -90,33 +120,47 @@ class KindredLabels:
         state: Mapping[str, Any],
         kernel: Kernel | None = None,
         support: Floats | None = None,
-        prepared: Prepared | None = None,
+        *,
+        solve: Callable[[], Shared] | None = None,
+        sums: LabelSums | None = None,
     ) -> None:
         self.settings, self.kernel, self.support = settings, kernel, support
-        self.law = Predictive(state["values"], float(state["tail"]))
-        self.axes, self.centre, self.origin = state["axes"], state["centre"], state["origin"]
-        self.means, self.counts, self.fresh = state["means"], state["counts"], state["fresh"]
-        self.ridge, self.scale = float(state["ridge"]), float(state["scale"])
-        self.regularization = float(state["regularization"])
+        self.tail = float(state["tail"])
+        self.counts, self.fresh = state["counts"], state["fresh"]
+        self.ridge, self.regularization = float(state["ridge"]), float(state["regularization"])
         self.calibration = Calibration((float(state["slope"]),), float(state["offset"]))
         self.door = Door(state["best"], state["identity"], state["own"], float(state["n_met"]))
-        self._prepared = prepared
+        self._sums, self._solve = sums, solve
+        self._prepared: Prepared | None = None
+        if solve is None:
+            self.shared = Shared(**{field.name: state[field.name] for field in fields(Shared)})
+
+    @cached_property
+    def shared(self) -> Shared:
+        """What labels share."""
+        assert self._solve is not None
+        return self._solve()
+
+    @property
+    def law(self) -> Predictive:
+        """The predictive distributions."""
+        return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
         """The state that files store."""
+        shared = {field.name: getattr(self.shared, field.name) for field in fields(Shared)}
+        return shared | self._settled
+
+    @property
+    def _settled(self) -> dict[str, Any]:
+        """The part of the state that changes of rows keep."""
         door = self.door
         return {
-            "values": self.law.values,
-            "tail": self.law.tail,
-            "axes": self.axes,
-            "centre": self.centre,
-            "origin": self.origin,
-            "means": self.means,
+            "tail": self.tail,
             "counts": self.counts,
             "fresh": self.fresh,
             "ridge": self.ridge,
             "regularization": self.regularization,
-            "scale": self.scale,
             "slope": self.calibration.slope,
             "offset": self.calibration.offset,
             "best": door.best,
@@ -140,11 +184,7 @@ class KindredLabels:
         SingularMatrixError
             If the rows do not determine both covariances.
         """
-        count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
-        axes = min(count - 1, *rows.X.shape)
-        # Means of labels, of all and of a fold, on the axes and whitened.
-        arrays = 8 * (6 * count + 12 * axes) * min(rows.X.shape)
-        require_room(rows, f"{axes} axes in common over {width} features", arrays)
+        _check_room(rows)
         space = space_for(settings, rows.X, kernel)
         variance = _variance(space.features)
         if ridge is None and not settings.auto_ridge:
@@ -156,20 +196,13 @@ class KindredLabels:
         rng = np.random.default_rng(settings.seed)
         tails = settings.template.tails == "fitted"
         found = fit_kindred(space.features, rows.labels, rng, ridge=ridge, tails=tails, steps=steps)
-        kindred, kernel = found.kindred, getattr(space, "kernel", None)
-        centre = space.mean(kindred.centre) if kernel is None else np.zeros(rows.X.shape[1])
+        counts, kernel = found.sums.counts, getattr(space, "kernel", None)
         state = {
-            "values": kindred.values,
-            "tail": kindred.tail,
-            "axes": np.ascontiguousarray(space.axes(kindred.axes), rows.X.dtype),
-            "centre": centre,
-            "origin": kindred.centre @ kindred.axes,
-            "means": found.means,
-            "counts": found.counts,
-            "fresh": np.ones(len(found.counts), dtype=bool),
+            "tail": found.kindred.tail,
+            "counts": counts,
+            "fresh": np.ones(len(counts), dtype=bool),
             "ridge": found.ridge,
             "regularization": found.ridge / variance,
-            "scale": kindred.scale,
             "slope": found.calibration.slope,
             "offset": found.calibration.offset,
             "best": found.best,
@@ -177,39 +210,62 @@ class KindredLabels:
             "own": found.own,
             "n_met": found.n_met,
         }
-        return cls(settings, state, kernel, rows.X if kernel else None)
+        shared = Shared.of(found.kindred, space, rows.X)
+        sums = found.sums if isinstance(space, PlainSpace) else None
+        support = rows.X if kernel else None
+        return cls(settings, state, kernel, support, solve=lambda: shared, sums=sums)
 
     def project(self, X: Floats) -> Floats:
         """Coordinates of rows, (n, q)."""
+        shared = self.shared
         if self.kernel is not None:
             assert self.support is not None
-            z: Floats = (self.kernel(X, self.support) @ self.axes.T - self.origin).astype(X.dtype)
+            values = self.kernel(X, self.support)
+            z: Floats = (values @ shared.axes.T - shared.origin).astype(X.dtype)
             return z
-        far = is_far(self.axes, self.centre, 1 + self.law.values, X.dtype)
-        return project_rows(X, self.axes, np.zeros(len(self.axes)), self.centre, far=far)
+        if self._far[X.dtype]:
+            return project_rows(X, shared.axes, np.zeros(len(shared.axes)), shared.centre, far=True)
+        z = X @ shared.axes.astype(X.dtype, copy=False).T
+        z -= self._shift.astype(X.dtype, copy=False)
+        return z
+
+    @cached_property
+    def _shift(self) -> Array:
+        shift: Array = self.shared.axes.astype(np.float64, copy=False) @ self.shared.centre
+        return shift
+
+    @cached_property
+    def _far(self) -> dict[np.dtype[np.floating], bool]:
+        shared, kinds = self.shared, (np.dtype(np.float32), np.dtype(np.float64))
+        return {kind: is_far(shared.axes, shared.centre, 1 + shared.values, kind) for kind in kinds}
 
     @cached_property
     def _places(self) -> Places:
-        return self.law.places(self.means, self.counts)
+        return self.law.places(self.shared.means, self.counts)
 
     @cached_property
     def _single(self) -> Places:
         return self._places.single()
 
-    def scores(self, X: Floats) -> Array:
-        """Log-likelihood ratios of rows for all labels."""
-        found = np.empty((len(X), len(self.counts)))
-        step = max(1, STEP_BYTES // (8 * max(len(self.counts), len(self.axes))))
+    def scores(self, X: Floats, place: int | None = None) -> Floats:
+        """Log-likelihood ratios of rows for all labels, or for one, in the precision of X."""
+        n_labels = len(self.counts) if place is None else 1
+        found = np.empty((len(X), n_labels), X.dtype)
+        step = max(1, STEP_BYTES // (X.itemsize * max(n_labels, len(self.shared.axes))))
+        slope, offset = self.calibration.slope, self.calibration.offset
         for start in range(0, len(X), step):
             with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 z = self.project(X[start : start + step])
             if not np.isfinite(z).all():
                 raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
-            limit = float(np.abs(z).max(initial=0.0))
-            if limit > FARTHEST_SINGLE:  # single precision would lose distances, if not overflow
-                z = bounded(z)
+            if float(np.abs(z).max(initial=0.0)) > FARTHEST_SINGLE:
+                z = bounded(z)  # single precision would lose distances, if not overflow
             places = self._places if z.dtype == np.float64 else self._single
-            found[start : start + step] = self.calibration(self.law.ratios(z, places)[None])
+            places = places if place is None else places.one(place)
+            ratios = self.law.ratios(z, places, slope, offset)
+            if len(ratios) == len(X) and ratios.dtype == X.dtype:
+                return ratios
+            found[start : start + step] = narrowed(ratios, X.dtype)
         return found
 
     def priors(self) -> Array:
@@ -224,7 +280,7 @@ class KindredLabels:
 
         def build(place: int) -> Any:
             at_hand = self.prepared(rows)
-            label, shift = self._label(at_hand, place)
+            label, shift = self._label(rows, place)
 
             def views(solved: SolvedLabel) -> Array:
                 left, subspace = solved.subspace.left, solved.subspace
@@ -243,41 +299,46 @@ class KindredLabels:
     def prepared(self, rows: BankRows) -> Prepared:
         """The factorisation of the rows with labels as subclasses, computed on first use."""
         if self._prepared is None:
-            by_label = replace(rows, clusters=rows.labels)
+            by_label = replace(rows, clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
-    def _label(self, at_hand: Prepared, place: int) -> tuple[LabelModel, Array]:
+    def _label(self, rows: BankRows, place: int) -> tuple[LabelModel, Array]:
         """One label on the axes of its own criterion, and the shift of its mean on these."""
-        others = np.flatnonzero(np.arange(len(self.means)) != place)
-        scale = np.sqrt(self.scale)
-        apart = scale * (self.means[others] - self.means[place])
+        shared, means = self.shared, self.shared.means
+        if np.any(rows.labels < 0):
+            unknown = self.project(rows.X[rows.labels < 0]).astype(np.float64)
+            means = np.concatenate([means, unknown])
+        others = np.flatnonzero(np.arange(len(means)) != place)
+        scale = np.sqrt(shared.scale)
+        apart = scale * (means[others] - means[place])
         values, turn = linalg.eigh_descending(apart.T @ apart)
-        turn = turn * linalg.row_signs((self.axes.T @ turn).T)
-        own, count = self.means[place : place + 1], self.counts[place : place + 1]
+        turn = turn * linalg.row_signs((shared.axes.T @ turn).T)
+        own, count = means[place : place + 1], self.counts[place : place + 1]
         expected = self.law.expected(own, count)[0]
         shift = own[0] - expected
 
         def turned(variances: Array) -> Array:
-            return self.scale * ((turn.T * variances) @ turn)
+            return shared.scale * ((turn.T * variances) @ turn)
 
-        within = self.scale * np.eye(len(turn))
+        within = shared.scale * np.eye(len(turn))
         strength = float(self.counts.sum()) - len(self.counts)
         density = Posterior(
             turned(self.law.variances(count)[0]),
-            turned(1 + self.law.values),
+            turned(1 + shared.values),
             -scale * (expected @ turn)[None],
             np.zeros(1),
             within,
             strength,
             strength,
             apart @ turn + scale * (shift @ turn),
-            self.law.tail,
+            self.tail,
         )
-        axes = scale * (turn.T @ self.axes.astype(np.float64))
-        origin = scale * ((self.origin + expected) @ turn)
-        counts = np.append(count, self.counts[others])
-        mean = self._posterior_mean(at_hand, place, shift)
+        axes = scale * (turn.T @ shared.axes.astype(np.float64))
+        origin = scale * ((shared.origin + expected) @ turn)
+        all_counts = np.append(self.counts, np.ones(len(means) - len(self.counts)))
+        counts = np.append(count, all_counts[others])
+        mean = self._posterior_mean(self.prepared(rows), place, shift)
         fresh = bool(self.fresh[place])
         fixed = axes, mean, origin, values, others, counts, density, np.zeros(2), fresh
         return LabelModel(*fixed), scale * (shift @ turn)
@@ -288,7 +349,7 @@ class KindredLabels:
         mean = at_hand.space.mean(shared.about(shared.own(place)).mean(axis=0) + shared.origin)
         if self.kernel is not None:
             return mean
-        axes = self.axes.astype(np.float64)
+        axes = self.shared.axes.astype(np.float64)
         moved: Array = mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
         return moved
 
@@ -305,24 +366,59 @@ class KindredLabels:
     ) -> KindredLabels:
         """The labels after a change of rows; see `PooledLabels.changed`.
 
-        The mean of a label follows its rows at once; what all labels share stays until a refresh.
+        Means and covariances of all labels follow the rows; tails and calibration wait for refresh.
+
+        Raises
+        ------
+        SingularMatrixError
+            If the remaining rows do not determine both covariances.
         """
-        state = self.state()
-        old = np.array([-1 if place is None else place for place in places])
-        state["means"] = np.where(old[:, None] < 0, 0.0, self.means[old])
-        state["counts"] = np.where(old < 0, 0.0, self.counts[old])
-        state["fresh"] = np.zeros(len(old), dtype=bool)
-        if touched is not None:
-            fresh = rows.X[len(before.X) :]
-            z = self.project(fresh).astype(np.float64)
-            count = state["counts"][touched]
-            total = count + len(fresh)
-            state["means"][touched] = (count * state["means"][touched] + z.sum(axis=0)) / total
-            state["counts"][touched] = total
-            if total == 1:
-                missed = None if threshold is None else float(np.mean(self.door.own < threshold))
-                warn_of_one_row(name, missed, threshold)
-        return KindredLabels(self.settings, state, self.kernel, self.support)
+        space: Space
+        if self.kernel is None and rows.X.shape[1] <= rows.X.shape[0]:
+            space, sums = PlainSpace(rows.X), self._moved(before, rows, places, kept)
+            sums.require_spread()
+            held, strict = sums, False
+        else:
+            space = space_for(self.settings, rows.X, self.kernel)
+            sums = LabelSums.of(space.features, rows.labels)
+            held, strict = None, True
+
+        def solve() -> Shared:
+            return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows.X)
+
+        state = self._settled
+        state["counts"], state["fresh"] = sums.counts, np.ones(len(sums.counts), dtype=bool)
+        support = None if self.kernel is None else rows.X
+        found = KindredLabels(self.settings, state, self.kernel, support, solve=solve, sums=held)
+        if strict:
+            _ = found.shared  # raises if the rows do not determine it
+        if touched is not None and sums.counts[touched] == 1:
+            missed = None if threshold is None else float(np.mean(self.door.own < threshold))
+            warn_of_one_row(name, missed, threshold)
+        return found
+
+    def _moved(
+        self, before: BankRows, rows: BankRows, places: list[int | None], kept: Mask | None
+    ) -> LabelSums:
+        """Statistics of the current rows, in closed form from those before the change if held."""
+        sums = self._sums
+        if sums is None:
+            return LabelSums.of(rows.X, rows.labels)
+        if kept is not None:
+            (gone,) = set(range(len(sums.counts))) - set(places)
+            return sums.without(gone, before.X[~kept])
+        fresh, owner = rows.X[len(before.X) :], int(rows.labels[-1])
+        sums = sums.placed(places)
+        return sums.with_others(fresh) if owner < 0 else sums.with_rows(owner, fresh)
+
+
+def _check_room(rows: BankRows) -> None:
+    """Refuse more labels than fit in memory."""
+    count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
+    axes = min(count - 1, *rows.X.shape)
+    # Means of labels, of all and of a fold, on the axes and whitened.
+    arrays = 8 * (6 * count + 12 * axes) * min(rows.X.shape)
+    require_room(rows, f"{axes} axes in common over {width} features", arrays)
 
 
 def _variance(features: Floats) -> float:

@@ -93,8 +93,10 @@ def bounded(z: Floats) -> Array:
     return shortened
 
 
-def narrowed(values: Array, dtype: np.dtype[np.floating]) -> Floats:
+def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
     """Values in the type of their rows, clipped to its range."""
+    if values.dtype == dtype == np.float32:
+        return values
     limit = np.finfo(dtype).max
     return np.clip(values, -limit, limit).astype(dtype, copy=False)
 
