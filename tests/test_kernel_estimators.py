@@ -27,6 +27,7 @@ from sklearn.exceptions import NotFittedError
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
 from pcsda.core.kmeans import kernel_kmeans
 from pcsda.core.loo import LeftOut
+from pcsda.metrics import cllr
 from pcsda.partition import KERNEL_RESTARTS, kernel_start, make_groups
 
 GAMMA = 0.05
@@ -1239,3 +1240,46 @@ def test_a_failed_fold_of_the_calibration_is_named():
     X[y == 1] = np.where(np.arange(16)[:, None] == 0, X[y == 1], X[y == 0][0])
     with pytest.warns(UserWarning, match="a calibration fold could not be fitted: "):
         KernelCSDA(gamma=GAMMA).fit(X, y)
+
+
+def shells(n_rows, rng):
+    """A ball inside a shell in six columns: most directions of the feature space are noise."""
+    y = np.arange(n_rows) < n_rows // 8
+    X = rng.standard_normal((n_rows, 6))
+    X *= (np.where(y, 1.0, 1.8) / np.linalg.norm(X, axis=1))[:, None]
+    return X + 0.2 * rng.standard_normal(X.shape), y
+
+
+def moons(n_rows, rng):
+    """Two thin arcs side by side, which only a small ridge resolves."""
+    y, turn = np.arange(n_rows) < n_rows // 8, np.pi * rng.random(n_rows)
+    first = np.column_stack([np.cos(turn), np.sin(turn)])
+    X = np.where(y[:, None], first, [1, 0.5] - first) + 0.15 * rng.standard_normal((n_rows, 2))
+    return np.hstack([X, 0.3 * rng.standard_normal((n_rows, 4))]), y
+
+
+@pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.1)])
+def test_many_rows_choose_the_ridge_of_auto_by_left_out_scores(make, ridge):
+    rng = np.random.default_rng(0)
+    X, y = make(1600, rng)
+    model = KernelPCSDA(random_state=0).fit(X, y)
+    assert model.regularization_ == ridge
+    new, truth = make(4000, rng)
+    other = KernelPCSDA(regularization=0.1 / ridge, random_state=0).fit(X, y)
+    found, worse = (cllr(truth, one.log_likelihood_ratio(new)) for one in (model, other))
+    assert found < worse
+    assert KernelPCSDA(random_state=0).fit(X[::2], y[::2]).regularization_ == 0.1
+
+
+def test_left_out_scores_choose_no_ridge_that_is_given_or_of_rows_in_groups():
+    X, y = shells(1600, np.random.default_rng(0))
+    for params, along, ridge in (
+        ({}, {}, 1.0),
+        ({}, {"sample_weight": np.ones(len(X))}, 1.0),
+        ({}, {"groups": np.arange(len(X)) // 2}, 0.1),
+        ({"calibrate": False, "covariance": "resubstitution"}, {}, 0.1),
+        ({"regularization": 0.01}, {}, 0.01),
+        ({"kernel": "linear"}, {}, 0.3),
+    ):
+        model = KernelPCSDA(random_state=0, **params).fit(X, y, **along)
+        assert model.regularization_ == ridge

@@ -440,7 +440,7 @@ def test_the_own_setting_is_that_of_the_estimator():
     assert chosen == {"n_subclasses": 4, "n_components": 4, "regularization": 0.3}
     model = KernelPCSDA(n_subclasses=5, n_components=2, gamma="scale", random_state=0)
     search = fit(model, gamma=["positive", "scale"]).fit(X, y)
-    own = {"n_subclasses": 5, "n_components": 2, "regularization": 0.01, "gamma": "scale"}
+    own = {"n_subclasses": 5, "n_components": 2, "regularization": 0.1, "gamma": "scale"}
     assert search.best_params_ == own
 
 

@@ -35,16 +35,16 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     """Relative ridge for `n_positive` positives under ``regularization="auto"`` (MATH 16).
 
     Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
-    Feature spaces have many, mostly weak directions, and a tenth of that ridge is best. If
-    negatives are `contaminated`, the ridge also keeps the axes away from hidden positives, which
+    In feature space directions are many and mostly weak, and a tenth of it is best. Where
+    negatives are `contaminated`, the ridge also keeps the axes from hidden positives, which
     outnumber few examples.
     """
     count = max(n_positive, 1.0)
     if contaminated:
-        times, least = (10, 0.1) if kernel else (30, 0.9)
+        times, least = (10, 0.2) if kernel else (30, 0.9)
         return float(max(times / count, least))
     if kernel:
-        return float(np.clip(1 / count, 0.01, 0.3))
+        return float(np.clip(1 / count, 0.1, 0.3))
     return float(np.clip(3 / count**0.5, 0.3, 2.0))
 
 

@@ -18,7 +18,6 @@ from .. import validation
 from ..core.linalg import Floats, Ints, Mask, SingularMatrixError
 from ..core.many import BACKGROUND
 from ..core.scatter import group_means
-from ..core.spread import auto_regularization
 from ..core.threshold import Threshold
 from ..documented import documented
 from ..partition import nearest
@@ -40,7 +39,7 @@ from .naming import name_in_bank
 from .pooled_labels import PooledLabels, Settings, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
-from .steps import draw_seed, is_curved
+from .steps import auto_ridge, draw_seed
 from .threads import updates
 
 
@@ -335,7 +334,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def _auto_ridge(self, labels: Ints) -> float:
         """One ridge for all labels, so that one factorisation serves them."""
         median = float(np.median(np.bincount(labels[labels >= 0])))
-        return auto_regularization(median, kernel=is_curved(self._template))
+        template = PCSDA() if self.estimator is None else self.estimator
+        return auto_ridge(template, median)
 
     def _keep(self, found: Labels) -> None:
         self._labels_ = found

@@ -11,13 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from .. import validation
-from ..core.spread import auto_regularization
 from ..kernels import SCALED_KERNELS, bandwidth
 from ..partition import count_distinct, given_labels, settle_count
 from .grid import Cell, Data
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .steps import is_curved
+from .steps import auto_ridge
 
 if TYPE_CHECKING:
     from .search import PCSDACV
@@ -106,14 +105,8 @@ def _dims(most: int, own: int | None) -> list[int]:
 
 def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, ...]:
     """Return the ridges that a search tries by default: fixed ones, and the estimator's own."""
-    own = _own_ridge(final_of(template), n_positive)
+    own = auto_ridge(final_of(template), n_positive)
     return tuple(sorted({*REGULARIZATION, own} - {0.0}))
-
-
-def _own_ridge(final: BaseEstimator, n_positive: float) -> float:
-    if isinstance(final.regularization, str):
-        return auto_regularization(n_positive, kernel=is_curved(final))
-    return float(final.regularization)
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
@@ -158,7 +151,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
         count = max((c.n_subclasses for c in grid if c.n_subclasses <= most), default=most)
     full = min(count, data.X.shape[1]) if isinstance(template, PCSDA) else count
     d = full if final.n_components is None else final.n_components
-    ridge = _own_ridge(final, data.positive.sum())
+    ridge = auto_ridge(final, data.positive.sum())
     for cell in grid:
         same = cell.gamma is None or cell.gamma in gammas
         if same and (*cell.size, cell.regularization) == (count, d, ridge):

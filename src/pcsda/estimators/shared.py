@@ -30,7 +30,14 @@ from .ratios import variances_of
 from .rows import TrainingRows
 from .search import PCSDACV, keep_choice
 from .selection import choose_setting
-from .steps import is_precomputed, keep_training, leave_sample, rule_of, settle_ridge
+from .steps import (
+    auto_ridge,
+    is_precomputed,
+    keep_training,
+    leave_sample,
+    rule_of,
+    settle_ridge,
+)
 from .training import held_out_scores, keep_linear, pcsda_factory
 
 Sharing = Literal["linear", "kernel", "search"]
@@ -137,9 +144,7 @@ class SharedSearch:
             search = clone(search).set_params(n_subclasses=counts)
         if search.regularization is None:  # all labels share the factorisations
             search = clone(search).set_params(regularization=standard_ridges(template, median))
-            if isinstance(template.regularization, str):
-                settle_ridge(template, median)
-                template.set_params(regularization=template.regularization_)
+            template.set_params(regularization=auto_ridge(template, median))
         self.search = search = clone(search).set_params(estimator=template)
         data = self._data(labels == labels.max())  # the factorisation does not depend on the label
         grid = grid_of(search, data)

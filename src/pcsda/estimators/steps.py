@@ -116,13 +116,17 @@ def check_training(
     return positive, weights, together, draw_seed(model.random_state)
 
 
+def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
+    """The relative ridge of a model: as given, or by the rule of "auto"."""
+    if not isinstance(model.regularization, str):
+        return float(model.regularization)
+    contaminated = validation.is_contaminated(model)
+    return auto_regularization(n_positive, kernel=is_curved(model), contaminated=contaminated)
+
+
 def settle_ridge(model: Verifier, n_positive: float) -> None:
     """Store the relative ridge of a fit, as given or by the rule of "auto"."""
-    ridge = model.regularization
-    if isinstance(ridge, str):
-        contaminated = validation.is_contaminated(model)
-        ridge = auto_regularization(n_positive, kernel=is_curved(model), contaminated=contaminated)
-    model.regularization_ = float(ridge)
+    model.regularization_ = auto_ridge(model, n_positive)
 
 
 def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
