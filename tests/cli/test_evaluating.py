@@ -107,7 +107,8 @@ def test_labels_that_a_bank_does_not_know_are_negatives(command, shop):
     assert found["positives"] + found["negatives"] == 270
     pore = next(row for row in found["by_label"] if row["label"] == "pore")
     assert (pore["positives"], pore["eer"]) == (0, None)
-    assert "1 label of the test is unknown to the bank" in command(*words).out
+    told = command(*words).out
+    assert "1 label of the test is unknown to the bank; those rows are negatives for all." in told
 
 
 def test_trials_groups_and_names(command, shop):
@@ -219,6 +220,7 @@ def test_demo_and_its_report_tell_the_same_errors(command, tmp_path, few_digits)
     hardest = re.search(r"The hardest label is “(\d)”: .* equal error rate of (.*)\.", out)
     assert f"<p>{rate}</p><p>" in page
     assert f"<p>{hardest[0]}</p>" in page
+    assert "The report on all ten digits is r.html." in out
     # The table of the commands shows the hardest label with the same rate.
     cells = next(line for line in out.splitlines() if line.split()[:1] == [hardest[1]])
     assert hardest[2] in cells

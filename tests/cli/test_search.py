@@ -1,5 +1,6 @@
 """`pcsda search`: the session that a command opens, and what it refuses."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ def gallery(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X[:80], columns=[f"x{i}" for i in range(64)])
     frame["file"] = [f"{row}.png" for row in range(80)]
+    frame["name"] = [f"n{row}" for row in range(80)]
     frame["words"] = [f"digit {label}" for label in y[:80]]
     path = tmp_path / "rows.csv"
     frame.to_csv(path, index=False)
@@ -39,7 +41,7 @@ def test_a_folder_of_pictures(gallery):
     assert session.labels() == {"3.png": True, "13.png": True}
     assert session.gallery.shape == (80, 64)
     assert (media.kind, media.folder) == ("image", folder)
-    assert media.card(4)["facts"] == {"words": "digit 4"}
+    assert media.card(4)["facts"] == {"name": "n4", "words": "digit 4"}
     session.close()
     again, _ = opened(*words)
     assert len(again.history()) == 2  # examples are labelled once
@@ -53,7 +55,7 @@ def test_texts_file_names_and_rows(gallery, tmp_path):
     session, media = opened(gallery, "--media", "file", "--store", tmp_path / "2.db")
     assert (media.kind, media.folder, session.gallery.ids[3]) == ("image", tmp_path, 3)
     _, media = opened(gallery, "--features", "x*", "--store", tmp_path / "3.db")
-    assert (media.kind, set(media.card(0)["facts"])) == ("row", {"file", "words"})
+    assert (media.kind, set(media.card(0)["facts"])) == ("row", {"file", "name", "words"})
     np.save(tmp_path / "rows.npy", X[:50])
     _, media = opened(tmp_path / "rows.npy", "--examples", "3")
     assert media.card(0)["facts"]["0"] == "0.0"
@@ -67,7 +69,11 @@ def test_texts_file_names_and_rows(gallery, tmp_path):
         (("--examples", "none.png", "--id", "file"), "--examples: 1 ids are not in the gallery"),
         (("--media", "picture"), "--media picture"),
         (("--features", "words"), "not numeric"),
-        (("--ignore", "x*"), "has no numeric columns, only file, words"),
+        (("--ignore", "x*"), "has no numeric columns, only file, name, words"),
+        (
+            ("--id", "name", "--media", "{folder}"),
+            "--id name has no names of files that can be shown: .",
+        ),
     ],
 )
 def test_what_cannot_be_opened(gallery, capsys, words, message):
@@ -92,7 +98,14 @@ def test_the_command_serves_the_page(gallery, monkeypatch, capsys):
     def visited(server, sockets):
         thread = threading.Thread(target=run, args=(server, sockets))
         thread.start()
-        address = capsys.readouterr().out.splitlines()[0].rsplit(" ", 1)[1]
+        said = capsys.readouterr()
+        steps = said.err.splitlines()
+        assert steps[0] == f"pcsda: note: reading {gallery}"
+        assert steps[1] == "pcsda: note: dividing 80 rows of 64 features into clusters"
+        lines = said.out.splitlines()
+        assert re.fullmatch(r"Find more like these: http://\S+", lines[0])
+        assert lines[1] == f"Labels go to {gallery}.labels.db. End with Ctrl+C; nothing is lost."
+        address = lines[0].rsplit(" ", 1)[1]
         with urllib.request.urlopen(address, timeout=30) as answer:
             pages.append(answer.read())
         server.should_exit = True

@@ -112,7 +112,8 @@ def test_batches_go_on(command, shop):
     pcsda.save(model, "m.pcsda")
     shop.train[120:].to_csv("more.csv", index=False)
     said = command("update", "m.pcsda", "more.csv", "--label", "kind", "--ignore", "part")
-    assert "(at most 10 % false alarms, on left-out rows) was chosen before" in said.err
+    rule = "at most 10 % false alarms, on left-out rows"
+    assert f"the threshold ({rule}) was chosen before this update and is dropped" in said.err
     model.partial_fit(X[120:], kinds[120:])
     found = pcsda.load("m.pcsda")
     np.testing.assert_allclose(

@@ -245,3 +245,48 @@ def test_tables_are_aligned_text_and_lines_on_a_terminal(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "[red]" in out
     assert "┃" in out
+
+
+LABELLED = ("--label", "kind", "--positive", "weld", "-o", "m.pcsda")
+FIT = ("fit", "{shop}/train.csv", *LABELLED)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("fit", "{shop}/train.csv", "--label", "kind", "--positive", "wled", "-o", "m.pcsda"),
+            "--positive wled: no row of {shop}/train.csv has this label, did you mean 'weld'? "
+            "The labels are crack, pore, weld",
+        ),
+        (
+            (*FIT[:-1], "none/m.pcsda"),
+            "none/m.pcsda: there is no folder {here}/none; make it first",
+        ),
+        ((*FIT[:-1], "."), ". is a folder; give the name of a file"),
+    ],
+)
+def test_one_line_says_what_is_wrong_and_what_to_do(command, shop, tmp_path, words, message):
+    said = command(*words, code=1).err
+    assert message.format(shop=shop.folder, here=tmp_path) in said
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_any_work(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    said = command(*FIT, code=1).err
+    assert f"m.pcsda: no permission to write in {tmp_path}" in said
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(command, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    said = command("inspect", "{shop}/weld.pcsda", code=1).err
+    assert 'skops is needed to read model files: pip install "pcsda[skops]"' in said
+
+
+def test_a_fit_and_a_report_say_what_they_wrote(command):
+    said = command(*FIT, "-K", "3", "--max-false-alarms", "0.1").out
+    assert "m.pcsda: PCSDA, verifies weld; fitted on 240 rows and 5 columns, " in said
+    assert " rows of the class; 3 subclasses, 3 dimensions.\n" in said
+    assert "\nThreshold: " in said
+    test = ("{shop}/test.csv", "--label", "kind", "--resamples", "5", "--report", "r.html")
+    assert command("evaluate", "m.pcsda", *test).out.endswith("\nReport: r.html\n")

@@ -1,5 +1,7 @@
 """The numbers of a report: exact counts, thinned curves, the right rows in the right places."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -285,14 +287,22 @@ def test_words_on_calibration_and_few_positives(blobs):
         found = evaluate_scores(model, ratios, y, lambda rows: X[rows], n_resamples=5)
         return " ".join(summary(found))
 
-    assert "mislead" in told(-1)
-    assert "by calibration" in told(4)
+    costs = r"\(Cllr [\d.]+ bits, [\d.]+ at best\)"
+    misleading = (
+        rf"Its log-likelihood ratios mislead {costs}: recalibrate before using a threshold\."
+    )
+    assert re.search(misleading, told(-1))
+    lossy = (
+        rf"Its log-likelihood ratios lose [\d.]+ bits by calibration {costs}: a threshold from "
+        r"costs and prior is not the best one here; recalibrate on rows like these, or choose the "
+    )
+    assert re.search(lossy, told(4))
     # Gaussian scores with a variance of twice their mean are true log-likelihood ratios.
     rng = np.random.default_rng(0)
     many = np.repeat(["birch", "ash"], 2000)
     ratios = rng.normal(np.where(many == "birch", 2.0, -2.0), 2.0)[:, None]
     good = evaluate_scores(model, ratios, many, lambda rows: X[rows % 150], n_resamples=5)
-    assert "are well calibrated (Cllr 0." in " ".join(summary(good))
+    assert "Its log-likelihood ratios are well calibrated (Cllr 0." in " ".join(summary(good))
     kept = np.flatnonzero((y != "birch") | (np.cumsum(y == "birch") <= 6))
     few = evaluate(model, X[kept], y[kept], n_resamples=5)
     assert "There are only 6 positives: look at the intervals" in summary(few)[-1]

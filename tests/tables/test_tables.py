@@ -479,6 +479,14 @@ def test_lists_that_are_no_embedding_are_refused(values, message, kind):
         tables.of_frame(make({"face": values}))
 
 
+def test_embeddings_are_no_labels():
+    table = tables.of_frame(pa.table({"face": [[1.0, 2.0], [3.0, 4.0]]}))
+    with pytest.raises(
+        ValueError, match=r"^--label face: this column of .* holds lists, not labels$"
+    ):
+        tables.labels(table, "face")
+
+
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 def test_a_missing_list_is_a_row_of_missing_numbers(kind):
     make = pd.DataFrame if kind == "pandas" else pa.table
