@@ -1,10 +1,10 @@
 """
-Is a log-likelihood ratio of 3 worth its name?
-==============================================
+Is a log-likelihood ratio calibrated?
+=====================================
 
-A score decides well at every prior only if it is calibrated. The published rule and the defaults
-of the library on the same split: how often is a sample of the class of interest, against what the
-score says?
+A score decides well at every prior only if it is calibrated. This example compares the published
+rule and the defaults of the library on the same split: predicted probabilities against observed
+frequencies.
 """
 
 import matplotlib.pyplot as plt
@@ -25,8 +25,8 @@ models = {
 }
 
 # %%
-# Cllr is the cost over all priors, in bits: 0 is perfect, 1 says nothing. Its minimum is what the
-# same order of scores would reach with the best calibration; the gap is what calibration loses.
+# Cllr is the cost over all priors, in bits: 0 is perfect, 1 is uninformative. Its minimum is the
+# cost of the same ranking with the best calibration; the gap is the loss by calibration.
 
 figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
 for ax, (name, model) in zip(panels, models.items(), strict=True):

@@ -4,8 +4,7 @@ Choose the number of subclasses and axes
 
 `PCSDACV` scores every setting by its log-loss on left-out samples, in closed form: one fit gives
 all numbers of axes, one factorisation all numbers of subclasses. Here the truth is known: the
-rest has six subclasses, and all that tells them from the class of interest lies in four
-dimensions.
+rest has six subclasses, which differ from the class of interest in four dimensions only.
 """
 
 import matplotlib.pyplot as plt
@@ -33,8 +32,8 @@ search = PCSDACV(
 print("chosen:", search.best_params_)
 
 # %%
-# The log-likelihood-ratio cost of the chosen model, beside that of the exact ratio of the
-# population, which no model can beat but by luck.
+# The log-likelihood-ratio cost of the chosen model, and that of the exact ratio of the population,
+# which a model can beat only by luck.
 
 print(f"Cllr of the chosen model {cllr(y_test, search.log_likelihood_ratio(X_test)):.3f} bit")
 print(f"Cllr of the exact ratio  {cllr(y_test, data.log_likelihood_ratio(X_test)):.3f} bit")

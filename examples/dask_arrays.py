@@ -2,8 +2,8 @@
 Fit on Dask
 ===========
 
-`pcsda.distributed` takes Dask arrays and DataFrames: each chunk gives its statistics, which are
-merged in a tree, so only two matrices of D x D come back. Here the "cluster" is threads of this
+`pcsda.distributed` takes Dask arrays and DataFrames: the statistics of the chunks are
+merged in a tree, so only two D x D matrices come back. Here the "cluster" is threads of this
 process; with a `dask.distributed.Client` the same lines use it.
 """
 
@@ -21,7 +21,7 @@ X = da.from_array(data.data[train], chunks=(2_000, -1))
 y = da.from_array(data.target[train], chunks=2_000)
 
 # %%
-# Fit over the chunks, and score lazily: `llr` is a Dask array, computed when it is asked for.
+# Fit over the chunks, and score lazily: `llr` is a Dask array, computed on demand.
 
 model = pcsda.PCSDA(n_subclasses=6, random_state=0)
 pcsda.distributed.fit(model, X, y)

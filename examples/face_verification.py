@@ -2,9 +2,9 @@
 Verify a face from a handful of pictures
 ========================================
 
-Is this the person who is claimed? Seven pictures of each person for training, three for the test.
-The faces are ORL (AT&T) when the folder named by ``PCSDA_DATA`` has them, or scikit-learn's
-Olivetti faces when they were downloaded before; otherwise handwritten digits stand in, with a
+Is this the claimed person? Seven pictures of each person for training, three for the test.
+The faces are ORL (AT&T) if the folder named by ``PCSDA_DATA`` has them, or scikit-learn's
+Olivetti faces if they were downloaded before; otherwise handwritten digits stand in, with a
 digit as "person".
 """
 
@@ -39,7 +39,7 @@ bank = VerifierBank(KernelPCSDA(gamma="all", n_subclasses=5, random_state=0)).fi
 
 # %%
 # Every test picture claims every identity in turn: one claim is true, the others are false.
-# Intervals come from resampling persons, because pictures of one person are alike.
+# Intervals come from resampling persons, because pictures of one person are similar.
 
 llr = bank.log_likelihood_ratio(X_test)
 true = y_test[:, None] == bank.classes_

@@ -4,8 +4,8 @@ One class, five subspaces
 
 The class-specific family on pictures of digits: eight pictures of an eight against 400 of the other
 digits. Each method learns nine axes, or three for rows and three for columns of the picture. The
-images show the axis that tells most, as weights of the pixels; the curve beside them is what the
-methods find among 1100 fresh pictures.
+images show the strongest axis as pixel weights; the curves show what the methods find among 1100
+new pictures.
 """
 
 import matplotlib.pyplot as plt

@@ -2,11 +2,11 @@
 How many positives does it take?
 ================================
 
-A digit against the rest with 2 to 40 samples of it, and 500 of the rest. PCSDA with its defaults
-beside what a user would take first: LDA, quadratic discriminant analysis (with a fixed shrinkage,
-as the automatic one fails on two samples) and a support vector machine. The mean over ten digits
-of the average precision on the same 600 test images; bars are the spread of that mean over digits
-(standard error).
+A digit against the rest, with 2 to 40 samples of the digit and 500 of the rest. PCSDA with its
+defaults is compared with common choices: LDA, quadratic discriminant analysis (with a fixed
+shrinkage, because the automatic one fails on two samples) and a support vector machine. The plot
+shows the average precision on the same 600 test images, averaged over ten digits; bars are
+standard errors over digits.
 """
 
 import matplotlib.pyplot as plt

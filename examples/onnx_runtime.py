@@ -31,7 +31,7 @@ path = Path(tempfile.mkdtemp()) / "three.onnx"
 pcsda.export_onnx(model, path)
 
 # %%
-# Another program would start here: the file and NumPy are all it needs.
+# Another program would start here: it needs only the file and NumPy.
 
 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 outputs = [output.name for output in session.get_outputs()]
@@ -39,7 +39,7 @@ values = dict(zip(outputs, session.run(None, {"X": X_test.astype(np.float32)}), 
 print({name: value.shape for name, value in values.items()})
 
 # %%
-# The graph gets single precision and gives it back, and computes in double precision between.
+# Input and output of the graph are single precision; it computes in double precision.
 
 here = model[-1].log_likelihood_ratio(model[:-1].transform(X_test))
 there = values["log_likelihood_ratio"].ravel()

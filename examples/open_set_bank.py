@@ -1,10 +1,10 @@
 """
-A bank of verifiers with strangers at the door
-==============================================
+A bank of verifiers that rejects strangers
+==========================================
 
-Seven digits are enrolled, each with a verifier of its own from one factorisation. An eighth is
-enrolled later. The last two come to the door only: `identify` should name the known ones and call
-these unknown.
+Seven digits are enrolled, each with its own verifier, from one factorisation. An eighth is
+enrolled later. The last two are strangers: `identify` should name the known digits and call these
+unknown.
 """
 
 import matplotlib.pyplot as plt
@@ -21,16 +21,16 @@ bank = VerifierBank(KernelPCSDA(gamma="all", random_state=0))
 bank.fit(X_train[first], y_train[first])
 
 # %%
-# Someone new comes, with thirty samples. The other models know of the newcomer after `refresh`.
+# Enroll a new label with thirty samples. The other models include it after `refresh`.
 
 newcomer = np.flatnonzero(y_train == 7)[:30]
 bank.enroll(X_train[newcomer], 7).refresh()
 print("known labels:", bank.classes_.tolist())
 
 # %%
-# A ratio compares a label with the rest *that was seen in training*, and strangers were not among
-# it: the best of eight ratios is above zero for many of them. So the bank takes each of its own
-# for a stranger in turn, and chooses the threshold that would let in one in twenty of them.
+# A ratio compares a label with the rest *seen in training*, which includes no strangers: the best
+# of eight ratios is above zero for many of them. So the bank treats each of its labels as a
+# stranger in turn, and chooses the threshold that would accept one in twenty of them.
 
 threshold = bank.choose_threshold(max_false_alarms=0.05).value
 known, strangers = y_test < 8, y_test > 7
@@ -42,9 +42,9 @@ for chosen in (0.0, threshold):
     )
 
 # %%
-# The higher the threshold, the fewer strangers get in and the more known ones are sent away. Eight
-# kinds say little about two others, so the share at the door is not what was asked for. Give
-# `strangers=` of your own if you have them.
+# The higher the threshold, the fewer strangers are accepted and the more known samples are
+# rejected. Eight labels say little about two others, so the actual share differs from the
+# requested one. Pass `strangers=` if you have some.
 
 best, right = bank.log_likelihood_ratio(X_test).max(axis=1), bank.predict(X_test) == y_test
 steps = np.linspace(-2, 12, 100)

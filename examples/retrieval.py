@@ -28,7 +28,7 @@ model = KernelPCSDA(gamma="scale", n_subclasses=9, random_state=0)
 model.fit(X[marked], y[marked] == 3)
 
 # %%
-# How good is the whole order, and how good are its first hundred?
+# How good is the whole ranking, and how good are its first hundred rows?
 
 wanted, score = y[gallery] == 3, model.log_likelihood_ratio(X[gallery])
 print(f"{wanted.sum()} threes among {len(gallery)} pictures")

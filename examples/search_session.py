@@ -1,10 +1,10 @@
 """
-Find the rest of them
-=====================
+Find the rest of a class
+========================
 
 Three pictures of a seven are known; a gallery of 1797 digits holds 176 more. A session suggests
-twenty pictures at a time, somebody says yes or no, and the verifier learns from the answers. After
-every screen the session says how many it thinks are left, with an interval, and at last that it is
+twenty pictures at a time, a user answers yes or no, and the verifier learns from the answers. After
+every screen the session estimates how many are left, with an interval, and finally says that it is
 time to stop.
 """
 

@@ -2,8 +2,8 @@
 Learn from a stream
 ===================
 
-Samples come in batches. `partial_fit` merges the statistics of each batch and keeps a bounded
-sample of rows, and its result is that of a fit on all rows together: calibrated after every batch.
+Samples arrive in batches. `partial_fit` merges the statistics of each batch and keeps a bounded
+sample of rows. The result equals a fit on all rows together and is calibrated after every batch.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ X, y, subclass = data.data, data.target, data.subclass_labels
 stream, test = np.split(np.arange(6000), [1000])
 
 # %%
-# Twenty batches of fifty. The subclasses are known by their labels here; without labels they are
-# the k-means clusters of the first batch.
+# Twenty batches of fifty. Here the subclass labels are known; without them, subclasses are the
+# k-means clusters of the first batch.
 
 model = PCSDA(random_state=0)
 seen, costs = [], []

@@ -3,8 +3,8 @@ One class in the middle, others all around it
 =============================================
 
 The toy problem of the paper: the class of interest lies in the middle of others, whose labels
-nobody gives us. With one subclass for all of the rest there is one axis, and one axis cannot tell
-the middle from both of its sides. With five subclasses there are two.
+are unknown. With one subclass for all of the rest there is one axis, which cannot separate the
+middle from both of its sides. With five subclasses there are two axes.
 """
 
 import matplotlib.pyplot as plt

@@ -108,7 +108,7 @@ class Kernel:
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
     """exp(-gamma ||x - y||^2) with one product and no copy of the result.
 
-    The function takes rows, and how many of the rows Y it is asked for; by default all.
+    The function takes rows and, optionally, the number of leading rows of Y to use.
     Rows are centred first: distances do not change, but a common offset would cost digits.
     """
     origin = Y.mean(axis=0)

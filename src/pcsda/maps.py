@@ -360,7 +360,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self._finished()
 
     def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
-        """Return the features of new rows beyond the `old` ones, new pivots and their features."""
+        """Return further features of new rows besides `old`, the new pivots and their features."""
         matrix = self._matrix(X, self.verbose)
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:

@@ -20,7 +20,7 @@ from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
-# Subclasses of a bank's label that a line names.
+# Number of subclasses listed for a label of a bank.
 LARGEST = 4
 
 
@@ -75,7 +75,7 @@ def inspect(a: Namespace) -> None:
 
 
 def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
-    """List the subclasses of each model with their names and examples, where it has them."""
+    """List the subclasses of each model with their names and examples, if it has them."""
     found = []
     for label in scorer.labels:
         model = scorer.verifier(label)
@@ -112,7 +112,7 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
         "calibration offset": float(model.calibration_.offset),
     }
     if scorer.is_bank and hasattr(model, "subclass_names_"):
-        # The largest tell most; with --json all of them are listed.
+        # Only the largest; --json lists all.
         order = np.argsort(-np.asarray(model.subclass_counts_), kind="stable")
         names = [model.subclass_names_[place] for place in order.tolist()]
         found["rows of subclasses are"] = tables.listed(names, LARGEST)

@@ -218,7 +218,7 @@ def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> 
 def settle_threshold(
     a: Namespace, fitted_prior: float, chosen: Threshold | None = None
 ) -> tuple[float, float]:
-    """Return prior and threshold: from the options, as chosen at the fit, or from its prior."""
+    """Return prior and threshold, from the options or, failing that, from the model."""
     costs = given_costs(a)
     if a.threshold is not None and costs:
         raise Usage("--threshold decides by itself; leave out the costs")

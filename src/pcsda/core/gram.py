@@ -66,7 +66,7 @@ class WideRows:
 
     @classmethod
     def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
-        """Multiply the rows, ``N^2 D``; `weights` shape the mean only."""
+        """Compute the inner products, ``N^2 D``; `weights` affect only the mean."""
         middle, origin, variance = centred(X, weights)
         with np.errstate(over="ignore", invalid="ignore"):  # shows in the variance
             return cls(X, origin, variance, middle @ middle.T)

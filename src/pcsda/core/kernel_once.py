@@ -61,7 +61,7 @@ class KernelOnce:
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Places of all rows once those given come last; only pairs of rows trade places."""
+    """Order of the rows with the given ones last, reached by swapping pairs."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]
@@ -71,7 +71,7 @@ def exchange(rows: Ints, size: int) -> Ints:
 
 
 def apply_exchange(matrix: Array, places: Ints) -> None:
-    """Turn a square matrix into ``matrix[places][:, places]`` in place, pairs having traded."""
+    """Turn a square matrix into ``matrix[places][:, places]`` in place; `places` swaps pairs."""
     moved = np.flatnonzero(places != np.arange(len(places)))
     step = min(linalg.cache_rows(len(matrix)), len(matrix))
     for start in range(0, len(matrix), step):

@@ -35,7 +35,7 @@ SAME_POINT = 1e-13
 SAME_NUMBER = 1e-14
 # Rows processed at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
-# Up to this width, threads of our own share the rows; see `over_rows`. Beyond, each would need a
+# Up to this width, our own threads share the rows; see `over_rows`. Beyond, each would need a
 # large matrix to sum products in.
 NARROW = 512
 # Matrices of up to TINY rows wake no threads of BLAS, those of up to SMALL are not worth it.
@@ -84,7 +84,7 @@ def _threads() -> int:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that wait for work: starting them anew would cost as much as a small product."""
+    """A pool of threads: starting them each time would cost as much as a small product."""
     return ThreadPoolExecutor(thread_name_prefix="pcsda")
 
 

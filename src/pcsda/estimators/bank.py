@@ -346,7 +346,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             self.kernel_ = found.kernel
 
     def _name_separate(self) -> None:
-        """Name the subclasses of models that are held, not built when they are asked for."""
+        """Name the subclasses of stored models; others are named when they are built."""
         if isinstance(self._labels_, SeparateLabels):
             for model in self._labels_.models:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())

@@ -292,7 +292,7 @@ class BankScores:
 
     @reads
     def named_model(self, label: object) -> Any:
-        """Estimator of one label, with examples of its subclasses where rows have names.
+        """Estimator of one label, with examples of its subclasses if rows have names.
 
         Parameters
         ----------

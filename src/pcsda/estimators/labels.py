@@ -115,7 +115,7 @@ def estimator_of(source: Source, place: int) -> Any:
 
 
 def _numbers(held: Floats, training: Floats) -> Ints:
-    """Number of each row that a kernel needs among the training rows, -1 for rows that are gone."""
+    """Index among the training rows of each row that a kernel needs; -1 for removed rows."""
     if held.base is training and len(held) == len(training):
         return np.arange(len(held))
     known = {row.tobytes(): number for number, row in enumerate(training)}

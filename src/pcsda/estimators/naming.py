@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # More subclasses than this, such as one per sample, have only numbers.
 MOST_NAMED = 100
-# A subclass of a bank whose rows were taken away since.
+# Name of a subclass whose rows were removed from the bank.
 REMOVED = "removed since"
 
 

@@ -233,7 +233,7 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Index of the rows among those that the kernel needs, and the latter."""
+        """Index of the rows among the rows that the kernel needs, and those rows."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old

@@ -115,7 +115,7 @@ class SideBySide:
 
     @cached_property
     def panel(self) -> Panel:
-        """The densities."""
+        """The densities of all labels, stacked."""
         densities = [model.density for model in self.models]
         kept = [model.kept for model in self.models]
         return Panel.of(densities, kept, (self.n_clusters, self.width), self.pool.n_views)

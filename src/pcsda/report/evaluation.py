@@ -443,7 +443,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
             "Subclasses": _span([len(model.subclass_counts_) for model in models]),
             "Dimensions of the subspace": _span([model.n_components_ for model in models]),
         }
-        # Each label of a bank has its own, which its picture names.
+        # Each label of a bank has its own subclasses, named in its plot.
         if not scorer.is_bank and (names := getattr(models[0], "subclass_names_", None)):
             sizes["Subclasses"] += ": " + ", ".join(names)
     return {

@@ -54,10 +54,10 @@ def answer(evaluation: Evaluation) -> str:
 
 
 def equal_errors(evaluation: Evaluation) -> Iterator[str]:
-    """Say the equal error rate; for a bank that of all labels together, and the hardest one.
+    """State the equal error rate; for a bank that of all labels together, and the hardest label.
 
-    Together means every row scored for every label and one threshold for all, as in use. A mean
-    over labels, each with a threshold of its own, would look better than a user will see.
+    Together means that every row is scored for every label with one threshold, as in use. A mean
+    over labels, each with its own threshold, would be too optimistic.
     """
     figure = next(figure for figure in evaluation.figures if figure.key == "eer")
     eer, interval = value_of(figure)
