@@ -315,7 +315,7 @@ def finite_diagonal(matrix: Array) -> Array:
 
 
 def check_square(X: Floats) -> None:
-    """Refuse a precomputed kernel matrix that is not between the training rows."""
+    """Refuse a precomputed kernel matrix that is not square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             f"a precomputed kernel matrix must be square at fit, got shape {X.shape}; pass the "

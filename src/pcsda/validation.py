@@ -337,7 +337,7 @@ def check_priors(
 
 
 def ready_rows(model: BaseEstimator, X: object) -> NDArray[np.floating] | None:
-    """Rows that need none of scikit-learn's checks, which take longer than scoring one row."""
+    """Rows that can skip scikit-learn's checks, which take longer than scoring one row; or None."""
     if type(X) is not np.ndarray or X.dtype not in (np.float32, np.float64):
         return None
     fits = X.ndim == 2 and len(X) > 0 and X.shape[1] == model.n_features_in_

@@ -271,7 +271,7 @@ class _Fit:
         return Division(centres=find_centroids(rows, count, weight, self.seed))
 
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
-        """Names and statistics of the groups that have rows; both classes must."""
+        """Names and statistics of the nonempty groups; refuses a class without rows."""
         names, scatter = found.whole()
         for label, weight in zip(
             self._labels, (scatter.n_positive, scatter.n_negative), strict=True

@@ -58,9 +58,9 @@ def fit_calibration(
     """Fit a logistic regression of the label on the views, with weights above zero.
 
     The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
-    log-likelihood ratio. A weak prior says that the mean of the views already is one: weights
-    Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the weights
-    finite if the views separate the classes, and positive if the views are worthless, so that
+    log-likelihood ratio. A weak prior says that the mean of the views already is such a ratio:
+    weights Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the
+    weights finite if the views separate the classes, and positive if they are worthless, so that
     calibration preserves the order of scores.
 
     Parameters

@@ -99,7 +99,7 @@ def fit(
 def complete(
     subspace: Subspace, rule: Rule, near: Fitted | None = None, held_out: HeldOut | None = None
 ) -> Fitted:
-    """Complete a subspace to a model.
+    """Turn a subspace into a model: add densities and calibration.
 
     The calibration of a similar model, `near`, is a starting point that saves steps.
     """

@@ -72,7 +72,7 @@ class LabelSums:
     scatter : array of shape (r, r)
         Scatter of the rows about the means of their labels.
     others : array of shape (B, r)
-        Background rows: each counts as a person of whom one row is known.
+        Background rows: each counts as a separate label with one row.
     """
 
     counts: Array
@@ -99,7 +99,7 @@ class LabelSums:
 
     @property
     def noise(self) -> float:
-        """Mean of 1/n over all people: the variance of their means, relative to that of a row."""
+        """Mean of 1/n over identities: the variance of their means relative to that of a row."""
         count = len(self.counts) + len(self.others)
         return (float((1 / self.counts).sum()) + len(self.others)) / count
 
@@ -132,7 +132,7 @@ class LabelSums:
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:
-        """Some of the labels; the scatter must be theirs already."""
+        """Keep some labels; the scatter must already be that of these labels."""
         return replace(self, counts=self.counts[labels], means=self.means[labels])
 
     def with_others(self, rows: Floats) -> LabelSums:
@@ -349,7 +349,7 @@ class Places:
         return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def one(self, place: int) -> Places:
-        """One label alone."""
+        """Only one label."""
         here = slice(place, place + 1)
         names = ("vectors", "factors", "volumes")
         return replace(self, **{name: getattr(self, name)[here] for name in names})
@@ -503,9 +503,9 @@ def fit_kindred(
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for background rows. These count as people of whom one row is known.
-        They are not left out as strangers, because rows of one person would have to leave together,
-        and nobody knows which these are.
+        Label of each row; -1 for background rows. Each of these counts as a separate label
+        with one row. They are not left out as strangers, because it is unknown which of them belong
+        together.
     ridge : float, optional
         The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or a
         multiple from `RIDGES` if it separates left-out rows from strangers better.
@@ -538,7 +538,7 @@ def fit_kindred(
         made = _folds(known, sums, fold, parts, one, again)
         folds = list(steps(made, n_folds) if number == 0 else made)
         found = _settled(sums, folds, one, tails, again)
-        # Rows of the known beside the best of strangers: what a threshold has to tell apart.
+        # Left-out rows against the best scores of strangers: what a threshold must separate.
         _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
         if best is None or loss < least:
             best, least = found, loss

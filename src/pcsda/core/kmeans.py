@@ -73,7 +73,7 @@ def seeds(
     for _ in range(1, count):
         draws = rng.uniform(size=trials) * potential
         tried = np.searchsorted(np.cumsum(mass * closest), draws)
-        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go beyond the last row
+        np.minimum(tried, n_rows - 1, out=tried)  # rounding may go past the last row
         distance = np.minimum(distances(tried), closest)
         potentials = distance @ mass
         best = int(potentials.argmin())

@@ -38,7 +38,7 @@ BLOCK_BYTES = 4 << 20
 # Up to this width, our own threads share the rows; see `over_rows`. Beyond, each would need a
 # large matrix to sum products in.
 NARROW = 512
-# Matrices of up to TINY rows wake no threads of BLAS, those of up to SMALL are not worth it.
+# Matrices of up to TINY rows do not start BLAS threads; up to SMALL rows they are not worth it.
 TINY, SMALL = 64, 1024
 # Up to this many multiplications, threads wait for each other longer than they work.
 LIGHT_WORK = 2e8

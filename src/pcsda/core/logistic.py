@@ -78,7 +78,7 @@ class _Problem:
 
     @cached_property
     def columns(self) -> Array:
-        """What slopes and level are multiplied by, shape (M + 1, n)."""
+        """Factors of slopes and level, shape (M + 1, n)."""
         return np.vstack([self.scores, self.sign])
 
     @cached_property

@@ -33,7 +33,7 @@ SMALLEST_GAP = 1e-12
 
 @dataclass(frozen=True)
 class Leave:
-    """Which rows are left out, and which of them leave together.
+    """Which rows are left out, and which of them together.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """What leaving rows out requires of a fit; the rows may come in any blocks.
+    """Everything needed from a fit to leave rows out; the rows may come in any blocks.
 
     Attributes
     ----------

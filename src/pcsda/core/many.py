@@ -227,7 +227,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """The same statistics over moved rows: more at the end, or only those `kept`."""
+        """The same statistics for a changed array of rows: longer, or with only those `kept`."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]

@@ -35,9 +35,9 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     """Relative ridge for `n_positive` positives under ``regularization="auto"`` (MATH 16).
 
     Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
-    In feature space directions are many and mostly weak, and a tenth of it is best. Where
-    negatives are `contaminated`, the ridge also keeps the axes from hidden positives, which
-    outnumber few examples.
+    Feature spaces have many, mostly weak directions, so kernels need a smaller ridge. If negatives
+    are `contaminated`, the ridge also keeps the axes away from hidden positives, which outnumber
+    few examples.
     """
     count = max(n_positive, 1.0)
     if contaminated:

@@ -147,7 +147,7 @@ class Tail:
         return cls(scores, shares, start, excess, share, worth)
 
     def rate(self, value: float) -> float:
-        """Share of rows that score at least a value."""
+        """Share of rows with a score of at least `value`."""
         if value > self.start:
             if self.mean_excess == 0:
                 return 0.0

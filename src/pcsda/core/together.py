@@ -134,7 +134,7 @@ class _Stack:
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
-        """Inner products ``V A V'`` without each block, and the group means without it over V."""
+        """Inner products ``V A V'`` without each block, and its group means in terms of V."""
         among, with_means = block(self.members)
         (n_blocks, size), n_groups = self.own.shape, len(counts)
         inner = np.empty((n_blocks, size + n_groups, size + n_groups))

@@ -100,7 +100,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and no
     groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage, or 0.1, 0.3 or 3 times
     that, whichever separates left-out rows from strangers best. Each row of the background counts
-    as a person of whom one row is known.
+    as a separate label with one row.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and
@@ -531,7 +531,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     ) -> None:
         """Add rows and refit one label; if that fails, nothing changes."""
         kindred = isinstance(self._labels_, KindredLabels)
-        # Kindred labels are clusters of their own, see `_change`.
+        # Labels that share covariances are their own clusters, see `_change`.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, owner, clusters, self._seed)
         threshold = self.threshold_.value if hasattr(self, "threshold_") else None

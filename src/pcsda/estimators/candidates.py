@@ -139,7 +139,7 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """Return the estimator's own setting, if it is in the grid.
 
-    If K depends on the number of negatives, the largest smaller value in the grid stands in.
+    If K depends on the number of negatives, the next smaller value in the grid counts as its own.
     """
     steps = template if isinstance(template, Pipeline) else [template]
     final, count = steps[-1], steps[-1].n_subclasses

@@ -64,9 +64,9 @@ Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
-# From so many rows on, a sample of so many rows of each class can choose between two ridges at less
-# than a fifth of the cost of the fit. The better one must save so many bits of Cllr, summed over
-# the positives of the sample: few positives show little.
+# From this many rows on, a sample of this many rows per class chooses between two ridges, at less
+# than a fifth of the cost of the fit. The better one must save this many bits of Cllr, summed over
+# the positives of the sample, because few positives show little.
 MANY_ROWS, SAMPLE_ROWS = 1500, 250
 EVIDENT_RIDGES = (0.1, 1.0)
 LEAST_GAIN = 1 / 3
@@ -167,7 +167,7 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 
 
 def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array) -> float:
-    """The ridge of a fit: as settled, unless many rows show under "auto" that another is better.
+    """The ridge of a fit: by the rule, unless many rows show under "auto" that another is better.
 
     A sample of the rows is fitted with each of two ridges, and the Cllr of left-out scores decides.
     """

@@ -204,7 +204,7 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         if kernel is None:
             return divide(at(count), whole, data.subclass_labels)[0]
         if count not in data.inputs:
-            # To k-means, minus half the squared distances are as good as inner products.
+            # For k-means, minus half the squared distances serve as inner products.
             known = data.squares and np.isfinite(data.squares[0].max())
             products = -0.5 * data.squares[0] if known else None
             data.inputs[count] = divide_inputs(at(count), whole, data.subclass_labels, products)

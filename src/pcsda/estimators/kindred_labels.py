@@ -137,7 +137,7 @@ class KindredLabels:
 
     @cached_property
     def shared(self) -> Shared:
-        """What labels share."""
+        """The axes and variances that all labels share."""
         assert self._solve is not None
         return self._solve()
 
@@ -153,7 +153,7 @@ class KindredLabels:
 
     @property
     def _settled(self) -> dict[str, Any]:
-        """The part of the state that changes of rows keep."""
+        """The part of the state that is kept when rows change."""
         door = self.door
         return {
             "tail": self.tail,
@@ -400,7 +400,7 @@ class KindredLabels:
     def _moved(
         self, before: BankRows, rows: BankRows, places: list[int | None], kept: Mask | None
     ) -> LabelSums:
-        """Statistics of the current rows, in closed form from those before the change if held."""
+        """Statistics of the current rows, updated in closed form if those before are known."""
         sums = self._sums
         if sums is None:
             return LabelSums.of(rows.X, rows.labels)

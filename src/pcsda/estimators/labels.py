@@ -73,7 +73,7 @@ class Source:
     space : Space
     kernel : Kernel or None
     rows : array or None
-        Rows that a kernel bank needs: those it was fitted on, and those that came since.
+        Rows that a kernel bank needs: those of the fit, and those added later.
     training : array of shape (N, D)
         Rows that the bank has now.
     """

@@ -52,7 +52,7 @@ def completed(
     kernel: Kernel | None,
     together: Ints | None = None,
 ) -> PCSDA | KernelPCSDA:
-    """Complete a solved label to a fitted estimator; its rows X are shared, not copied."""
+    """Turn a solved label into a fitted estimator; its rows X are shared, not copied."""
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
     settle_ridge(model, float(np.sum(groups == 0)))

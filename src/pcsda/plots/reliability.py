@@ -126,8 +126,8 @@ class ReliabilityDisplay(Display):
         llr : array-like of shape (n_samples,)
             Natural log-likelihood ratios.
         prior : float, default=None
-            Prior of the probabilities, to which the classes are weighted. None means the share of
-            the class of interest among the samples.
+            Prior of the probabilities; the classes are weighted to match it. None means the share
+            of the class of interest among the samples.
         n_bins : int, default=10
             Number of points, at most; equal ratios stay together.
         pos_label : int, float, bool or str, default=None

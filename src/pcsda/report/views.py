@@ -148,7 +148,7 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
 
 
 def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:
-    """Choose the rows to draw: all, or a sample of at most one half positives."""
+    """Choose the rows to draw: all, or a sample with at most one half positives."""
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
         return np.arange(len(positive))

@@ -75,7 +75,7 @@ class Remaining:
 
 @dataclass(frozen=True)
 class Stop:
-    """Whether a session may stop; true in a condition if it may.
+    """Whether a session may stop; ``bool(stop)`` is true if it may.
 
     Attributes
     ----------

@@ -199,7 +199,7 @@ class SearchSession:
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
-        """Fit the verifier; if the rows do not allow one yet, similarity ranks alone."""
+        """Fit the verifier; until the rows allow one, rank by similarity only."""
         try:
             self._learned = learn(self.gallery, self._clusters, answers, self.estimator)
         except (ValueError, np.linalg.LinAlgError) as error:
@@ -406,7 +406,7 @@ class SearchSession:
         Returns
         -------
         Stop
-            True in a condition if the lower bound, at 95 % confidence, reaches `recall`. `basis`
+            True, as a condition, if the lower bound at 95 % confidence reaches `recall`. `basis`
             says whether the bound comes from a random audit, which does not depend on the model, or
             from the model.
         """
