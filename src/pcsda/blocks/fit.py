@@ -22,7 +22,7 @@ from .. import validation
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
 from ..core.fit import Fitted, calibrated_on
-from ..core.linalg import Array, Result
+from ..core.linalg import Array, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
 from ..estimators import CSDA, PCSDA
@@ -268,7 +268,8 @@ class _Fit:
         if count == 1:
             return Division()
         weight = _unless_equal(weights[negative])
-        return Division(centres=find_centroids(rows, count, weight, self.seed))
+        with narrow_fit(rows.shape[1]):
+            return Division(centres=find_centroids(rows, count, weight, self.seed))
 
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
         """Names and statistics of the nonempty groups; refuses a class without rows."""
@@ -299,7 +300,8 @@ class _Fit:
         represents = stands_for if len(rows) < found.n_rows.sum() else None
         data = TrainingRows(rows, groups, weight, self.seed)
         held_out = partial(self._held_out, found, data)
-        return fit_left_out(self.model, scatter, data, represents, held_out)
+        with narrow_fit(rows.shape[1]):
+            return fit_left_out(self.model, scatter, data, represents, held_out)
 
     def _held_out(
         self, found: Statistics, data: TrainingRows
