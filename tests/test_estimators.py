@@ -846,6 +846,21 @@ def test_a_lone_outlier_as_a_subclass_does_not_spoil_the_calibration():
     assert cllr(y, model.log_likelihood_ratio(X)) < cllr(y, clean.log_likelihood_ratio(X)) + 0.1
 
 
+@pytest.mark.parametrize("seed", [0, 1, 6])
+def test_outliers_that_are_subclasses_of_their_own_show_how_far_outliers_reach(seed):
+    rng = np.random.default_rng(seed)
+    y = np.arange(1350) % 7 == 0
+    clouds = 1.5 * rng.normal(size=(7, 10))
+    X = clouds[np.where(y, 0, rng.integers(1, 7, len(y)))] + rng.standard_normal((len(y), 10))
+    X = np.column_stack([X, 100 * rng.lognormal(0, 3, len(y))])
+    model = PCSDA(random_state=0).fit(X[:350], y[:350])
+    assert np.sum(model.subclass_counts_ == 1) >= 8
+    fresh = model.log_likelihood_ratio(X[350:])
+    assert cllr(y[:350], model.loo_scores_) < 0.6
+    assert cllr(y[350:], fresh) < 0.6
+    assert fresh[~y[350:]].max() < 20
+
+
 def test_subclasses_of_one_sample_are_calibrated_on_folds():
     data = make_class_specific(4000, random_state=0)
     X, y, train, fresh = data.data, data.target, slice(0, 1000), slice(1000, None)

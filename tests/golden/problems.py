@@ -112,7 +112,6 @@ CHANGED_ON_PURPOSE |= {
         "search best",
         "search folds",
         "bank eigen",
-        "bank kmeans",
         "search kernel",
         "blocks PCSDA",
         "blocks weighted",
@@ -120,6 +119,9 @@ CHANGED_ON_PURPOSE |= {
         "stream marginal",
         "stream PCSDA",
     )
+}
+CHANGED_ON_PURPOSE |= {
+    "bank kmeans": "0.2: as these; negatives alone in a subclass enter tails and calibration"
 }
 
 # Results of float64 rows are kept to this, relative to the largest number of the array.

@@ -449,7 +449,7 @@ def _scores(
     mass = problem.weight[rows]
     if left.stands_for is not None:
         mass = mass * left.stands_for
-    used = np.flatnonzero(left.known)
+    used = np.flatnonzero(left.scored)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored)

@@ -236,7 +236,8 @@ class Mixture:
 
     def with_tails(self, left: LeftOut) -> Self:
         """Fit the degrees of freedom to negatives left out of covariance and mean."""
-        found = replace(self, tail=left_density.left_out_tail(self.spreads[1], left))
+        tail = left_density.left_out_tail(self.spreads[1], self.centres, left)
+        found = replace(self, tail=tail)
         found.__dict__["white"] = self.white  # tails do not change covariances
         return found
 
@@ -442,10 +443,10 @@ class Blend:
 
     def with_tails(self, left: LeftOut) -> Blend:
         """Fit the degrees of freedom of the mixture and of the cloud."""
-        known = np.flatnonzero((left.groups > 0) & left.known)
+        negative = np.flatnonzero((left.groups > 0) & left.scored)
         cloud = self.cloud
-        offset = (left.coordinates @ self.axis)[known] - cloud.centres[0]
-        tail = fit_tail(offset**2 / cloud.negative[0], 1, left.mass[known])
+        offset = (left.coordinates @ self.axis)[negative] - cloud.centres[0]
+        tail = fit_tail(offset**2 / cloud.negative[0], 1, left.mass[negative])
         return replace(self, base=self.base.with_tails(left), tail=tail)
 
     def margin(self, axes: Sequence[int]) -> Blend:

@@ -127,7 +127,7 @@ def _calibrate(
     """Calibrate on left-out rows, and on pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
-    used = np.flatnonzero(left.known)
+    used = np.flatnonzero(left.scored)
     views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
     views, positive, weight = with_pseudo_positives(subspace, density, views, positive, weight)
     if positive.all() or not positive.any():

@@ -120,20 +120,31 @@ def log_inside(positive: Spread, left: LeftOut) -> Array:
     return _by_block(lambda places: _blocks_inside(positive, left, places), left)
 
 
-def left_out_tail(negative: Spread, left: LeftOut) -> float:
+def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
     """Degrees of freedom of negatives left out of covariance and mean."""
-    known, square = left_out_squares(negative, left)
-    return fit_tail(square, len(negative.white), left.mass[known])
+    scored, square = left_out_squares(negative, centres, left)
+    return fit_tail(square, len(negative.white), left.mass[scored])
 
 
-def left_out_squares(negative: Spread, left: LeftOut) -> tuple[Ints, Array]:
-    """Negatives that can be left out, and their left-out squared distances."""
+def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
+    """Scored negatives, and their left-out squared distances from their centres.
+
+    A negative without its subclass belongs to the nearest centre of the others.
+    """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
     own = negative.white @ left.residuals.T
     square = np.einsum("ji,ji->i", own, own)[known]
     square *= (1 - share) / np.maximum(1 - share * square, SMALLEST_GAP)
-    return known, square
+    lonely = np.flatnonzero((left.groups > 0) & left.scored & ~left.known)
+    if len(lonely) == 0:
+        return known, square
+    rows, places = left.coordinates[lonely] @ negative.white.T, centres @ negative.white.T
+    apart = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", places, places)
+    apart -= 2 * rows @ places.T
+    if len(centres) > 1:
+        apart[np.arange(len(lonely)), left.groups[lonely] - 1] = np.inf
+    return np.append(known, lonely), np.append(square, np.maximum(apart.min(axis=1), 0.0))
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:

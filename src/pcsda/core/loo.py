@@ -188,6 +188,21 @@ class LeftOut:
         return self.weight if self.stands_for is None else self.weight * self.stands_for
 
     @property
+    def scored(self) -> Mask:
+        """Rows with a score to learn from: known ones, and negatives alone in their subclass.
+
+        Such a negative is scored by the other subclasses. It is often an outlier, and nothing else
+        shows how far outliers reach. If all negatives are alone, no row shows the spread around a
+        centre.
+        """
+        negative = self.groups > 0
+        if not np.any(self.known & negative):
+            return self.known
+        lonely = self.alone & negative & np.isfinite(self.coordinates).all(axis=1)
+        scored: Mask = self.known | lonely
+        return scored
+
+    @property
     def evidence(self) -> Array:
         """Weight of each row as evidence: a block counts as much as one of its average rows."""
         if self.together is None:

@@ -112,7 +112,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
         assert left is not None
         if width != usual:
             continue
-        known, own = left_out_squares(density.base.spreads[1], left)
+        known, own = left_out_squares(density.base.spreads[1], density.base.centres, left)
         squares.append(own)
         mass.append(left.mass[known])
         if isinstance(density, Blend):
