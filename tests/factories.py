@@ -154,7 +154,18 @@ def views_by_scipy(density, z, sets=None):
 def log_ratio_by_scipy(density, z, sets=None, calibration=None):
     """Log-likelihood ratio of rows or sets; without a calibration all views count alike."""
     calibration = Calibration.none(density.n_views) if calibration is None else calibration
-    return np.array(calibration.weights) @ views_by_scipy(density, z, sets) + calibration.offset
+    views = bent(calibration, views_by_scipy(density, z, sets))
+    return np.array(calibration.weights) @ views + calibration.offset
+
+
+def bent(calibration, views):
+    """Views of CSDA count by their logarithm far below the top."""
+    if np.isinf(calibration.bend):
+        return views
+    below = calibration.top - views
+    with np.errstate(invalid="ignore"):
+        logarithm = calibration.bend * np.log(1 + below / calibration.bend)
+    return np.where(below > 0, calibration.top - logarithm, views)
 
 
 def scores_by_scipy(model, z, sets=None):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from factories import tails_of, views_by_scipy
+from factories import bent, tails_of, views_by_scipy
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
@@ -62,7 +62,7 @@ def test_an_axis_adds_to_what_the_axes_before_it_said(data, model):
     why = model.explain(data.data)
     for d in range(1, model.n_components_ + 1):
         views = views_by_scipy(density.margin(range(d)), z[:, :d])
-        expected = np.array(model.calibration_.weights) @ views
+        expected = np.array(model.calibration_.weights) @ bent(model.calibration_, views)
         assert_allclose(why.contributions[:, :d].sum(axis=1), expected, rtol=1e-7, atol=1e-7)
 
 

@@ -98,6 +98,14 @@ def subspace_of(
     return Subspace(model.transform(basis.rows), model.transform(basis.others), y, groups, added)
 
 
+def best_in_span(found: Subspace, d: int) -> Subspace:
+    """The best directions within the first d axes: what a Rayleigh-Ritz step makes of them."""
+    positive, negative = (found.rows[part, :d] for part in (found.y, ~found.y))
+    bottom = positive.T @ positive + np.asarray(found.ridge)[:d, :d]
+    turn = linalg.eigh(negative.T @ negative, bottom)[1][:, ::-1]
+    return Subspace(found.rows[:, :d] @ turn, found.others[:, :d] @ turn, found.y)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassSpecific:
     """What all CSDA variants start from: S_p, and S_n about the positive mean, in the basis."""

@@ -24,6 +24,20 @@ def test_views_are_weighed_along_their_first_axis(shape):
     assert found.shape == shape[1:]
 
 
+def test_far_below_the_top_a_bent_view_counts_by_its_logarithm():
+    found = Calibration((2.0,), -1.0, bend=3.0, top=5.0)
+    views = np.array([[7.0, 5.0, 5 - 1e-6, -1e6]])
+    ratio = (found(views) + 1) / 2
+    assert_allclose(ratio[:3], views[0, :3], atol=1e-9)
+    assert_allclose(ratio[3], 5 - 3 * np.log1p((1e6 + 5) / 3))
+    line = np.linspace(-50, 10, 100)[None]
+    assert np.all(np.diff(found(line)) > 0)
+    assert_allclose(found(line[:, :1])[0], found(line)[0])
+    # What is calibrated again stays bent.
+    assert_allclose(found.then(3.0, 0.25)(line), 3 * found(line) + 0.25)
+    assert_allclose(found.of_unit_slope()(line), (found(line) + 1) / 2)
+
+
 @pytest.mark.parametrize("n_views", [1, 2, 3])
 def test_without_calibration_all_views_count_alike(n_views):
     none = Calibration.none(n_views)

@@ -290,6 +290,15 @@ def test_raw_targets_are_the_regression_itself(width):
     assert_allclose(raw.eigenvalues_, quotients, rtol=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["raw_labels", "spectral"])
+def test_the_first_targets_do_not_depend_on_how_many_follow(solver):
+    X, groups, _ = make_rows([20, 50], 7)
+    few, many = (
+        CSDA(d, solver=solver, calibrate=False, random_state=3).fit(X, groups == 0) for d in (2, 5)
+    )
+    close(few.components_, many.components_[:2], 1e-9)
+
+
 def test_more_targets_than_directions_are_refused():
     X, groups, _ = make_rows([20, 50], 6)
     X[:, 3:] = X[:, :3]

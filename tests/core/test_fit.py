@@ -24,6 +24,7 @@ from scipy.special import logsumexp
 
 from pcsda import PCSDA
 from pcsda.core.calibration import Calibration, fit_calibration
+from pcsda.core.csda import Criterion, CSDAFactor
 from pcsda.core.density import Blend, Marginal, Mixture, NoDensity
 from pcsda.core.direct import DirectFactor
 from pcsda.core.factor import factor_once
@@ -31,6 +32,7 @@ from pcsda.core.fit import Rule, calibrated_on, complete, fit
 from pcsda.core.linalg import TooFewRowsError
 from pcsda.core.logistic import OFFSET_SPREAD
 from pcsda.core.loo import Leave, sample_rows
+from pcsda.core.predictive import with_strays
 
 GAUSSIANS = [Rule(negatives, None, "gaussian") for negatives in ("mixture", "marginal")]
 RULES = pytest.mark.parametrize(
@@ -387,7 +389,8 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     fitted = fit(factor_once(X, 0.01), groups, rule, held_out=held_out(scores, positive))
     plain = fit(factor_once(X, 0.01), groups, replace(rule, calibrate=False))
     seen = np.isfinite(scores)
-    expected = fit_calibration(scores[None, seen], positive[seen])
+    shown = with_strays(scores[None, seen], positive[seen], np.ones(seen.sum()))
+    expected = fit_calibration(*shown)
     assert isinstance(fitted.density, Mixture)  # nothing tells the weights of a blend
     assert fitted.left_out is None
     assert_allclose(fitted.score(X), expected.slope * plain.score(X) + expected.offset)
@@ -409,15 +412,50 @@ def test_scores_of_both_classes_are_needed(weighted):
     weights = np.array([1.0, 2.0, 1.0, 0.5]) if weighted else None
     start = Calibration((0.4, 0.6), 0.1)
     one = calibrated_on(start, scores, np.array([True, True, False, True]), weights)
-    assert one is start
+    assert one is None
     none = calibrated_on(start, np.full(4, np.nan), np.array([True, False, True, False]), weights)
-    assert none is start
+    assert none is None
     both = np.array([True, False, True, False])
     found = calibrated_on(start, scores, both, weights)
     seen = np.isfinite(scores)
-    weight = None if weights is None else weights[seen]
-    fresh = fit_calibration(scores[None, seen], both[seen], weight)
+    weight = np.ones(3) if weights is None else weights[seen]
+    fresh = fit_calibration(*with_strays(scores[None, seen], both[seen], weight))
     assert found == start.then(fresh.slope, fresh.offset)
+
+
+@WEIGHTED
+def test_few_positives_are_calibrated_as_if_some_lay_among_the_negatives(weighted):
+    rng = np.random.default_rng(0)
+    positive = np.arange(40) < 4
+    views, weights = rng.standard_normal((1, 40)), rng.uniform(0.5, 2, 40) if weighted else None
+    weight = np.ones(40) if weights is None else weights
+    more, labels, mass = with_strays(views, positive, weight)
+    np.testing.assert_array_equal(more[:, 40:], views[:, 4:])
+    assert labels[40:].all()
+    assert_allclose(mass[40:].sum(), 1 / weight[:4].sum() ** 2)
+    assert_allclose(mass[40:] / mass[40:].sum(), weight[4:] / weight[4:].sum())
+    enough = 20 / weight[:4].sum() * weight
+    assert with_strays(views, positive, 1.01 * enough)[2].shape == (40,)
+
+
+def test_ratios_of_csda_are_bent_when_they_are_calibrated():
+    X, groups, _ = make_rows([14, 60], 6)
+    criterion = Criterion("eigen", 0.01)
+    rule = Rule("marginal", leave_one_out=False, calibrate=False)
+    plain, bent = (
+        fit(CSDAFactor(X, criterion), groups, replace(rule, bent=bent), 3) for bent in (False, True)
+    )
+    z = plain.subspace.project(X)
+    gaussian = plain.score(X)
+    top = plain.density.views(np.zeros((1, 3)))[0, 0]
+    assert_allclose(bent.score(X), top - 1.5 * np.log1p((top - gaussian) / 1.5))
+    np.testing.assert_array_equal(np.argsort(bent.score(X)), np.argsort(gaussian))
+    assert_allclose(bent.subspace.project(X), z)
+    # Without scores to calibrate on, the ratio is that of the densities.
+    nothing = held_out(np.full(len(X), np.nan), groups == 0)
+    told = replace(rule, calibrate=True, bent=True)
+    found = fit(CSDAFactor(X, criterion), groups, told, 3, held_out=nothing)
+    assert found.calibration == Calibration()
 
 
 # --- few rows ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
 from .. import validation
+from ..core.calibration import Calibration
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
 from ..core.fit import Fitted, calibrated_on
@@ -206,7 +207,7 @@ class _Fit:
         if self.leaves_out:
             fitted = self._leave_out(found, names, scatter)
         else:
-            fitted = fit_scatter(model, scatter)
+            fitted = fit_scatter(model, scatter, for_folds=folds is not None)
             check_rank(model, fitted.subspace.rank)
             if folds is not None and not isinstance(fitted.density, NoDensity):
                 fitted = self._calibrate_folds(fitted, found, folds)
@@ -331,7 +332,7 @@ class _Fit:
             _, scatter = found.whole(without=fold)
             if scatter.n_positive and scatter.n_negative:
                 try:
-                    models[fold] = fit_scatter(self.model, scatter)
+                    models[fold] = fit_scatter(self.model, scatter, for_folds=True)
                 except ValueError as error:
                     warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
         say(self.model, "calibrating on folds")
@@ -340,7 +341,8 @@ class _Fit:
         assert samples is not None
         (scores, weights), positive, stands_for = _joined(samples)
         calibration = calibrated_on(fitted.calibration, scores, positive, weights * stands_for)
-        return replace(fitted, calibration=calibration)
+        none = Calibration.none(fitted.density.n_views)
+        return replace(fitted, calibration=calibration or none)
 
     def _keep(self, found: Statistics, fitted: Fitted) -> None:
         model, means = self.model, fitted.subspace.means

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from .linalg import Array, Mask
 from .logistic import fit_logistic
@@ -17,10 +19,16 @@ class Calibration:
     weights : tuple of float
         Weight of each view; with one view, the slope.
     offset : float
+    bend : float
+        A view that lies t below `top` counts as ``top - bend ln(1 + t/bend)``: as it is near the
+        top, by its logarithm far below it. Infinite for views that count as they are.
+    top : float
     """
 
     weights: tuple[float, ...] = (1.0,)
     offset: float = 0.0
+    bend: float = np.inf
+    top: float = 0.0
 
     @classmethod
     def none(cls, n_views: int) -> Calibration:
@@ -34,6 +42,9 @@ class Calibration:
 
     def __call__(self, views: Array) -> Array:
         """Log-likelihood ratio of views; the first axis indexes the views."""
+        if np.isfinite(self.bend):
+            below = np.maximum(self.top - views, 0.0)
+            views = views + below - self.bend * np.log1p(below / self.bend)
         # There are one or two views; for a single row a general product would cost more.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
@@ -43,13 +54,12 @@ class Calibration:
 
     def of_unit_slope(self) -> Calibration:
         """The same weights scaled to sum to one, without the offset."""
-        return Calibration(tuple(weight / self.slope for weight in self.weights))
+        return replace(self, weights=tuple(w / self.slope for w in self.weights), offset=0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
         """Apply another calibration to the result."""
-        return Calibration(
-            tuple(slope * weight for weight in self.weights), slope * self.offset + offset
-        )
+        weights = tuple(slope * weight for weight in self.weights)
+        return replace(self, weights=weights, offset=slope * self.offset + offset)
 
 
 def fit_calibration(

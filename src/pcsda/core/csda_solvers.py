@@ -74,11 +74,11 @@ def label_targets(
     The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
     graph problem ``P_n v = lambda P_p v``, except that the first lacks its part on the positives,
     which has no effect in a regression about the positive mean. All but the first share one
-    eigenvalue, so their order is arbitrary.
+    eigenvalue, so their order is arbitrary. The first d do not depend on how many follow.
     """
     negative = np.flatnonzero(groups)
     root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
-    targets = np.column_stack([root, rng.standard_normal((len(negative), n_components - 1))])
+    targets = np.column_stack([root, *rng.standard_normal((n_components - 1, len(negative)))])
     return np.linalg.qr(targets)[0]
 
 

@@ -20,7 +20,7 @@ from .covariance import Moments
 from .density import Density, Marginal, NoDensity, fit_density
 from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import EVERY, Leave
-from .predictive import with_pseudo_positives
+from .predictive import with_pseudo_positives, with_strays
 from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
@@ -43,6 +43,8 @@ class Rule:
         Whether covariances come from left-out rows.
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
+    bent : bool
+        Whether ratios of CSDA are bent: see :func:`uncalibrated`.
     """
 
     negatives: str = "blend"
@@ -50,6 +52,7 @@ class Rule:
     tails: str = "fitted"
     leave_one_out: bool = True
     calibrate: bool = True
+    bent: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,21 +107,36 @@ def complete(
     The calibration of a similar model, `near`, is a starting point that saves steps.
     """
     density, views = estimate(subspace, rule)
-    calibration = Calibration.none(density.n_views)
     if isinstance(density, NoDensity):
-        return Fitted(subspace, density, calibration)
+        return Fitted(subspace, density, Calibration.none(density.n_views))
+    calibration = uncalibrated(subspace, density, rule)
     if rule.calibrate:
         start = None if near is None else near.calibration
         found = None if views is None else _calibrate(subspace, density, views, start)
         if found is not None:
             calibration = found
-        elif held_out is not None:
-            calibration = calibrated_on(calibration, *held_out())
+        else:
+            scored = None if held_out is None else calibrated_on(calibration, *held_out())
+            calibration = scored or Calibration.none(density.n_views)
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
         # A class without its only row has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
     return Fitted(subspace, density, calibration, scores)
+
+
+def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
+    """Equal weights; the ratio of CSDA is bent about its value at the positive mean.
+
+    CSDA looks for axes on which the positives coincide, so new positives lie many of their standard
+    deviations out, and a Gaussian ratio grows with the square of that. The bent ratio has the same
+    order, and grows as that of a Student distribution with d degrees of freedom.
+    """
+    none = Calibration.none(density.n_views)
+    if not (rule.bent and subspace.single_negatives):
+        return none
+    width = len(subspace.eigenvalues)
+    return replace(none, bend=width / 2, top=float(density.views(np.zeros((1, width)))[0, 0]))
 
 
 def _calibrate(
@@ -137,16 +155,16 @@ def _calibrate(
 
 def calibrated_on(
     calibration: Calibration, scores: Array, positive: Mask, weights: Array | None
-) -> Calibration:
+) -> Calibration | None:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Without scores of both classes the calibration stays unchanged.
+    Returns None without scores of both classes.
     """
     seen = np.isfinite(scores)
     if positive[seen].all() or not positive[seen].any():
-        return calibration
-    weight = None if weights is None else weights[seen]
-    found = fit_calibration(scores[seen][None], positive[seen], weight)
+        return None
+    weight = np.ones(len(scores)) if weights is None else weights
+    found = fit_calibration(*with_strays(scores[seen][None], positive[seen], weight[seen]))
     return calibration.then(found.slope, found.offset)
 
 

@@ -11,12 +11,12 @@ from .linalg import Array
 
 # A solution has converged if its residual is below this share of its image. Models of folds only
 # give a slope and an offset, which need fewer digits.
-SETTLED, SETTLED_FOLD = 1e-10, 1e-4
+SETTLED, SETTLED_FOLD = 1e-10, 1e-3
 # Extra directions, which speed up the last ones requested. The basis may have this many blocks, or
 # fill this share of a large space, before dense algebra is cheaper.
 BESIDE, BLOCKS, SHARE = 6, 30, 0.25
-# Blocks between two solutions in the basis.
-TURN = 3
+# Blocks between two solutions in the basis; a fold is nearly solved from the start.
+TURN, TURN_FOLD = 3, 2
 # Problems of up to this size, or with few rows per direction, are solved densely at once.
 SMALL, FEW = 400, 12
 
@@ -49,7 +49,7 @@ def leading(
     start = rng.standard_normal((size, count + BESIDE))
     if near is not None:
         start[:, : near.shape[1]] = near[:, : start.shape[1]]
-    settled = SETTLED if near is None else SETTLED_FOLD
+    settled, turn_after = (SETTLED, TURN) if near is None else (SETTLED_FOLD, TURN_FOLD)
     fresh = np.linalg.qr(start)[0]
     most = min(max(BLOCKS * fresh.shape[1], int(SHARE * size)), size)
     basis, used = np.empty((size, most), order="F"), 0
@@ -67,7 +67,7 @@ def leading(
             part[:, block] = new
         known = basis[:, :used]
         forms = [_extended(form, known.T @ new) for form, new in zip(forms, added, strict=True)]
-        if number % TURN:  # the last image extends the basis as well as the residual
+        if number % turn_after:  # the last image extends the basis as well as the residual
             fresh = _outside(known, _mixed(mixture, added))
             continue
         turn, mixture = solve(forms)

@@ -18,6 +18,7 @@ import numpy as np
 
 from .density import Density
 from .linalg import Array, Mask
+from .loo import FEW_POSITIVES
 from .subspace import Subspace
 
 # Weight of all pseudo-positives together, in real positives.
@@ -57,13 +58,30 @@ def with_pseudo_positives(
     if few is None:
         return views, positive, weight
     rows, mass = few
-    others = ~positive
+    others = views[:, ~positive]
     count = max(float(subspace.projected.counts[0]), 1.0)
-    stray = weight[others] * (STRAY_MASS / count**2 / weight[others].sum())
-    views = np.hstack([views, density.views(rows), views[:, others]])
+    stray = _strays(weight[~positive], count)
+    views = np.hstack([views, density.views(rows), others])
     weight = np.concatenate([weight, mass, stray])
     more = np.ones(len(weight) - len(positive), dtype=bool)
     return views, np.append(positive, more), weight
+
+
+def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
+    """Views, labels and weights of scored rows; few positives are joined by strays."""
+    count = float(weight[positive].sum())
+    if count >= FEW_POSITIVES:
+        return views, positive, weight
+    others = ~positive
+    views = np.hstack([views, views[:, others]])
+    weight = np.append(weight, _strays(weight[others], count))
+    return views, np.append(positive, np.ones(int(others.sum()), dtype=bool)), weight
+
+
+def _strays(weight: Array, count: float) -> Array:
+    """Weight of negatives as positives that may lie among them, beside `count` positives."""
+    strays: Array = weight * (STRAY_MASS / count**2 / weight.sum())
+    return strays
 
 
 def _all_ones(subspace: Subspace) -> Array:

@@ -28,8 +28,9 @@ class CSDA(Verifier):
 
     The criterion of PCSDA with each negative as its own subclass: it maximises the spread of all
     negatives about the positive mean relative to that of the positives. The density of the
-    negatives is one Gaussian about the positive mean; covariances are resubstituted and scores are
-    calibrated on five folds.
+    negatives is one Gaussian about the positive mean; covariances are resubstituted. Scores are
+    calibrated on five folds; far from the positive mean they count by their logarithm, since new
+    positives lie farther out than those of the training.
 
     Parameters
     ----------

@@ -86,6 +86,7 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "tails", "gaussian"),
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
+        bool(model.calibrate),
     )
 
 

@@ -62,14 +62,24 @@ def check_rows(
     )
 
 
-def fit_scatter(model: Verifier, scatter: GroupScatter, held_out: HeldOut | None = None) -> Fitted:
-    """Fit on statistics, with resubstituted covariances, calibrated on `held_out` scores if any."""
+def fit_scatter(
+    model: Verifier,
+    scatter: GroupScatter,
+    held_out: HeldOut | None = None,
+    *,
+    for_folds: bool = False,
+) -> Fitted:
+    """Fit on statistics, with resubstituted covariances, calibrated on `held_out` scores if any.
+
+    With `for_folds` the scores are those that a calibration on folds starts from.
+    """
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)
         subspace = scatter_subspace(scatter, scatter_solver(model), *settings)[0]
     else:
         subspace = csda_subspace(scatter, criterion_of(model), axes_of(model))
-    rule = replace(rule_of(model), calibrate=held_out is not None)
+    calibrate = held_out is not None
+    rule = replace(rule_of(model), calibrate=calibrate, bent=calibrate or for_folds)
     return complete(subspace, rule, held_out=held_out)
 
 
@@ -279,7 +289,7 @@ def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
         own = GroupScatter.from_samples(
             rows[fold], groups[fold], len(model.scatter_.counts), weights[fold]
         )
-        part = fit_scatter(model, model.scatter_.without(own))
+        part = fit_scatter(model, model.scatter_.without(own), for_folds=True)
         return lambda test: part.score(rows[test])
 
     say(model, "calibrating on folds")

@@ -138,7 +138,8 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
     weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
     wide = _widest(models)
     mixtures = [density.base for density in densities]
-    ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
+    ratio = _bent(graph, _log_ratios(graph, z, mixtures, wide), models)
+    ratio = _scaled(graph, ratio, weights[:, :1])
     if weights[:, 1].any():
         # The second view of blends; other models get zeros, with a weight of zero.
         axes = [_on_axis(density) for density in densities]
@@ -147,6 +148,20 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
         ratio = graph("Add", ratio, _scaled(graph, clouds, weights[:, 1:]))
     ratio = graph("Add", ratio, np.array([[model.calibration_.offset] for model in models]))
     return graph("Transpose", ratio, perm=[1, 0])
+
+
+def _bent(graph: Graph, views: str, models: Sequence[Verifier]) -> str:
+    """Bend views (models, rows) as the calibration of each model does; see `core.calibration`."""
+    bends = np.array([[model.calibration_.bend] for model in models])
+    bent = np.isfinite(bends)
+    if not bent.any():
+        return views
+    tops = np.array([[model.calibration_.top] for model in models])
+    bends = np.where(bent, bends, 1.0)
+    below = graph("Max", graph("Sub", tops, views), 0.0)
+    logarithm = graph("Log", graph("Add", graph("Div", below, bends), 1.0))
+    change = graph("Sub", below, graph("Mul", logarithm, bends))
+    return graph("Add", views, graph("Mul", change, np.where(bent, 1.0, 0.0)))
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:
