@@ -14,6 +14,7 @@ from pcsda.retrieval.estimates import (
     count_by_audit,
     count_by_model,
     count_by_shape,
+    counts_by_odds,
     falling,
     log_likelihood,
 )
@@ -118,6 +119,20 @@ def test_finds_that_run_dry_outweigh_the_shape_of_scores():
     assert count < early[0] / 2
     assert high < early[2] / 2
     assert shape > 10
+
+
+def test_ratios_tell_how_many_are_left_where_they_are_ratios():
+    """By the share under which they are most likely, and by the answers to those put first."""
+    rng, errors = np.random.default_rng(0), []
+    for _ in range(20):
+        positive = np.arange(5000) < 80
+        ratios = np.where(positive, rng.normal(4.5, 3, 5000), rng.normal(-4.5, 3, 5000))
+        order = np.argsort(-ratios)
+        seen, pool = order[:100], order[100:]
+        known = ratios[seen[positive[seen]]], ratios[seen[~positive[seen]]]
+        left = positive[pool].sum()
+        errors.append(np.log(np.array(counts_by_odds(*known, ratios[pool])) / left))
+    assert np.abs(np.mean(errors, axis=0)).max() < 0.25
 
 
 def test_finds_tell_how_many_are_left_where_their_odds_fall_by_a_law():

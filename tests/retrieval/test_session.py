@@ -299,6 +299,30 @@ def test_rows_whose_squares_overflow_have_the_scores_of_the_model():
     np.testing.assert_allclose(quick_scores_of(session.model_, far), scores_of(session.model_, far))
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_row_far_off_spoils_nothing(answered):
+    """It put all other rows into one cluster, and after a "no" to it hardly anything was found."""
+    rows = X.astype(np.float32)
+    rows[100] *= 1e21
+    with pytest.warns(UserWarning, match="1 of 900 rows have entries .* the first is 100 with"):
+        session = SearchSession(rows)
+    assert len(np.unique(session._clusters.of(rows))) == 20
+    session.label([3, 13, 23], True)
+    if answered:
+        session.label(100, False)
+    assert search(session, y == 3, 8) > 0.9 * np.sum(y == 3)
+    assert session.remaining().count_high < 60
+
+
+def test_an_example_far_off_is_better_than_none():
+    rows = X.astype(np.float32)
+    rows[3] *= 1e21
+    with pytest.warns(UserWarning, match="the first is 3 with"):
+        session = SearchSession(rows)
+    session.label(3, True)
+    assert len(session.suggest(5)) == 5
+
+
 def test_an_estimator_of_ones_own():
     session = SearchSession(X, estimator=KernelPCSDA(gamma="scale", random_state=0))
     session.label(np.flatnonzero(y == 3)[:3], True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.optimize import brentq
+from scipy.special import expit, logsumexp, softmax
 from scipy.stats import hypergeom
 
 from ..core.linalg import Array
@@ -15,9 +16,12 @@ from ..core.linalg import Array
 LEVEL = 0.9
 # Normal quantile with 5 % above it.
 TAIL = 1.645
-# Standard deviation of the log count by shape, and what is added to it if all answers are "no".
-# Both were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
-SHAPE_ERROR, NO_ERROR = 0.5, 1.5
+# Standard deviation of the log count by shape, and what is added to it if all answers are "no". The
+# log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
+# All were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
+SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.5, 0.7, 0.25
+# Share of "no" answers from which the odds are used, and from which they replace the shape.
+SOME_NO, MANY_NO = 0.15, 0.35
 # Numbers of Gaussians tried for the rest, and EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
 # "No" answers get a Gaussian of their own if there are enough of them and their mean is above this
@@ -29,6 +33,9 @@ MANY, WIDTH = 600, 0.05
 STRETCH, DECAYS = 20, (1e-4, 1.0)
 # Weight of an answer: finds come in clusters, so each says less than an independent draw.
 EACH = 0.5
+# Weight of the decline while finds still come: each find among the last DRY answers halves what is
+# above LIVELY.
+LIVELY, DRY = 0.4, 50
 # Half-life of the weight, in answers: the members still missing resemble the last finds most.
 HALF_LIFE = 75
 # Number of candidate counts, and the smallest of them.
@@ -113,12 +120,13 @@ def count_by_model(
 ) -> tuple[float, int, int]:
     """Estimate the number of positives in a pool, with an interval.
 
-    The prior comes from the shape of the score distribution, a mixture of one Gaussian for the
-    positives and a few for the rest. Nobody knows how many the rest needs, so the log count is the
-    mean over one, two and three. This can be far off for a rare class, because the upper tail of
-    the rest looks like more positives. Then many answers are "no", and the rate at which finds
-    decline says more. So the prior is wider the less the mixtures agree and the more answers are
-    "no"; the likelihood comes from the finds, and the estimate is the posterior median.
+    While nearly all answers are finds, the prior comes from the shape of the score distribution, a
+    mixture of one Gaussian for the positives and a few for the rest. Nobody knows how many the rest
+    needs, so the log count is the mean over one, two and three. For a rare class this is far too
+    high, because the upper tail of the rest looks like more positives. Then many answers are "no",
+    and the odds of the unanswered rows are the better prior; the share of "no" decides between the
+    two. The prior is wider the less its parts agree and the more answers are "no". The likelihood
+    comes from the rate at which finds decline, and the estimate is the posterior median.
 
     Parameters
     ----------
@@ -130,15 +138,45 @@ def count_by_model(
     answers : sequence of bool
         Answers to rows that were chosen by their rank, in the order they were given.
     """
-    logs = np.log(0.5 + np.array([count_by_shape(yes, no, pool, clouds) for clouds in CLOUDS]))
     refused = len(no) / (len(yes) + len(no))
-    spread = np.hypot(SHAPE_ERROR + NO_ERROR * refused, logs.std(ddof=1))
+    trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
+    middle = apart = 0.0
+    if trust < 1:
+        shapes = np.log(0.5 + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
+        middle = (1 - trust) * (shapes.mean() + SHAPE_LOW)
+        apart = (1 - trust) * shapes.std(ddof=1)
+    if trust > 0:
+        odds = np.log(0.5 + np.array(counts_by_odds(yes, no, pool)))
+        middle, apart = middle + trust * odds.mean(), apart + trust * odds.std()
+    spread = np.hypot(SHAPE_ERROR + NO_ERROR * trust * refused, apart)
+    weight = LIVELY + (1 - LIVELY) * 0.5 ** sum(answers[-DRY:])
     counts = np.geomspace(LEAST, max(len(pool), 2 * LEAST), GRID)
-    logs = -0.5 * ((np.log(counts + 0.5) - logs.mean()) / spread) ** 2
-    shares = np.cumsum(softmax(logs + log_likelihood(counts, falling(answers))))
+    logs = -0.5 * ((np.log(counts + 0.5) - middle) / spread) ** 2
+    shares = np.cumsum(softmax(logs + weight * log_likelihood(counts, falling(answers))))
     low, count, high = np.interp([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], shares, counts)
     low, high = low - TAIL * np.sqrt(low + 0.5), high + TAIL * np.sqrt(high + 0.5)
     return float(count), int(max(low, 0)), int(min(np.ceil(high), len(pool)))
+
+
+def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
+    """Estimate the number of positives in a pool by summing probabilities, in two ways.
+
+    The first adds an offset to the log-likelihood ratios under which the expected number of
+    positives among the answered rows is the observed one. It is too high if the answered rows were
+    the likelier ones at their scores. The second takes the share of positives under which all
+    ratios are most likely. It is too low if the missing members score worse than left-out finds.
+    """
+    answered = np.concatenate([yes, no])
+    ends = -answered.max() - 20, -answered.min() + 20
+    offset = brentq(lambda shift: expit(answered + shift).sum() - len(yes), *ends)
+    scores, mass = _binned(pool)
+    share = 0.05
+    for _ in range(STEPS):
+        logit = np.log(share / (1 - share))
+        left = float(mass @ expit(scores + logit))
+        share = (left + float(expit(answered + logit).sum())) / (len(answered) + len(pool))
+        share = min(max(share, 1e-9), 0.9)
+    return float(mass @ expit(scores + offset)), left
 
 
 def falling(answers: Sequence[bool]) -> tuple[Array, Array]:

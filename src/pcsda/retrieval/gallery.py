@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -24,10 +25,13 @@ SAMPLE = 3000
 # The fingerprint of a larger gallery covers only its first, last and some other rows.
 HASHED_BYTES = 64 * 2**20
 HASHED_ROWS = 2000
+# A row is far off if its largest entry is this many times that of the median row: it would dominate
+# every mean, cluster and fit.
+FAR_OFF = 1e4
 
 
 class Gallery:
-    """Rows with distinct ids; rows that are not finite are set aside.
+    """Rows with distinct ids; rows that are not finite or far off are set aside.
 
     Parameters
     ----------
@@ -36,6 +40,13 @@ class Gallery:
         arrays whose rows follow each other.
     ids : sequence of hashable or None
         A name for each row; None numbers them.
+
+    Attributes
+    ----------
+    usable : boolean array
+        Which rows are finite.
+    ordinary : boolean array
+        Which of these are not far off; only they are learned from.
     """
 
     def __init__(self, rows: MatrixLike, ids: Sequence[Hashable] | None = None) -> None:
@@ -44,14 +55,32 @@ class Gallery:
         self._edges = np.cumsum([0, *(part.shape[0] for part in self._parts)])
         self.ids = _check_ids(ids, self.shape[0])
         self._place = {name: place for place, name in enumerate(self.ids)}
-        self.usable = np.concatenate(self._over_blocks(lambda rows, _: _finite_rows(rows)))
+        largest = np.concatenate(self._over_blocks(lambda rows, _: _largest_entries(rows)))
+        self.usable = np.isfinite(largest)
         if not self.usable.any():
             raise ValueError(
                 f"none of the {len(self)} rows of the gallery is finite; fill in what is missing"
             )
+        self.ordinary = self.usable & ~self._far_off(largest)
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def _far_off(self, largest: Floats) -> Mask:
+        """Find rows that are far off, and warn of them."""
+        middle = float(np.median(largest[self.usable]))
+        far: Mask = self.usable & (largest > FAR_OFF * middle) & (middle > 0)
+        if far.any():
+            first = int(far.argmax())
+            warnings.warn(
+                f"{far.sum()} of {len(self)} rows have entries more than {FAR_OFF:g} times as "
+                f"large as the median row, the first is {self.ids[first]!r} with "
+                f"{largest[first]:.3g} against {middle:.3g}; nothing is learned from them; correct "
+                "them or leave them out",
+                UserWarning,
+                stacklevel=4,
+            )
+        return far
 
     def places(self, names: Iterable[Hashable]) -> Ints:
         """Row numbers of those ids that are in the gallery."""
@@ -97,9 +126,8 @@ class Gallery:
         return digest.hexdigest()
 
     def sample(self, rng: np.random.Generator, most: int = SAMPLE) -> Ints:
-        """Numbers of finite rows in random order, at most `most`."""
-        usable = np.flatnonzero(self.usable)
-        return np.asarray(rng.permutation(usable)[:most])
+        """Numbers of ordinary rows in random order, at most `most`."""
+        return np.asarray(rng.permutation(np.flatnonzero(self.ordinary))[:most])
 
     @property
     def _dtype(self) -> np.dtype[np.floating]:
@@ -242,15 +270,8 @@ def _emptied(rows: Any, bad: Mask) -> Any:
     return rows
 
 
-def _finite_rows(rows: Any) -> Mask:
-    """Rows without NaN or infinity."""
-    if not sparse.issparse(rows):
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = rows.sum(axis=1, dtype=np.float64)
-        finite = np.isfinite(sums)
-        odd = np.flatnonzero(~finite)  # or their sum overflowed
-        finite[odd] = np.isfinite(rows[odd]).all(axis=1)
-        return np.asarray(finite)
-    numbers = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    wrong: Mask = np.bincount(numbers[~np.isfinite(rows.data)], minlength=rows.shape[0]) == 0
-    return wrong
+def _largest_entries(rows: Any) -> Floats:
+    """Largest absolute value of each row; NaN or infinity where an entry is."""
+    if sparse.issparse(rows):
+        return np.asarray(abs(rows).max(axis=1).toarray().ravel())
+    return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))

@@ -40,7 +40,8 @@ class SearchSession:
     ----------
     gallery : array, memory map, sparse matrix, data frame or list of arrays
         Rows to search: anything two-dimensional that can be sliced by rows, or a list of such
-        blocks. Rows that are not finite are never suggested and come last in the ranking.
+        blocks. Rows that are not finite are never suggested and come last in the ranking. Nothing
+        is learned from rows whose entries are 10,000 times as large as those of the others.
     ids : sequence of str or int, optional
         A distinct name for each row; by default its number.
     estimator : estimator, optional
@@ -188,6 +189,9 @@ class SearchSession:
             if state == self._learned_at:
                 return
             yes, no = self._book.rows(True), self._book.rows(False)
+            ordinary = self.gallery.ordinary
+            if ordinary[yes].any():
+                yes, no = yes[ordinary[yes]], no[ordinary[no]]
             answers = Answers(yes, no, self._drawn)
             self._learned, self._problem = None, NO_EXAMPLE
             if len(yes):
@@ -377,7 +381,11 @@ class SearchSession:
             note = "One example cannot be left out, so nothing says how many are left; label more."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
-        count, low, high = count_by_model(yes, no, learned.ratios[pool], ranked)
+        # Rows far off would distort the distribution of the scores.
+        near = pool[self.gallery.ordinary[pool]]
+        count, low, high = count_by_model(
+            yes, no, learned.ratios[near if len(near) else pool], ranked
+        )
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
