@@ -1141,7 +1141,8 @@ def test_more_components_than_there_are_is_refused():
 @pytest.mark.parametrize("regularization", [0, 0.0])
 def test_a_ridge_of_zero_is_refused(make, regularization):
     X, y, _ = labelled()
-    message = "regularization=0 leaves the scatter in feature space singular; it must be above 0"
+    message = "regularization=0 leaves the scatter in feature space singular; it must be above 0, "
+    message += "such as 0.01"
     with refuses(message):
         make(regularization=regularization).fit(X, y)
 

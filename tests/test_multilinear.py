@@ -204,7 +204,20 @@ def refusals():
     return {
         "product": ({"shape": (6, 6)}, rows, y, r"shape=\(6, 6\) multiplies to 36, but the rows"),
         "other shape": ({"shape": (5, 6)}, X, y, r"samples of shape \(6, 5\), but \(5, 6\) is"),
-        "too few entries": ({"n_components": 3}, X, y, "one entry for each of the 2 modes"),
+        "too few entries": (
+            {"n_components": 3},
+            X,
+            y,
+            r"n_components=3 has 1 entries and must have one for each of the 2 modes of shape "
+            r"\(6, 5\); give 2, or None for all directions of each mode$",
+        ),
+        "one mode": (
+            {"n_components": (2, 2)},
+            rows,
+            y,
+            r"2 entries and must have one for each of the 1 modes of shape \(30,\); give 1, or "
+            "None for all directions of each mode, or shape= if the rows of X are flat tensors",
+        ),
         "above a mode": ({"n_components": (2, 6)}, X, y, r"n_components\[1\]=6 must be at most 5"),
         "zero": ({"n_components": (0, 2)}, X, y, r"n_components=\(0, 2\) must be a whole number"),
         "words": ({"shape": "auto"}, X, y, "shape='auto' must be a whole number of at least 1"),

@@ -405,7 +405,8 @@ def check_verifier(model: BaseEstimator) -> None:
     check_priors(model.priors, np.array([0.5, 0.5]))
     if kernel and not isinstance(model.regularization, str) and not model.regularization > 0:
         raise ValueError(
-            "regularization=0 leaves the scatter in feature space singular; it must be above 0"
+            "regularization=0 leaves the scatter in feature space singular; it must be above 0, "
+            "such as 0.01"
         )
     if hasattr(model, "n_subclasses"):
         _check_pcsda(model, ("kmeans", "input", "samples") if kernel else ("kmeans", "samples"))
@@ -442,13 +443,18 @@ def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
     return sizes
 
 
+# Rows of numbers are tensors with one mode, unless their shape is given.
+_ONE_MODE = ", or shape= if the rows of X are flat tensors"
+
+
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of directions in each mode."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(
-            f"n_components={n_components!r} must have one entry for each of the {len(sizes)} modes "
-            f"of shape {sizes}"
+            f"n_components={n_components!r} has {len(dims)} entries and must have one for each of "
+            f"the {len(sizes)} modes of shape {sizes}; give {len(sizes)}, or None for "
+            "all directions of each mode" + (_ONE_MODE if len(sizes) == 1 else "")
         )
     for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):
         if d > size:
