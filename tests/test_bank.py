@@ -761,7 +761,7 @@ def test_long_lists_of_labels_are_cut_short():
         (
             VerifierBank(KernelPCSDA("poly", gamma=1, degree=1, coef0=0, regularization=0.01)),
             {"X": 1e6 + problem()[0]},
-            "too coarse for regularization=0.01; take the mean off X first",
+            "too coarse for regularization=0.01; centre X first",
         ),
     ],
 )

@@ -182,5 +182,5 @@ def test_bad_arguments_are_refused(arguments, error, message):
 
 def test_llr_refuses_another_number_of_features():
     population = make_class_specific(random_state=0)
-    with pytest.raises(ValueError, match=r"^X has 3 features but must have 50, as the generated"):
+    with pytest.raises(ValueError, match=r"^X has 3 features but the generated data have 50"):
         population.log_likelihood_ratio(np.zeros((2, 3)))

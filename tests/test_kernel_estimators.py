@@ -190,7 +190,7 @@ def test_values_too_coarse_for_the_ridge_are_refused(model):
     X, y, groups = labelled()
     model = clone(model).set_params(regularization=0.01)
     fitting = {"subclass_labels": groups} if isinstance(model, KernelPCSDA) else {}
-    message = "in feature space are too coarse for regularization=0.01; take the mean off X first"
+    message = "in feature space are too coarse for regularization=0.01; centre X first"
     with refuses(message):
         model.fit(X + 1e7, y, **fitting)
     with refuses("all rows of X are equal to the kernel: its values of up to 5e+22 do not vary"):
@@ -204,7 +204,7 @@ def test_features_that_rounding_hides_are_refused_not_dropped(model):
     X[:, 3:] = 0.004 * np.sign(X[:, 3:])
     model = clone(model).set_params(regularization=0.01).fit(X, y)
     KernelPCSDA(regularization=0.01, **INNER).fit(X + 4e3, y)
-    message = "in feature space are too coarse for regularization=0.01; take the mean off X first"
+    message = "in feature space are too coarse for regularization=0.01; centre X first"
     with refuses(message):
         model.fit(X + 4e3, y)
 
@@ -1100,10 +1100,7 @@ def test_rows_that_are_all_equal_are_refused(make, kernel):
 @pytest.mark.parametrize("kernel", ["rbf", "polynomial"])
 def test_rows_that_are_all_equal_to_the_kernel_are_refused(make, kernel):
     X, y, _ = labelled()
-    message = (
-        "do not vary; take the mean off X first, change the kernel's parameters or give rows that "
-        "differ"
-    )
+    message = "do not vary; centre X first, change the kernel's parameters or give rows that differ"
     with refuses(message):
         make(kernel, gamma=1e-20).fit(X, y)
 

@@ -343,7 +343,7 @@ def test_a_bandwidth_must_be_a_number_above_zero(make, gamma):
 def test_chi2_refuses_negative_entries(make, gamma):
     X, y, _ = labelled()
     message = (
-        f"kernel='chi2' is for X of at least 0, its smallest entry is {X.min():.3g}; use another "
+        f"kernel='chi2' needs X of at least 0; its smallest entry is {X.min():.3g}. Use another "
         "kernel, such as 'rbf'"
     )
     with refuses(message):
@@ -379,7 +379,7 @@ def test_a_matrix_that_is_not_symmetric_is_refused(make):
     matrix[3, 7] += 1e-3
     message = (
         "the kernel matrix is not symmetric: entries differ by up to 0.001 from their mirror "
-        "image, on a diagonal of up to 1; pass (K + K.T) / 2 if that is meant"
+        "image, on a diagonal of up to 1; pass (K + K.T) / 2 if that is intended"
     )
     with refuses(message):
         fitting(make, matrix, y)

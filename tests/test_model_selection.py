@@ -786,7 +786,7 @@ BAD = [
     (
         PCSDACV(cv=ShuffleSplit(2, test_size=0.5, random_state=0)),
         {},
-        "leaves out .* rows never and .* rows more than once; each row must be left out once",
+        "leaves out .* rows not at all, and .* rows more than once; each row must be left out once",
     ),
     (PCSDACV(scoring="best"), {}, "scoring='best' must be one of 'neg_log_loss', 'average_precis"),
     (PCSDACV(slack=-0.5), {}, "slack=-0.5 must be a number of at least 0"),

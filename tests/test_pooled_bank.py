@@ -385,9 +385,9 @@ def test_rows_of_the_bank_are_no_strangers(crowd):
 
 def test_a_rate_finer_than_the_people_can_show_warns(crowd):
     bank = crowd[2]
-    with pytest.warns(UserWarning, match=r"max_false_alarms=0.001 is finer than the bank's own 12"):
+    with pytest.warns(UserWarning, match=r"max_false_alarms=0.001 is below .* the bank's own 12"):
         bank.choose_threshold(0.001)
-    with pytest.warns(UserWarning, match=r"=0.001 is finer than 10 strangers can show.*least 1000"):
+    with pytest.warns(UserWarning, match=r"=0.001 is below 0.1, .* 10 strangers can.*least 1000"):
         bank.choose_threshold(0.001, people(10, 1, seed=4)[0])
     bank.choose_threshold(0.05)
 

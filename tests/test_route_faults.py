@@ -173,7 +173,7 @@ def test_the_linear_kernel_far_from_zero_agrees_or_refuses(offset, ridge):
         found = KernelPCSDA("linear", regularization=ridge)
         refused = refusal(found, X, groups == 0, groups)
         if refused is not None:
-            assert "take the mean off X first" in refused
+            assert "centre X first" in refused
             continue
         # Rows about their mean agree to two roundings of the condition, 1e-3 at ridge 1e-10.
         spread = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2

@@ -251,7 +251,7 @@ MOST_SKIPS = 11
 # Routes that may refuse a kind of data by themselves, if they say what to do about it: values of
 # the linear kernel far from zero are squares of the offset, and what is left of them is rounding.
 MAY_REFUSE = {
-    (route, far): "take the mean off X first"
+    (route, far): "centre X first"
     for route in ("kernel", "kernel bank", "kernel map")
     for far in ("offset 1e6", "float32, offset 1e5")
 }

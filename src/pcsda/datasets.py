@@ -70,7 +70,7 @@ class ClassSpecificLLR:
         n_features = self.subspace.shape[0]
         if rows.shape[1] != n_features:
             raise ValueError(
-                f"X has {rows.shape[1]} features but must have {n_features}, as the generated data"
+                f"X has {rows.shape[1]} features but the generated data have {n_features}"
             )
         u = (rows - self.positive_mean) @ self.subspace
         # ln N(u; 0, I) - ln N(u; c, I): the quadratic terms of u cancel, so nothing can overflow.

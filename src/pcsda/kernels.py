@@ -138,7 +138,7 @@ def _require_non_negative(X: Floats) -> None:
     smallest = X.min(initial=0.0)
     if smallest < 0:
         raise ValueError(
-            f"kernel='chi2' is for X of at least 0, its smallest entry is {smallest:.3g}; use "
+            f"kernel='chi2' needs X of at least 0; its smallest entry is {smallest:.3g}. Use "
             "another kernel, such as 'rbf'"
         )
 
@@ -258,7 +258,7 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
     blocks = progress(range(0, size, step), "kernel matrix", enabled=verbose)
     if kernel.metric == "rbf":
         in_threads(fill, blocks)
-    else:  # scikit-learn's kernels have threads of their own, and a function may not bear any
+    else:  # scikit-learn's kernels use threads, and a user's function may not be thread-safe
         for start in blocks:
             fill(start)
     return matrix
@@ -333,7 +333,7 @@ def check_matrix(matrix: Array, what: str) -> None:
     if worst > 1e-8 * max(scale, 1e-300):
         raise ValueError(
             f"{what} is not symmetric: entries differ by up to {worst:.3g} from their mirror "
-            f"image, on a diagonal of up to {scale:.3g}; pass (K + K.T) / 2 if that is meant"
+            f"image, on a diagonal of up to {scale:.3g}; pass (K + K.T) / 2 if that is intended"
         )
 
 

@@ -349,7 +349,7 @@ def test_a_threshold_is_chosen_and_kept(command, shop):
     facts = command(*WELD, "--auto", "-K", "2,3", "--max-false-alarms", "0.02", "--json").json()
     assert facts["threshold"]["n_negatives"] == threshold.n_negatives
     assert pcsda.load("m.pcsda").threshold_.value == facts["threshold"]["value"]
-    assert "finer than" in command(*WELD, "--max-false-alarms", "0.0001").err
+    assert "the smallest rate that" in command(*WELD, "--max-false-alarms", "0.0001").err
 
 
 def test_thresholds_that_cannot_be_chosen(command):

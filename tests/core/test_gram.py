@@ -161,13 +161,13 @@ def test_values_that_are_no_kernel_are_refused(make):
     message = "the kernel matrix is not positive definite at regularization=0.1; use a positive"
     with pytest.raises(ValueError, match=message):
         call(-np.eye(4))
-    message = "all rows of X are equal to the kernel: its values of up to 3 do not vary; take the"
+    message = "all rows of X are equal to the kernel: its values of up to 3 do not vary; centre"
     with pytest.raises(ValueError, match=message):
         call(np.full((4, 4), 3.0))
     far = np.full((4, 4), 1e9) + np.eye(4)
     message = (
         r"kernel values of up to 1e\+09 with a variance of 0\.75 in feature space are too coarse "
-        r"for regularization=0\.0001; take the mean off X first, change the kernel's parameters or "
+        r"for regularization=0\.0001; centre X first, change the kernel's parameters or "
     )
     with pytest.raises(ValueError, match=message):
         call(far, 1e-4)
@@ -192,7 +192,7 @@ def test_values_too_coarse_for_features_are_refused_in_their_type(dtype):
     near, far = rbf_matrix(make_rows([8, 5], 4)[0]), np.full((4, 4), 1e12) + np.eye(4)
     gram.require_fine(near, dtype)
     gram.require_fine(np.full((4, 4), 3.0), dtype)  # equal rows are no concern of a map
-    message = "are too coarse to tell rows apart; take the mean off X first, change the kernel's"
+    message = "are too coarse to tell rows apart; centre X first, change the kernel's"
     with pytest.raises(ValueError, match=message):
         gram.require_fine(far, dtype)
     middle = np.full((4, 4), 1e7) + np.eye(4)

@@ -169,7 +169,7 @@ def test_extreme_scores_do_not_overflow():
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_few_rows_are_enough_for_an_answer_with_a_warning(count):
     scores, positive = gaussian_trials(count, 20, 0)
-    with pytest.warns(UserWarning, match=f"finer than {count} negatives can show"):
+    with pytest.warns(UserWarning, match=f"smallest rate that {count} negatives can show"):
         found = choose_threshold(scores, positive, max_false_alarms=0.01)
     assert found.value >= scores[~positive].max()
 
@@ -179,11 +179,11 @@ def test_a_rate_finer_than_the_rows_show_warns_with_the_number_it_takes():
     choose_threshold(scores, positive, max_false_alarms=1 / 300)  # just enough
     with pytest.warns(
         UserWarning,
-        match=r"^max_false_alarms=0.001 is finer than 300 negatives can show, which is 0.0033; .*"
+        match=r"^max_false_alarms=0.001 is below 0.0033, the smallest rate that 300 negatives .*"
         r"give at least 1000 negatives as X and y$",
     ):
         choose_threshold(scores, positive, max_false_alarms=0.001)
-    with pytest.warns(UserWarning, match=r"^max_misses=0.05 is finer than 10 positives can show"):
+    with pytest.warns(UserWarning, match=r"^max_misses=0.05 is below 0.1, the smallest"):
         choose_threshold(scores, positive, max_misses=0.05)
 
 

@@ -35,5 +35,5 @@ def test_bars_are_the_columns_the_weightiest_on_top(fitted):
 def test_a_kernel_has_no_columns_to_draw(fitted):
     _, _, data = fitted
     model = KernelPCSDA(n_subclasses=3, random_state=0).fit(data.data, data.target)
-    with pytest.raises(ValueError, match="the parts of columns are known for linear models"):
+    with pytest.raises(ValueError, match="contributions of columns exist for linear models"):
         ExplanationDisplay.from_estimator(model, data.data[:1])

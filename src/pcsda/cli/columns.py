@@ -43,7 +43,10 @@ def chosen(
     candidates = filter_names(known, wanted) if wanted else known
     names = [name for name in candidates if name not in left_out]
     if not names:
-        raise Problem(f"{table.source} has no feature columns left of {listed(table.names)}")
+        raise Problem(
+            f"no columns of {table.source} are left as features; it has {listed(table.names)}. "
+            "Change --features or --ignore"
+        )
     return names
 
 

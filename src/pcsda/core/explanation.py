@@ -115,7 +115,7 @@ class Explanation:
         """Columns and what they add to the score of a row, largest first."""
         if self.columns is None:
             raise ValueError(
-                "the parts of columns are known for linear models (PCSDA, CSDA) and up to "
+                "contributions of columns exist for linear models (PCSDA, CSDA) and up to "
                 "200 rows at a time; contributions has those of the axes"
             )
         parts = self.columns[row]

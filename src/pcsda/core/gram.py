@@ -433,7 +433,7 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
     if variance <= PIVOT_TOLERANCE * largest:
         raise TooFewRowsError(
             f"all rows of X are equal to the kernel: its values of up to {largest:.3g} do not "
-            "vary; take the mean off X first, change the kernel's parameters or give rows that "
+            "vary; centre X first, change the kernel's parameters or give rows that "
             "differ"
         )
     ridge = ridge_of(variance, regularization)
@@ -476,7 +476,7 @@ def _rounded(largest: float, variance: float, regularization: float | None = Non
         which, remedy = f"for regularization={regularization:g}", " or raise regularization"
     return ValueError(
         f"kernel values of up to {largest:.3g} with a variance of {variance:.3g} in feature space "
-        f"are too coarse {which}; take the mean off X first, change the kernel's parameters{remedy}"
+        f"are too coarse {which}; centre X first, change the kernel's parameters{remedy}"
     )
 
 

@@ -148,7 +148,9 @@ class LabelSums:
             If no label has two rows, or the rows of each label are equal.
         """
         if self.free <= 0 or len(self.counts) < 3:
-            raise SingularMatrixError("no label shows how its rows spread")
+            raise SingularMatrixError(
+                "no label has two rows, so the spread within labels is unknown"
+            )
         apart = self.means - self.means.mean(axis=0)
         level = float(self.scatter.trace()) / len(self.scatter)
         if level <= linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", apart, apart)):

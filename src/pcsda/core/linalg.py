@@ -237,7 +237,7 @@ def whitened_square_norms(
     for start in range(0, size, width):  # panels skip most of the zero triangle
         stop = min(start + width, size)
         factor = inverse_factor[start:stop, :stop]
-        if stop == size:  # the last panel takes the few columns along
+        if stop == size:  # the last panel includes the few columns
             factor = np.vstack([factor, columns.T])
         panel = np.matmul(factor, rows[:, :stop].T, out=panels[: len(factor)])
         white = panel[: stop - start]

@@ -259,7 +259,7 @@ class SharedRows:
         _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
         scatter = 1 + sign * lengths**2
         if scatter.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the rows left keep too little of the total scatter")
+            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
         change = 1 / np.sqrt(scatter) - 1
         turned = self.back @ axes.T
         back = self.back + (turned * change) @ axes

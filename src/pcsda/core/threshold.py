@@ -281,9 +281,9 @@ def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
     if tail.n_effective * rate >= 1 - 1e-9:
         return
     warnings.warn(
-        f"{name}={rate:g} is finer than {tail.n_effective:.4g} {kind} can show, which is "
-        f"{1 / tail.n_effective:.2g}; the threshold extrapolates their tail. Ask for a higher "
-        f"rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
+        f"{name}={rate:g} is below {1 / tail.n_effective:.2g}, the smallest rate that "
+        f"{tail.n_effective:.4g} {kind} can show; the threshold extrapolates their tail. Ask for a "
+        f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
         UserWarning,
         stacklevel=4,  # the user's call
     )

@@ -136,7 +136,7 @@ class WhiteFactor:
         _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
         remaining = 1 - lengths**2
         if remaining.min() < SMALLEST_REMAINDER:
-            raise SingularMatrixError("the rows left keep too little of the total scatter")
+            raise SingularMatrixError("the remaining rows keep too little of the total scatter")
         return self._stretched(X, self.rows[kept], remaining, axes)
 
     def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:

@@ -381,7 +381,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         if len(names) != len(self._rows.X):
             raise ValueError(
                 f"ids has {len(names)} names but the bank has {len(self._rows.X)} rows; give one "
-                "for each row of fit, its background, and what came since"
+                "for each row of the fit, of its background, and added later"
             )
         self._rows = replace(self._rows, ids=names)
         return self
@@ -396,7 +396,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def models_(self) -> Mapping[Any, Any]:
         """The fitted estimator of each label."""
         if "_labels_" not in self.__dict__:
-            raise AttributeError("models_ is there after fit only")
+            raise AttributeError("models_ exists only after fit")
         names, fitted = self.classes_.tolist(), self._labels_
         if not isinstance(fitted, SeparateLabels):
             return fitted.models(names, self._rows)

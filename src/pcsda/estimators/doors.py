@@ -41,9 +41,9 @@ class Door:
         people = len(np.unique(self.identity))
         if not quiet and len(self.best) * rate < 1 - 1e-9:
             warnings.warn(
-                f"max_false_alarms={rate:g} is finer than the bank's own {people} labels with "
-                f"{len(self.best)} rows can show, which is {1 / len(self.best):.2g}; the threshold "
-                "extrapolates their tail. Ask for a higher rate, or give at least "
+                f"max_false_alarms={rate:g} is below {1 / len(self.best):.2g}, the smallest rate "
+                f"that the bank's own {people} labels with {len(self.best)} rows can show; the "
+                "threshold extrapolates their tail. Ask for a higher rate, or give at least "
                 f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
                 UserWarning,
                 stacklevel=3,
@@ -67,9 +67,9 @@ class Door:
         check_criterion(rate, None, None, 1.0, 1.0)
         if len(best) * rate < 1 - 1e-9:
             warnings.warn(
-                f"max_false_alarms={rate:g} is finer than {len(best)} strangers can show, which is "
-                f"{1 / len(best):.2g}; the threshold extrapolates their tail. Ask for a higher "
-                f"rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
+                f"max_false_alarms={rate:g} is below {1 / len(best):.2g}, the smallest rate that "
+                f"{len(best)} strangers can show; the threshold extrapolates their tail. Ask for a "
+                f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
                 UserWarning,
                 stacklevel=3,
             )

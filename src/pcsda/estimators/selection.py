@@ -278,8 +278,8 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
         _check_split(part, positive[train], positive[test], search.scoring)
     if not np.all(seen == 1):
         raise ValueError(
-            f"cv={cv!r} leaves out {np.sum(seen == 0)} rows never and {np.sum(seen > 1)} rows "
-            "more than once; each row must be left out once, as StratifiedKFold does"
+            f"cv={cv!r} leaves out {np.sum(seen == 0)} rows not at all, and {np.sum(seen > 1)} "
+            "rows more than once; each row must be left out once, as StratifiedKFold does"
         )
     return splits, parts
 

@@ -155,7 +155,7 @@ def _checked_rows(operator: Operator) -> int | None:
     if columns not in (None, model.n_features_in_):
         raise ValueError(
             f"the input has {columns} columns, but {type(model).__name__} was fitted on "
-            f"{model.n_features_in_}; declare as many"
+            f"{model.n_features_in_}; declare that many"
         )
     rows: int | None = given.get_first_dimension()
     return rows

@@ -95,7 +95,7 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
         )
     if unnamed:
         warnings.warn(
-            f"the first column of {source} has no name and is left out as row numbers",
+            f"the first column of {source} has no name and is left out; it looks like row numbers",
             stacklevel=2,
         )
         names[0] = ROW_NUMBER
