@@ -123,7 +123,8 @@ def test_columns_are_brought_to_one_scale(messy, command, scale):
     messy.to_csv("t.csv", index=False)
     said = command(*FIT).err
     assert "columns have different units: width spans" in said
-    assert "; --scale standard brings all to one. Without it left-out scores may look far" in said
+    assert "; --scale standard brings all to one. Without it columns in small units" in said
+    assert "columns have different units: width spans" in command(*FIT, "--block-rows", "50").err
     assert "units" not in command(*FIT, "--scale", scale).err
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table().llr
     messy.assign(width=messy.width / 5000).to_csv("t.csv", index=False)

@@ -18,7 +18,7 @@ from pcsda.report import evaluate, evaluate_scores, page
 from pcsda.report.figures import Settings, percent
 from pcsda.report.reasons import EXPLAINED
 from pcsda.report.views import CURVE_POINTS, make_view, subspace_sample
-from pcsda.report.words import summary
+from pcsda.report.words import answer, summary
 from pcsda.scoring import Scorer
 
 SETTINGS = Settings(0.5, 1.0, 1.0, 0.3, 0.95, 10, 0, False)
@@ -412,3 +412,28 @@ def test_groups_of_the_calibration_hold_all_rows(rows):
             if 0 < p < 1:
                 z = abs(share - p) / np.sqrt(p * (1 - p) / n)
                 assert z == pytest.approx(1.959964, abs=1e-4) or p == share
+
+
+def test_no_error_in_few_rows_is_no_promise_of_none():
+    """A bootstrap of rows without an error says 0 to 0; the exact interval says what they show."""
+    y = np.repeat([True, False], [20, 60])
+    model = PCSDA(n_subclasses=2, random_state=0).fit(np.c_[y + 0.1 * np.arange(80) % 1, y], y)
+    ratios = np.where(y, 5.0, -5.0)[:, None]
+    rows = np.c_[y, y].astype(float)
+    for groups, n in ((None, 60), (np.arange(80) // 2, 30)):
+        found = evaluate_scores(
+            model, ratios, y, lambda chosen: rows[chosen], groups=groups, threshold=0, n_resamples=5
+        )
+        by_key = {figure.key: figure for figure in found.figures}
+        alarms = by_key["false_alarms"]
+        # None of n: the share p with (1 - p)^n = 0.025.
+        assert (alarms.value, alarms.low) == (0, 0)
+        assert alarms.high == pytest.approx(1 - 0.025 ** (1 / n))
+    assert "and raises 0.0 false alarms per 1000 negatives (0.0 to 115.7)" in answer(found)
+    # One identity with errors among several: those are resampled.
+    ratios[-2:] = 5.0
+    found = evaluate_scores(
+        model, ratios, y, lambda chosen: rows[chosen], groups=groups, threshold=0, n_resamples=200
+    )
+    alarms = next(figure for figure in found.figures if figure.key == "false_alarms")
+    assert alarms.low < alarms.value < alarms.high

@@ -140,6 +140,8 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
                 names, prepared = _features(table, a, prepared)
             part = _parts(table, names, a, prepared)
             if len(part[1]):
+                if not hashes:  # the first block shows the units of all
+                    preparing.say_units(part[0], prepared)
                 hashes.append(row_hashes(part[0]))
                 yield part
 

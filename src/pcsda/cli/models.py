@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import tables
 from ..estimators import MixtureVerifier
@@ -20,8 +19,8 @@ from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
-# Number of subclasses listed for a label of a bank.
-LARGEST = 4
+# Kinds of subclasses of a bank's label that a line names.
+MOST_TOLD = 4
 
 
 def open_model(path: str) -> Scorer:
@@ -49,7 +48,7 @@ def inspect(a: Namespace) -> None:
     facts = {"file": a.model, "bytes": Path(a.model).stat().st_size, **facts_of(a.model)}
     facts["parameters"] = changed_parameters(scorer.verifier(scorer.labels[0]))
     facts["models"] = [{"label": label, **_details(scorer, label)} for label in scorer.labels]
-    threshold = scorer.threshold
+    threshold = getattr(scorer.final, "threshold_", None) if scorer.is_bank else scorer.threshold
     if a.json:
         facts["subclasses"] = subclasses_of(scorer)
         show_json(facts if threshold is None else facts | {"threshold": asdict(threshold)})
@@ -112,10 +111,10 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
         "calibration offset": float(model.calibration_.offset),
     }
     if scorer.is_bank and hasattr(model, "subclass_names_"):
-        # Only the largest; --json lists all.
-        order = np.argsort(-np.asarray(model.subclass_counts_), kind="stable")
-        names = [model.subclass_names_[place] for place in order.tolist()]
-        found["rows of subclasses are"] = tables.listed(names, LARGEST)
+        # --json lists them one by one.
+        names = Counter(model.subclass_names_).most_common()
+        told = [name if count == 1 else f"{count} {name}" for name, count in names]
+        found["subclasses are"] = tables.listed(told, MOST_TOLD)
     return found
 
 

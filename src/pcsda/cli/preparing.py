@@ -161,7 +161,7 @@ def say_units(X: Features, prepared: Preparation) -> None:
         note(
             f"columns have different units: {X.columns[high]} spans {spread[high]:.3g} and "
             f"{X.columns[low]} {spread[low]:.3g}; --scale standard brings all to one. Without it "
-            "left-out scores may look far better than those of new rows"
+            "columns in small units count less than they could"
         )
 
 

@@ -261,9 +261,9 @@ def check_criterion(
         bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
 
 
-def interval(rate: float, n_rows: float) -> tuple[float, float]:
-    """90 % interval of a rate by Clopper and Pearson; the number of errors may be a fraction."""
-    errors, tail = rate * n_rows, (1 - LEVEL) / 2
+def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of a rate by Clopper and Pearson; the number of errors may be a fraction."""
+    errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
     high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0
     return float(low), float(high)

@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from .. import metrics
 from ..core.linalg import Array, Mask
+from ..core.threshold import interval as binomial_interval
 from ..scoring import Scorer
 
 # Key, name and meaning of a figure, whether it is a rate, and the metric.
@@ -27,6 +28,8 @@ AFFORDABLE = 50_000_000
 LEAST_RESAMPLES = 50
 # Figures at the decision threshold, and those whose metric returns its own threshold.
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
+# Shares of rows, by the class that is counted; None counts all rows.
+COUNTED = {"misses": True, "false_alarms": False, "rank_1": None, "rank_5": None}
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,20 @@ def _rate(
     return float(np.average(wrong[of_kind], weights=weights))
 
 
+def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, float]:
+    """Bounds of a figure: by the bootstrap, but exact for a share of rows that were counted.
+
+    Resamples of rows without an error have none, so their interval would be 0 to 0 however few rows
+    there are. Identities of several rows are resampled, unless none of them, or all, have errors.
+    """
+    truth, _, groups = trials
+    if key not in COUNTED or (groups is not None and 0 < found.value < 1):
+        return found.low, found.high
+    chosen = np.ones(len(truth), dtype=bool) if COUNTED[key] is None else truth == COUNTED[key]
+    count = int(chosen.sum()) if groups is None else len(np.unique(groups[chosen]))
+    return binomial_interval(found.value, count, found.level)
+
+
 def _figure(spec: Spec, trials: Trials, settings: Settings) -> Figure:
     key, name, meaning, is_rate, metric = spec
     truth, scores, groups = trials
@@ -204,5 +221,5 @@ def _figure(spec: Spec, trials: Trials, settings: Settings) -> Figure:
     threshold = settings.threshold if key in AT_THRESHOLD else None
     if key in WITH_THRESHOLD:
         threshold = float(metric(truth, scores)[1])
-    value, low, high = interval.value, interval.low, interval.high
+    value, low, high = interval.value, *_bounds(key, interval, trials)
     return Figure(key, name, value, low, high, is_rate, meaning, threshold)

@@ -189,7 +189,8 @@ def _all_facts(evaluation: Evaluation) -> Mapping[str, str]:
         "Prior": f"{s.prior:.4g}",
         "Costs": f"miss {s.cost_miss:g}, false alarm {s.cost_false_alarm:g}",
         "Threshold": f"{s.threshold:.4g}",
-        "Intervals": f"{s.level:.0%}, bootstrap, {s.resamples(n_scores)} resamples",
+        "Intervals": f"{s.level:.0%}, bootstrap, {s.resamples(n_scores)} resamples; exact for "
+        "shares of rows",
     }
 
 
