@@ -99,7 +99,7 @@ def subspace_of(
 
 
 def best_in_span(found: Subspace, d: int) -> Subspace:
-    """The best directions within the first d axes: what a Rayleigh-Ritz step makes of them."""
+    """The best directions within the first d axes, by a Rayleigh-Ritz step."""
     positive, negative = (found.rows[part, :d] for part in (found.y, ~found.y))
     bottom = positive.T @ positive + np.asarray(found.ridge)[:d, :d]
     turn = linalg.eigh(negative.T @ negative, bottom)[1][:, ::-1]

@@ -44,7 +44,7 @@ class Rule:
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
     bent : bool
-        Whether ratios of CSDA are bent: see :func:`uncalibrated`.
+        Whether to compress large ratios of CSDA: see :func:`uncalibrated`.
     """
 
     negatives: str = "blend"
@@ -126,11 +126,11 @@ def complete(
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
-    """Equal weights; the ratio of CSDA is bent about its value at the positive mean.
+    """Equal weights; the ratio of CSDA is compressed away from its value at the positive mean.
 
-    CSDA looks for axes on which the positives coincide, so new positives lie many of their standard
-    deviations out, and a Gaussian ratio grows with the square of that. The bent ratio has the same
-    order, and grows as that of a Student distribution with d degrees of freedom.
+    CSDA finds axes on which the positives coincide, so new positives lie many of their standard
+    deviations out, and a Gaussian ratio grows with the square of that distance. The compressed
+    ratio keeps the order, and grows like that of a Student t with d degrees of freedom.
     """
     none = Calibration.none(density.n_views)
     if not (rule.bent and subspace.single_negatives):

@@ -68,7 +68,7 @@ def with_pseudo_positives(
 
 
 def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
-    """Views, labels and weights of scored rows; few positives are joined by strays."""
+    """Views, labels and weights of rows; few positives are joined by lightly weighted negatives."""
     count = float(weight[positive].sum())
     if count >= FEW_POSITIVES:
         return views, positive, weight
@@ -79,7 +79,7 @@ def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mas
 
 
 def _strays(weight: Array, count: float) -> Array:
-    """Weight of negatives as positives that may lie among them, beside `count` positives."""
+    """Weights with which negatives count as positives, given `count` known positives."""
     strays: Array = weight * (STRAY_MASS / count**2 / weight.sum())
     return strays
 

@@ -71,7 +71,7 @@ def fit_scatter(
 ) -> Fitted:
     """Fit on statistics, with resubstituted covariances, calibrated on `held_out` scores if any.
 
-    With `for_folds` the scores are those that a calibration on folds starts from.
+    With `for_folds` the scores are those before a calibration on folds.
     """
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)

@@ -67,7 +67,7 @@ class Gallery:
         return self.shape[0]
 
     def _far_off(self, largest: Floats) -> Mask:
-        """Find rows that are far off, and warn of them."""
+        """Find rows that are far off, and warn about them."""
         middle = float(np.median(largest[self.usable]))
         far: Mask = self.usable & (largest > FAR_OFF * middle) & (middle > 0)
         if far.any():
