@@ -404,7 +404,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
-        """Add a label from new rows; the class notes say when the others follow.
+        """Add a label from new rows; see the class notes for the other labels.
 
         The new model equals a separate fit on all rows with the bank's ridge and clusters; new rows
         belong to the cluster with the nearest centroid.
@@ -454,7 +454,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def update(self, X: Any, label: Any) -> Self:
-        """Add rows to a label and refit it; the class notes say when the others follow.
+        """Add rows to a label and refit it; see the class notes for the other labels.
 
         Parameters
         ----------
@@ -488,7 +488,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def reject(self, X: Any, label: Any) -> Self:
         """Add rows to the background that do not belong to a label.
 
-        The label is refitted at once; the class notes say when the others follow.
+        The label is refitted at once; see the class notes for the other labels.
 
         Parameters
         ----------
@@ -560,7 +560,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def remove(self, label: object) -> Self:
-        """Remove a label and its rows; the class notes say when the others follow.
+        """Remove a label and its rows; see the class notes for the other labels.
 
         Parameters
         ----------
