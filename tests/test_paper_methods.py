@@ -158,6 +158,15 @@ def test_too_many_axes_for_the_positives_are_no_setting():
     assert np.isnan(rule[4:]).all()
 
 
+def test_more_axes_than_positives_rank_without_a_rule():
+    space = make_space(n_rows=60)
+    setting = {"d": 15, "ridge": 10.0}
+    assert space.y.sum() < 15
+    scores = METHODS["CSDA"].report(space, setting)
+    assert np.isfinite(scores["ranking"]).all()
+    assert np.isnan(scores["classification"]).all()
+
+
 def test_every_method_is_described():
     for method in METHODS.values():
         assert isinstance(method, Method)

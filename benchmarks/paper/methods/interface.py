@@ -40,11 +40,15 @@ def both(scores: Array) -> Scores:
 
 
 def published(model: Any, others: Array) -> Scores:
-    """Scores of a class-specific model as published: distance for ranking, else the rule g."""
-    return {
-        "ranking": model.score_samples(others),
-        "classification": model.decision_function(others),
-    }
+    """Scores of a class-specific model as published: distance for ranking, else the rule g.
+
+    The distance needs no density, so a setting may rank well and have no rule.
+    """
+    try:
+        decided = model.decision_function(others)
+    except ValueError:  # too few positives for the covariance of so many axes
+        decided = np.full(len(others), np.nan)
+    return {"ranking": model.score_samples(others), "classification": decided}
 
 
 def linear_svm(C: float) -> LinearSVC:
