@@ -125,6 +125,23 @@ def test_auto_searches(command, shop):
     np.testing.assert_array_equal(model.decision_function(X), search.decision_function(X))
 
 
+def test_groups_without_a_search(command, shop):
+    command(*WELD, "--ignore", "kind", "--group", "part", "-K", "2")
+    model = load("model.pcsda")
+    alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
+    np.testing.assert_allclose(model.loo_scores_, alone.loo_scores_)
+
+
+def test_copies_are_noted_unless_groups_are_named(command, shop):
+    doubled = shop.train.loc[shop.train.index.repeat(2)]
+    doubled.to_csv("train.csv", index=False)
+    words = "have an exact copy among the others. If copies are one sample taken twice"
+    assert f"100% of the rows {words}" in command(*WELD, "--ignore", "kind,part").err
+    assert words not in command(*WELD, "--ignore", "kind", "--group", "part").err
+    shop.train.to_csv("train.csv", index=False)
+    assert words not in command(*WELD, "--ignore", "kind,part").err
+
+
 def test_auto_with_groups_and_scoring(command, shop):
     command(*[word for word in WELD if word not in ("--ignore", "part")], "--auto", "-K", "1",
             "-d", "1", "--scoring", "eer", "--group", "part")  # fmt: skip
@@ -248,7 +265,8 @@ def test_what_verbose_says_does_not_mix_with_results(command):
         ("-K 1,2", "--n-subclasses takes several values only where --auto chooses it"),
         ("--gamma 2", "--gamma needs --kernel or --approx"),
         ("--auto --gamma 2", "--gamma needs --kernel or --approx"),
-        ("--cv 3", "--scoring, --cv and --group are for --auto"),
+        ("--cv 3", "--scoring and --cv are for --auto"),
+        ("--method csda --group hue", "--group is for --method pcsda; csda leaves out rows one by"),
         ("--jobs 2", "--jobs is for a bank (--positive all) and for --auto"),
         ("--method csda -K 2", "--n-subclasses is not for csda"),
         ("--method csda --auto", "--auto is for pcsda; csda has only -d to choose"),

@@ -181,6 +181,23 @@ def test_a_bank_is_measured_label_by_label(blobs, before):
     assert "The right label comes first for " in " ".join(summary(found))
 
 
+def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
+    X, y, X_test, y_test = blobs
+    inside = y != "cedar"
+    bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X[inside], y[inside])
+    found = evaluate(bank, X_test, y_test, n_resamples=50)
+    names = bank.identify(X_test, unknown="nobody")
+    known, named = y_test != "cedar", names != "nobody"
+    assert named[known].any()
+    assert found.facts["Names by identify"] == (
+        f"at its threshold {bank.threshold_.value:.4g} it names {(names == y_test).sum()} of "
+        f"{known.sum()} rows of its labels rightly, {(known & named & (names != y_test)).sum()} "
+        f"wrongly, and calls {(known & ~named).sum()} unknown; of {(~known).sum()} strangers it "
+        f"names {(~known & named).sum()}"
+    )
+    assert f"Identify is stricter than this: {found.facts['Names by identify']}." in summary(found)
+
+
 def test_intervals_of_a_bank_resample_rows(blobs):
     """Scores of one row for several labels are no independent trials."""
     X, y, X_test, y_test = blobs

@@ -92,9 +92,12 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     preparing.say_gaps(X, prepared)
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
+    hashes = row_hashes(X)
+    if not a.group:
+        preparing.say_copies(hashes)
     estimator.fit(X, y, **given)
     name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
-    return replace(prepared, rows=tuple(sketch([row_hashes(X)])))
+    return replace(prepared, rows=tuple(sketch([hashes])))
 
 
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
@@ -124,6 +127,11 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
         raise Problem(
             f"--missing impute: {a.data} is read in blocks, and medians need it whole; use "
             "--missing drop, or fill the gaps first"
+        )
+    if a.group:
+        raise Problem(
+            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; leave "
+            "it out, or fit on a part of the rows"
         )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(
@@ -209,8 +217,10 @@ def make_estimator(a: Namespace) -> BaseEstimator:
         raise Usage("--weight and --group are not for a bank (--positive all)")
     if bank and a.max_false_alarms is not None:
         raise Usage("--max-false-alarms is for one class, not for a bank (--positive all)")
-    if not a.auto and (a.scoring or a.cv or a.group):
-        raise Usage("--scoring, --cv and --group are for --auto")
+    if not a.auto and (a.scoring or a.cv):
+        raise Usage("--scoring and --cv are for --auto")
+    if a.group and a.method == "csda":
+        raise Usage("--group is for --method pcsda; csda leaves out rows one by one")
     if a.jobs is not None and not (bank or a.auto):
         raise Usage("--jobs is for a bank (--positive all) and for --auto")
     given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}

@@ -123,7 +123,7 @@ def _fit(parser: ArgumentParser) -> None:
     subclass = "subclasses of the rest, instead of k-means; may be the label column itself"
     add("--weight", metavar="COLUMN", help="weights of the rows")
     add("--subclass", metavar="COLUMN", help=subclass)
-    add("--group", metavar="COLUMN", help="rows that are left out together (with --auto)")
+    add("--group", metavar="COLUMN", help="rows of one sample or recording: left out together")
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, to name the examples in the model")
     _fit_model(parser)
     _fit_kernel(parser)

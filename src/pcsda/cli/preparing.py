@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 SCALERS = {"standard": StandardScaler, "robust": RobustScaler}
 # Columns whose ranges differ by more than this are in different units.
 UNITS = 100
+# Share of rows with an exact copy from which a note is due.
+MANY_COPIES = 0.1
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,18 @@ def say_units(X: Features, prepared: Preparation) -> None:
             f"columns have different units: {X.columns[high]} spans {spread[high]:.3g} and "
             f"{X.columns[low]} {spread[low]:.3g}; --scale standard brings all to one. Without it "
             "columns in small units count less than they could"
+        )
+
+
+def say_copies(hashes: NDArray[np.uint64]) -> None:
+    """Note if many rows are exact copies, because a copy that stays gives a left-out row away."""
+    _, times = np.unique(hashes, return_counts=True)
+    share = times[times > 1].sum() / len(hashes)
+    if share > MANY_COPIES:
+        note(
+            f"{share:.0%} of the rows have an exact copy among the others. If copies are one sample "
+            "taken twice, left-out scores and thresholds look far better than they are: remove "
+            "them, or name the sample of each row with --group"
         )
 
 

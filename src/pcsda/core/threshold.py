@@ -21,6 +21,8 @@ from .linalg import Array
 LEVEL = 0.9
 # The tail is this share of the rows, with at least this many of them, and at most half.
 TAIL_SHARE, TAIL_ROWS = 0.05, 20
+# Rates below this are not written out: no number of rows that people have could show them.
+NEGLIGIBLE = 1e-4
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
 
@@ -95,10 +97,11 @@ Threshold.__module__ = "pcsda"  # the name in files
 
 
 def _percent(rate: float, interval: tuple[float, float]) -> str:
-    low, high = (f"{100 * end:.2g}" for end in interval)
     if math.isnan(rate):
         return "an unknown share of"
-    return f"{100 * rate:.2g} % ({low} to {high} %)"
+    value, low, high = (0.0 if end < NEGLIGIBLE else end for end in (rate, *interval))
+    shown = "under 0.01" if value < rate else f"{100 * value:.2g}"
+    return f"{shown} % ({100 * low:.2g} to {100 * high:.2g} %)"
 
 
 @dataclass(frozen=True)

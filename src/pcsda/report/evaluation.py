@@ -253,6 +253,8 @@ def evaluate_scores(
         facts["Trials"] = str(len(units.labels))
     if scorer.threshold is not None:
         facts["Threshold of the model"] = str(scorer.threshold)
+    if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
+        facts["Names by identify"] = _named(scorer, units.labels, ratios)
     facts["Labels in the test"] = str(len(np.unique(labels.astype(str))))
     why: list[str] = []
     if trials is None and not scorer.is_bank:
@@ -358,6 +360,23 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
         "by_label": by_label,
         "strangers": np.unique(labels[~known].astype(str)).tolist(),
     }, [(scorer.labels[i], scorer.labels[i], POINTS_PART) for i in shown]
+
+
+def _named(scorer: Scorer, labels: NDArray[Any], ratios: Array) -> str:
+    """Say what `identify` makes of the rows; its threshold is for the best of all labels."""
+    best = ratios.argmax(axis=1)
+    at_threshold = ratios.max(axis=1) >= scorer.final.threshold_.value
+    truth = np.column_stack([labels == label for label in scorer.labels])
+    known, right = truth.any(axis=1), truth[np.arange(len(labels)), best]
+    value = scorer.final.threshold_.value
+    text = (
+        f"at its threshold {value:.4g} it names {(right & at_threshold).sum():,} of "
+        f"{known.sum():,} rows of its labels rightly, {(known & ~right & at_threshold).sum():,} "
+        f"wrongly, and calls {(known & ~at_threshold).sum():,} unknown"
+    )
+    if known.all():
+        return text
+    return f"{text}; of {(~known).sum():,} strangers it names {(~known & at_threshold).sum():,}"
 
 
 def _label_figures(name: str, positive: Mask, llr: Array, s: Settings) -> dict[str, Any]:

@@ -29,6 +29,8 @@ def summary(evaluation: Evaluation) -> list[str]:
         _on_calibration(by_key["cllr"], by_key["min_cllr"]),
         *_on_strangers(evaluation),
     ]
+    if named := evaluation.facts.get("Names by identify"):
+        sentences.append(f"Identify is stricter than this: {named}.")
     if view.n_positive < FEW:
         sentences.append(
             f"There are only {view.n_positive} positives: look at the intervals rather than at the "
