@@ -125,26 +125,27 @@ def test_auto_searches(command, shop):
     np.testing.assert_array_equal(model.decision_function(X), search.decision_function(X))
 
 
+ALL_COLUMNS = tuple(word for word in WELD if word not in ("--ignore", "part"))
+
+
 def test_groups_without_a_search(command, shop):
-    command(*WELD, "--ignore", "kind", "--group", "part", "-K", "2")
-    model = load("model.pcsda")
+    command(*ALL_COLUMNS, "--group", "part", "-K", "2")
+    model = pcsda.load("m.pcsda")
     alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
     np.testing.assert_allclose(model.loo_scores_, alone.loo_scores_)
 
 
 def test_copies_are_noted_unless_groups_are_named(command, shop):
-    doubled = shop.train.loc[shop.train.index.repeat(2)]
-    doubled.to_csv("train.csv", index=False)
+    shop.train.loc[shop.train.index.repeat(2)].to_csv("twice.csv", index=False)
     words = "have an exact copy among the others. If copies are one sample taken twice"
-    assert f"100% of the rows {words}" in command(*WELD, "--ignore", "kind,part").err
-    assert words not in command(*WELD, "--ignore", "kind", "--group", "part").err
-    shop.train.to_csv("train.csv", index=False)
-    assert words not in command(*WELD, "--ignore", "kind,part").err
+    twice = tuple(word.replace("{shop}/train.csv", "twice.csv") for word in ALL_COLUMNS)
+    assert f"100% of the rows {words}" in command(*twice, "--ignore", "part").err
+    assert words not in command(*twice, "--group", "part").err
+    assert words not in command(*WELD).err
 
 
 def test_auto_with_groups_and_scoring(command, shop):
-    command(*[word for word in WELD if word not in ("--ignore", "part")], "--auto", "-K", "1",
-            "-d", "1", "--scoring", "eer", "--group", "part")  # fmt: skip
+    command(*ALL_COLUMNS, "--auto", "-K", "1", "-d", "1", "--scoring", "eer", "--group", "part")
     model = pcsda.load("m.pcsda")
     assert (model.cv_method_, model.scoring) == ("leave-one-out", "eer")
     alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
@@ -377,6 +378,8 @@ def test_thresholds_that_cannot_be_chosen(command):
     )
     said = command(*WELD, *words, "--block-rows", "50", code=1).err
     assert "is read in blocks, which keep no left-out scores; fit without it" in said
+    said = command(*ALL_COLUMNS, "--group", "part", "--block-rows", "50", code=1).err
+    assert "is read in blocks, which leave out rows one by one; do without it" in said
     assert "this model has no left-out scores" in command(*WELD, *words, "--published", code=1).err
     assert (
         "must be a number between 0 and 1" in command(*WELD, "--max-false-alarms", "2", code=2).err

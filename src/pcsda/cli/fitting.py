@@ -130,8 +130,8 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
         )
     if a.group:
         raise Problem(
-            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; leave "
-            "it out, or fit on a part of the rows"
+            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; do "
+            "without it, or fit on a part of the rows"
         )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(

@@ -174,9 +174,9 @@ def say_copies(hashes: NDArray[np.uint64]) -> None:
     share = times[times > 1].sum() / len(hashes)
     if share > MANY_COPIES:
         note(
-            f"{share:.0%} of the rows have an exact copy among the others. If copies are one sample "
-            "taken twice, left-out scores and thresholds look far better than they are: remove "
-            "them, or name the sample of each row with --group"
+            f"{share:.0%} of the rows have an exact copy among the others. If copies are one "
+            "sample taken twice, left-out scores and thresholds look far better than they are: "
+            "remove them, or name the sample of each row with --group"
         )
 
 
