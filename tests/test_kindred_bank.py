@@ -13,6 +13,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
 from pcsda.core.kindred import (
     RIDGES,
+    WITHIN,
     Kindred,
     LabelledRows,
     LabelSums,
@@ -344,7 +345,6 @@ def test_where_labels_are_not_kindred():
         VerifierBank(PCSDA(n_components=2)).fit(X, y),
         VerifierBank().fit(X, y, groups=np.arange(len(X)) // 2),
         VerifierBank(calibration="per-label").fit(X, y),
-        VerifierBank().fit(*people(12, 1)),  # nothing shows their spread
         VerifierBank().fit(*people(4, 40)),  # few labels, many rows
     ):
         assert type(bank._labels_).__name__ != "KindredLabels"
@@ -373,8 +373,69 @@ def test_labels_of_unequal_sizes_and_single_precision():
         close(bank.models_[label].log_likelihood_ratio(X), ratios[:, label], 1e-9)
 
 
+def test_the_assumed_covariance_is_the_root_of_the_total():
+    X, y = people(30, 1, width=8)
+    sums = sums_of(X, y)[0]
+    assert sums.single
+    found = Kindred.assumed(sums)
+    share = ledoit_wolf_shrinkage(X - X.mean(axis=0), assume_centered=True)
+    total = np.cov(X.T)
+    total = (1 - share) * total + share * np.trace(total) / 8 * np.eye(8)
+    values, turn = np.linalg.eigh(total)
+    within = (turn * np.sqrt(values)) @ turn.T * WITHIN * values.sum() / np.sqrt(values).sum()
+    close(found.axes.T @ within @ found.axes, np.eye(8))
+    both = found.axes.T @ total @ found.axes
+    close(both, np.diag(1 + found.values))
+
+
+@CASES
+def test_labels_of_one_row(template, width, tmp_path):
+    X, y = people(18, 6, width)
+    first = np.arange(len(y)) % 6 < 1
+    bank = VerifierBank(template).fit(X[first], y[first])
+    assert type(bank._labels_).__name__ == "KindredLabels"
+    assert bank.score(X[~first], y[~first]) > 0.9
+    ratios = bank.log_likelihood_ratio(X[~first])
+    model = bank.models_[3]
+    close(model.log_likelihood_ratio(X[~first]), ratios[:, 3])
+    assert not hasattr(model, "loo_scores_")
+    save(bank, tmp_path / "bank.pcsda")
+    assert_array_equal(load(tmp_path / "bank.pcsda").log_likelihood_ratio(X[~first]), ratios)
+    # A second row of one label changes its mean, and no assumption.
+    bank.update(X[4:5] + 0.01, 0)
+    again = VerifierBank(template).fit(
+        np.concatenate([X[first], X[4:5] + 0.01]), np.append(y[first], 0)
+    )
+    if template is LINEAR:  # kernels have a bandwidth that follows the rows
+        found, expected = bank._labels_, again._labels_
+        close(found.shared.values, expected.shared.values)
+        close(np.abs(found.shared.means), np.abs(expected.shared.means))
+    # With two rows of most labels, their spread is known.
+    second = np.arange(len(y)) % 6 == 1
+    for label in range(1, 12):
+        bank.update(X[second & (y == label)], label)
+    assert not bank._labels_._sums.single if width == 20 and template is LINEAR else True
+    assert bank.score(X[~first & ~second], y[~first & ~second]) > 0.9
+    assert bank.refresh().score(X[~first & ~second], y[~first & ~second]) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_single_rows_name_more_than_clusters_do():
+    X, y = people(100, 8, width=30, within=0.5)
+    known, train = y < 60, np.arange(len(y)) % 8 < 1
+    found = []
+    for template in (LINEAR, PCSDA(n_subclasses=10, random_state=0)):
+        bank = VerifierBank(template).fit(X[known & train], y[known & train])
+        scores = bank.log_likelihood_ratio(X[~train])
+        bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)
+        right = scores.argmax(axis=1) == y[~train]
+        found.append(np.mean((right & (scores.max(axis=1) > bar))[known[~train]]))
+    assert found[0] > found[1] + 0.1
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
 @pytest.mark.each_value
-@pytest.mark.parametrize("n_rows", [5, 10, 20])
+@pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
 @pytest.mark.parametrize("n_people", [30, 300])
 def test_as_many_strangers_come_in_as_were_promised(n_people, n_rows):
     X, y = people(n_people + 100, n_rows, width=40, within=2.0)

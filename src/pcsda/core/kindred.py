@@ -40,6 +40,11 @@ RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
 CACHE_BYTES = 1 << 20
 # Above this, the spread within labels would be the ridge alone.
 MOST_SHRINKAGE = 0.999
+# If most labels have one row, the covariance within labels is assumed to have this share of the
+# total variance, and at most the second share on each axis.
+WITHIN, MOST_WITHIN = 0.3, 0.95
+# Standard deviation of the logarithm of that spread, for rows drawn to calibrate on.
+UNSURE = 0.5
 
 
 def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
@@ -91,6 +96,11 @@ class LabelSums:
     def free(self) -> float:
         """Degrees of freedom: the number of rows minus the number of labels."""
         return float(self.counts.sum()) - len(self.counts)
+
+    @property
+    def single(self) -> bool:
+        """Whether most labels have one row, so that the spread within labels is assumed."""
+        return bool(np.median(self.counts) < 2)
 
     @property
     def everybody(self) -> Array:
@@ -184,6 +194,35 @@ class Kindred:
     tail: float = np.inf
 
     @classmethod
+    def assumed(cls, sums: LabelSums) -> Kindred:
+        """Assume the covariance within labels, for labels of one row, which do not show it.
+
+        It is the square root of the total covariance, to scale: rows of one label spread along the
+        axes on which labels differ, but more evenly. The total is shrunk by Ledoit and Wolf's rule.
+
+        Raises
+        ------
+        SingularMatrixError
+            If all rows are equal.
+        """
+        means, size = sums.everybody, sums.means.shape[1]
+        centre = means.mean(axis=0)
+        apart = means - centre
+        variances, turn = principal(apart, np.eye(size))
+        if len(variances) == 0:
+            raise SingularMatrixError("all rows are equal")
+        fourth = float((np.einsum("ij,ij->i", apart, apart) ** 2).sum())
+        scatter = np.zeros(size)
+        scatter[: len(variances)] = variances * (len(means) - 1)
+        share = ledoit_wolf(np.diag(scatter), fourth, len(means))
+        total = (1 - share) * variances + share * variances.sum() / size
+        within = np.sqrt(total) * (WITHIN * total.sum() / np.sqrt(total).sum())
+        within = np.minimum(within, MOST_WITHIN * total)
+        axes = turn / np.sqrt(within)
+        values = np.maximum(total / within - sums.noise, 0.0)
+        return cls(centre, axes, values, 1.0, sums.means @ axes - centre @ axes)
+
+    @classmethod
     def fit(cls, sums: LabelSums, ridge: float, *, strict: bool = True) -> Kindred:
         """Fit the covariances: an eigendecomposition, and products with the means.
 
@@ -267,6 +306,13 @@ class Predictive:
         """Variances (C, q) of a new row about the posterior mean of its label."""
         found: Array = 1 + self.values / (1 + counts[:, None] * self.values)
         return found
+
+    def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
+        """Draw a new row of each label, whose spread is as uncertain as an assumption is."""
+        noise = rng.standard_normal(means.shape)
+        noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
+        rows: Array = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
+        return rows
 
     def outside(self, z: Floats) -> Array:
         """Squared distance of rows from the centre under the distribution of a stranger."""
@@ -510,7 +556,8 @@ def fit_kindred(
         together.
     ridge : float, optional
         The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or a
-        multiple from `RIDGES` if it separates left-out rows from strangers better.
+        multiple from `RIDGES` if it separates left-out rows from strangers better. If most labels
+        have one row it must be given, and is not used.
     tails : bool
         Whether tails are fitted to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
@@ -526,6 +573,10 @@ def fit_kindred(
     fold = rng.permutation(len(known.counts)) % n_folds
     parts, fourth = _scatters(known, fold, n_folds)
     sums = LabelSums(known.counts, known.means, np.sum(parts, axis=0), known.others)
+    if sums.single:
+        assert ridge is not None
+        folds = list(steps(_folds(known, sums, fold, parts, None, rng), n_folds))
+        return _settled(sums, folds, ridge, tails, rng)
     ridges = [ridge]
     if ridge is None:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
@@ -552,8 +603,8 @@ def _settled(
     sums: LabelSums, folds: Sequence[Fold], ridge: float, tails: bool, rng: np.random.Generator
 ) -> KindredFit:
     """Fit the covariances on all rows, with tails and calibration from folds."""
-    kindred = Kindred.fit(sums, ridge)
-    tail = common_tail(folds) if tails else np.inf
+    kindred = Kindred.assumed(sums) if sums.single else Kindred.fit(sums, ridge)
+    tail = common_tail(folds, with_own=not sums.single) if tails else np.inf
     views = [one.views(tail, rng) for one in folds]
     highest, drawn, own = (np.concatenate([part[kind] for part in views]) for kind in range(3))
     calibration, _ = calibrate(own[None], np.ones(len(own)), drawn[None])
@@ -585,10 +636,13 @@ def _folds(
     sums: LabelSums,
     fold: Ints,
     parts: Sequence[Array],
-    ridge: float,
+    ridge: float | None,
     rng: np.random.Generator,
 ) -> Iterator[Fold]:
-    """Leave out each fold of labels in turn, and rows of the labels of the next folds."""
+    """Leave out each fold of labels in turn, and rows of the labels of the next folds.
+
+    Without a ridge, the covariance within labels is assumed, and rows of labels are drawn.
+    """
     n_folds = len(parts)
     of_rows = fold[known.owner]
     most = max(1, min(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // len(known.counts)))
@@ -601,16 +655,14 @@ def _folds(
         chosen = np.concatenate([known.some(np.flatnonzero(later == turn), turn) for turn in turns])
         of_own = known.owner[chosen]
         remaining = known.without(chosen, sums.scatter - parts[number])
-        kindred = Kindred.fit(remaining.some(left), ridge)
+        rest = remaining.some(left)
+        kindred = Kindred.assumed(rest) if ridge is None else Kindred.fit(rest, ridge)
         strangers = _some(np.flatnonzero(of_rows == number), known.owner, most, rng)
-        yield Fold(
-            kindred,
-            remaining.counts[left],
-            kindred.project(known.rows[strangers].astype(np.float64)),
-            known.owner[strangers],
-            kindred.project(known.rows[chosen].astype(np.float64)),
-            place[of_own],
-        )
+        own, of_own = kindred.project(known.rows[chosen].astype(np.float64)), place[of_own]
+        if ridge is None:  # labels of one row have none to leave out
+            own, of_own = kindred.law.draw(kindred.means, rest.counts, rng), np.arange(len(left))
+        z = kindred.project(known.rows[strangers].astype(np.float64))
+        yield Fold(kindred, rest.counts, z, known.owner[strangers], own, of_own)
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
@@ -623,13 +675,14 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
     return found if len(found) <= limit else rng.permutation(found)[:limit]
 
 
-def common_tail(folds: Sequence[Fold]) -> float:
+def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
     """Degrees of freedom under which left-out rows are most likely.
 
-    Only the shape matters: distances are relative to their mean.
+    Only the shape matters: distances are relative to their mean. Rows left out of their own labels
+    count unless they were drawn.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]
-    kinds = [np.concatenate([pair[kind] for pair in squares]) for kind in (0, 1)]
+    kinds = [np.concatenate([pair[kind] for pair in squares]) for kind in range(1 + with_own)]
     scaled = [kind * (width / kind.mean()) for kind in kinds if len(kind)]
     return fit_tail(np.concatenate(scaled), width, np.ones(sum(map(len, scaled))))

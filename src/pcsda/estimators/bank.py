@@ -93,14 +93,16 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     Notes
     -----
     Banks of ten or more labels share two covariances, that of rows within labels and that between
-    labels (two-covariance PLDA), if the median label has two to 50 rows, or any number of rows with
+    labels (two-covariance PLDA), if the median label has up to 50 rows, or any number of rows with
     more than 100 labels. The axes are those of PCSDA with the labels as subclasses. A row is
     compared under two predictive distributions: that of the label, whose mean is shrunk toward the
     centre of all labels the more the fewer its rows, and that of a stranger. This requires the
     defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and no
     groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage, or 0.1, 0.3 or 3 times
     that, whichever separates left-out rows from strangers best. Each row of the background counts
-    as a separate label with one row.
+    as a separate label with one row. If most labels have one row, the rows do not determine the
+    covariance within labels. It is assumed to be the square root of the total covariance, with 30 %
+    of the variance; ratios are calibrated on simulated rows, and models have no left-out scores.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and

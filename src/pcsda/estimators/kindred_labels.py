@@ -52,7 +52,7 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     as_usual = template.n_subclasses == "auto" and template.n_components is None
     usual = template.negatives == "blend" and template.shrinkage == "auto"
     few = np.median(sizes) < MANY_ROWS or len(sizes) > MANY_LABELS
-    return bool(by_means and as_usual and usual and np.median(sizes) >= 2 and few)
+    return bool(by_means and as_usual and usual and few)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,8 @@ class KindredLabels:
         _check_room(rows)
         space = space_for(settings, rows.X, kernel)
         variance = _variance(space.features)
-        if ridge is None and not settings.auto_ridge:
+        single = np.median(np.bincount(rows.labels[rows.labels >= 0])) < 2
+        if ridge is None and (single or not settings.auto_ridge):
             ridge = ridge_of(variance, float(settings.template.regularization))
 
         def steps(folds: Iterator[Fold], count: int) -> Iterator[Fold]:
@@ -200,7 +201,8 @@ class KindredLabels:
         state = {
             "tail": found.kindred.tail,
             "counts": counts,
-            "fresh": np.ones(len(counts), dtype=bool),
+            # The axes of an assumed covariance are not those that rows are left out on.
+            "fresh": np.full(len(counts), not single),
             "ridge": found.ridge,
             "regularization": found.ridge / variance,
             "slope": found.calibration.slope,
@@ -376,7 +378,8 @@ class KindredLabels:
         space: Space
         if self.kernel is None and rows.X.shape[1] <= rows.X.shape[0]:
             space, sums = PlainSpace(rows.X), self._moved(before, rows, places, kept)
-            sums.require_spread()
+            if not sums.single:
+                sums.require_spread()
             held, strict = sums, False
         else:
             space = space_for(self.settings, rows.X, self.kernel)
@@ -384,10 +387,12 @@ class KindredLabels:
             held, strict = None, True
 
         def solve() -> Shared:
+            if sums.single:
+                return Shared.of(Kindred.assumed(sums), space, rows.X)
             return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows.X)
 
         state = self._settled
-        state["counts"], state["fresh"] = sums.counts, np.ones(len(sums.counts), dtype=bool)
+        state["counts"], state["fresh"] = sums.counts, np.full(len(sums.counts), not sums.single)
         support = None if self.kernel is None else rows.X
         found = KindredLabels(self.settings, state, self.kernel, support, solve=solve, sums=held)
         if strict:
