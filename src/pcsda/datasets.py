@@ -29,7 +29,7 @@ remaining dimensions hold correlated noise that is the same for every group.
 
 @dataclass(frozen=True, eq=False)
 class ClassSpecificLLR:
-    """Exact log-likelihood ratio of the population of :func:`make_class_specific`.
+    """Exact log-likelihood ratio for the population that :func:`make_class_specific` samples.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ClassSpecificLLR:
     positive_mean : ndarray of shape (n_features,)
         Mean of the class of interest.
     centers : ndarray of shape (n_subclasses, n_informative)
-        Subclass means in the subspace, relative to the class of interest.
+        Subclass means in the subspace, relative to the mean of the class of interest.
 
     Examples
     --------

@@ -478,7 +478,7 @@ def _check_csda(model: BaseEstimator) -> None:
 
 
 def _check_pcsda(estimator: BaseEstimator, subclasses: tuple[str, ...]) -> None:
-    """Check the parameters that PCSDA has in input space and in feature space."""
+    """Check the parameters that PCSDA uses in both input space and feature space."""
     check_count("n_subclasses", estimator.n_subclasses, "auto")
     solvers = ("auto", "cholesky", "eigen", "spectral", "lsqr")
     check_option("solver", estimator.solver, solvers)

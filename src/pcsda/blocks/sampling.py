@@ -136,7 +136,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Folds:
-    """Assigns rows to the folds of the calibration.
+    """Assign rows to calibration folds.
 
     Attributes
     ----------

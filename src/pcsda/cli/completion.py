@@ -44,7 +44,7 @@ def make_script() -> str:
 
 
 def make_fish() -> str:
-    """Complete commands, options with their help, and choices in fish."""
+    """Write the completion script for fish: commands, options with their help, and choices."""
     lines = ["complete -c pcsda -n __fish_use_subcommand -f"]
     for name, one in build("").commands.items():
         about = (one.description or "").rstrip(".")

@@ -165,7 +165,7 @@ def _one_label(scorer: Scorer, named: str | None) -> Any:
 def new_rows(
     scorer: Scorer, a: Namespace, used: Sequence[str | None]
 ) -> Iterator[tuple[tables.Table, Features]]:
-    """Yield tables with their features in the model's order: one table, or piece by piece."""
+    """Yield tables with their features in the model's order, as one table or in pieces."""
     in_pieces = a.block_rows is not None or is_large(a.data)
     if in_pieces and getattr(a, "trial", None):
         raise Problem(

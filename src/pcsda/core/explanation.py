@@ -102,7 +102,7 @@ class Explanation:
         return len(self.score)
 
     def __getitem__(self, rows: Any) -> Explanation:
-        """Explanation of some samples; a single number gives one of length one."""
+        """Return the explanation of selected samples; a single integer selects one sample."""
         chosen = np.arange(len(self))[rows].reshape(-1)
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         cut: dict[str, Any] = {

@@ -21,7 +21,7 @@ except ImportError:  # before scikit-learn 1.9
 
 
 def calls_back(fit: Fit) -> Fit:
-    """Report a fit to the callbacks of ``set_callbacks``.
+    """Report a fit to the callbacks registered with ``set_callbacks``.
 
     A fit is one task: closed forms have no iterations to report. `fitted_estimator` in the last
     call is the fitted estimator itself.

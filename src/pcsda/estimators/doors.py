@@ -63,7 +63,7 @@ class Door:
         return _of_scores(self.best, self.own, rate)
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
-        """Choose the threshold on given strangers."""
+        """Choose the threshold from the given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
         if len(best) * rate < 1 - 1e-9:
             warnings.warn(

@@ -146,7 +146,7 @@ def fit_kernel(
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that finds subclasses of a kernel model without likely positives."""
+    """Return a function that divides a kernel model's negatives, without likely positives."""
 
     def again(held: Any, part: TrainingRows) -> Ints:
         assert part.kernel is not None

@@ -177,7 +177,7 @@ class KindredLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> KindredLabels:
-        """Fit all labels; the ridge and the kernel may be given.
+        """Fit all labels, optionally with a given ridge and kernel.
 
         Raises
         ------

@@ -166,10 +166,9 @@ class Rows:
         return fit_calibration(scores[None, kept], positive, self.weights[kept])
 
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
-        """The smallest number of modes whose loss is close to the minimum, and all losses.
+        """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        Losses are log-losses in nats at the prior of the sample, on rows that have scores for every
-        number of modes.
+        Losses are log-losses in nats at the sample prior, on rows scored for every number of modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]

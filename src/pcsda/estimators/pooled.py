@@ -328,7 +328,7 @@ class Everyone:
             self.origins[place] = turn @ label.subspace.origin
 
     def best(self, shared: SharedRows, blocks: Sequence[Ints]) -> Iterator[Array]:
-        """Highest score over the rows of each block for every label, many blocks at a time."""
+        """Return each label's highest score within each block, for many blocks at a time."""
         flat = self.columns.reshape(len(self.columns), -1)
         shift = (self.origins.ravel() - shared.origin @ flat).astype(np.float32)
         sizes = np.array([len(block) for block in blocks])

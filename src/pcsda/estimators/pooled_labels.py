@@ -111,7 +111,7 @@ class PooledLabels:
         ridge: float | None = None,
         kernel: Kernel | None = None,
     ) -> PooledLabels:
-        """Fit all labels; the ridge and the kernel may be given.
+        """Fit all labels, optionally with a given ridge and kernel.
 
         Raises
         ------

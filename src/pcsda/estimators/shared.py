@@ -1,4 +1,4 @@
-"""Models of many labels on one factorisation: complete, choose and project them."""
+"""Models for many labels that share one factorisation: completing, choosing and projecting them."""
 
 from __future__ import annotations
 

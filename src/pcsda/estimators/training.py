@@ -129,7 +129,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
 
 
 def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that finds subclasses of a linear model without likely positives."""
+    """Return a function that divides a linear model's negatives, without likely positives."""
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)

@@ -206,7 +206,7 @@ class Verifier(
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Log posterior ratio at the fitted prior: at least zero means ``classes_[1]``.
+        """Log posterior ratio at the fitted prior; zero or more means ``classes_[1]``.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class Verifier(
 
     @reads
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Predict the label of each row by the posterior ratio.
+        """Predict the label of each row from the posterior ratio.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Ranking metrics: precision among the best, and the rank of the right label in a bank."""
+"""Ranking metrics: precision at the top, and the rank of the correct label in a bank."""
 
 from __future__ import annotations
 

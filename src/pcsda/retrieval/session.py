@@ -118,17 +118,17 @@ class SearchSession:
     # Labels
 
     def label(self, ids: Any, values: ArrayLike, *, who: str | None = None) -> None:
-        """Label rows; the labels are stored when this returns.
+        """Label rows; the labels are stored before this returns.
 
         Parameters
         ----------
         ids : id or sequence of ids
         values : bool, None, "yes", "no", "skip", or a sequence of them
             One answer for all ids, or one for each. None skips a row: it is not shown again, and
-            nothing is learned from it. The last answer to a row counts; earlier ones stay in the
+            nothing is learned from it. The latest answer for a row counts; earlier ones stay in the
             store.
         who : str, optional
-            Who answers; the name of the user by default.
+            Who is answering; defaults to the user's name.
 
         Raises
         ------
