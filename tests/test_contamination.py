@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import pcsda
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks
 from pcsda.core.spread import auto_regularization
+from pcsda.metrics import cllr
 
 BOTH = pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
 # Both kinds, of which `make test` runs one.
@@ -237,6 +238,18 @@ def test_one_positive_ranks_no_worse_than_distance_beside_its_hidden_like(kind):
             average_precision_score(truth, ratio) - average_precision_score(truth, distance)
         )
     assert np.mean(gain) > -0.01
+
+
+@pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
+def test_one_positive_needs_a_kernel_ridge_of_its_own_among_random_rows():
+    """With the ridge of three positives the axes lean on the error of the only row."""
+    gain = []
+    for seed in range(8):
+        X, y, _, test, truth = make_contaminated(0.1, 1, seed)
+        models = (KernelPCSDA(random_state=0, regularization=ridge) for ridge in (0.3, "auto"))
+        before, after = (one.fit(X, y).log_likelihood_ratio(test) for one in models)
+        gain.append(cllr(truth, before) - cllr(truth, after))
+    assert np.mean(gain) > 2 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 
 def test_one_positive_is_served():

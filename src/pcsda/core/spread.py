@@ -43,9 +43,10 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     if contaminated:
         times, least = (10, 0.2) if kernel else (30, 0.9)
         return float(max(times / count, least))
+    # A single positive is its own mean, and its error is that of a whole row.
     if kernel:
-        return float(np.clip(1 / count, 0.1, 0.3))
-    return float(np.clip(3 / count**0.5, 0.3, 2.0))
+        return float(max(2.5 / count**2, np.clip(1 / count, 0.1, 0.3)))
+    return float(max(10 / count**2, np.clip(3 / count**0.5, 0.3, 2.0)))
 
 
 def no_spread() -> TooFewRowsError:

@@ -63,10 +63,10 @@ class KernelPCSDA(Verifier):
         :class:`PCSDA` on exact features of the kernel.
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
-        "auto" is one over the number of positives, between 0.1 and 0.3; from 1500 rows on it is
-        0.1 or 1 where left-out rows of a sample show that one of them is better. With
-        `contamination` it is 10 over that number, at least 0.2. For a linear kernel it is that of
-        :class:`PCSDA`. `regularization_` keeps the value.
+        "auto" is one over the number of positives, between 0.1 and 0.3, and at least 2.5 over
+        that number squared. From 1500 rows on it is 0.1 or 1 if left-out rows of a sample show that
+        one of them is better. With `contamination` it is 10 over the number, at least 0.2. For a
+        linear kernel it is that of :class:`PCSDA`. `regularization_` keeps the value.
     negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
 pos_label, random_state, verbose
         As in :class:`PCSDA`.

@@ -69,8 +69,8 @@ class PCSDA(Verifier):
         otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
-        is 3 over the square root of the number of positives, between 0.3 and 2; with
-        `contamination` it is 30 over that number, at least 0.9.
+        is 3 over the square root of the number of positives, between 0.3 and 2, and at least 10
+        over their number squared; with `contamination` it is 30 over the number, at least 0.9.
     negatives : {"blend", "mixture", "marginal"}, default="blend"
         Density of the negatives in the subspace: a "mixture" has one component at each subclass
         mean, the published "marginal" is one Gaussian about the positive mean. A "blend" combines
