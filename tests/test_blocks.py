@@ -468,11 +468,11 @@ def test_a_fold_without_one_of_the_subspaces_is_left_out_with_a_word(monkeypatch
     X, y, groups, _ = make_data()
     real, calls = pcsda.blocks.fit.fit_scatter, []
 
-    def failing(model, scatter):
+    def failing(model, scatter, **given):
         calls.append(1)
         if len(calls) == 3:
             raise ValueError("no luck")
-        return real(model, scatter)
+        return real(model, scatter, **given)
 
     monkeypatch.setattr(pcsda.blocks.fit, "fit_scatter", failing)
     with pytest.warns(UserWarning, match="a calibration fold could not be fitted: no luck"):

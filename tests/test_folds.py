@@ -114,3 +114,18 @@ def test_blocks_that_leave_together_are_not_split(n_positive, n_negative, both, 
     for shown in learn.shown:
         left_out = np.setdiff1d(np.arange(len(together)), shown)
         assert not {*together[shown]} & {*together[left_out]}
+
+
+def test_no_more_folds_are_fitted_once_each_class_has_enough_scores():
+    groups, fitted = np.repeat([0, 1], [30, 70]), []
+
+    def learn(train, _):
+        fitted.append(train)
+        return lambda test: test.astype(float)
+
+    scores = fold_scores(learn, groups, 0, enough=12)
+    assert len(fitted) == 2  # six positives and 14 negatives in each
+    assert np.isfinite(scores[:30]).sum() == 12
+    assert np.isfinite(scores[30:]).sum() == 28
+    whole = fold_scores(learn, groups, 0)
+    np.testing.assert_array_equal(scores[np.isfinite(scores)], whole[np.isfinite(scores)])

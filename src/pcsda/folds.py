@@ -30,12 +30,14 @@ def fold_scores(
     groups: NDArray[np.intp],
     seed: int,
     together: NDArray[np.intp] | None = None,
+    enough: int | None = None,
 ) -> Array:
     """Score every row by a model fitted without the row's fold; the groups are held.
 
     `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
     given by their numbers. Rows with the same number in `together` stay in one fold. The result is
-    NaN where there is no such model: if a class is all in one block, or a fold cannot be fitted.
+    NaN where there is no such model: if a class is all in one block, or a fold cannot be fitted. No
+    more folds are fitted once each class has `enough` scores.
     """
     scores = np.full(len(groups), np.nan)
     positive = groups == 0
@@ -45,6 +47,9 @@ def fold_scores(
     kind = StratifiedKFold if together is None else StratifiedGroupKFold
     folds = kind(n_folds, shuffle=True, random_state=seed)
     for train, test in folds.split(np.empty(len(groups)), positive, together):
+        seen = np.isfinite(scores)
+        if enough is not None and min(np.sum(seen & positive), np.sum(seen & ~positive)) >= enough:
+            break
         if positive[train].all() or not positive[train].any():
             continue  # one group holds all rows of a class
         labels = np.unique(groups[train], return_inverse=True)[1]

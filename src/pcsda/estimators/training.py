@@ -41,6 +41,9 @@ from .verifier import FeatureMap, Verifier
 if TYPE_CHECKING:
     from .linear import PCSDA
 
+# Scores of so many rows of each class are enough for a slope and an offset.
+ENOUGH = 100
+
 # Makes a factor from rows, or from a kernel matrix, and their weights.
 Factorise = Callable[[Any, Array | None], Factor]
 
@@ -161,7 +164,7 @@ def held_out_scores(
     def held_out() -> tuple[Array, Mask, Array | None]:
         if count_folds(data.positive, data.together):
             say(model, "calibrating on folds")
-        scores = fold_scores(learn, data.groups, data.seed, data.together)
+        scores = fold_scores(learn, data.groups, data.seed, data.together, ENOUGH)
         return scores, data.positive, data.weights
 
     return held_out
