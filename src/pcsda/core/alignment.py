@@ -1,11 +1,10 @@
-"""The axes of a model without some rows, aligned with the axes of all rows.
+"""The axes of a model fitted without some rows, aligned with the axes of all rows.
 
 Leaving out a row moves the mean of its group and the scatter, and with them the axes. It is not
 enough to keep the combinations of subclass means that define the axes. On a weak axis these
 combinations cancel the contribution of strong features, and they stop doing so once a mean has
-moved. The left-out coordinates would then reveal the group of the row, most of all if features
-have very different units. So the axes of each left-out model are scaled and rotated
-(MATH 8): with
+moved. The left-out coordinates would then reveal the row's group, especially if features have very
+different units. So the axes of each left-out model are scaled and rotated (MATH 8): with
 
     C = W_i' (S_i + eps I) W_i,    B = W_i' (S + eps I) W,    T = (B' C^-1 B)^(-1/2) B' C^-1,
 
@@ -57,12 +56,12 @@ class Turn:
 def turn_of(
     solved: Array, axes: Array, inflation: Array, pull: Array, leverage: Array, gap: Array
 ) -> Turn:
-    """The turn for each row, left out alone.
+    """Return the turn for each row when that row alone is left out.
 
     Parameters
     ----------
     solved : array of shape (d, n)
-        ``W'r`` of the residual r.
+        ``W'r``, with r the residual.
     axes : array of shape (d, n)
         ``R'u``: the mean of the row's group on the axes. It moves by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
@@ -81,7 +80,7 @@ def turn_of(
 
 
 def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Array:
-    """``T_2 - I``, given ``W'r`` and ``-c R'u`` in two coordinates.
+    """Return ``T_2 - I``, given ``W'r`` and ``-c R'u`` in two coordinates.
 
     With ``p = (f a + s)/g``, ``B = I + p a'`` and ``beta = 1 + a'p``, the symmetric matrix is
     ``beta^2 B^-1 C B^-T = (beta I + m a')(beta I + a m') + e (m + p)(m + p)'``, where e is the
@@ -112,7 +111,7 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Coordinates (d, n) of single-row subclasses, on the axes without that subclass.
+    """Return coordinates (d, n) of single-row subclasses on the axes found without that subclass.
 
     The subclass mean leaves the span of the means, unless the other means span it too.
     """
@@ -124,7 +123,7 @@ def without_subclass(centres: Array, axes: Array) -> Array:
 
 
 def turns_of_blocks(own: Array, across: Array) -> Array:
-    """Transposed turns ``T'`` for blocks of rows, from C (n, d, d) and B (n, d, d)."""
+    """Return transposed turns ``T'`` for blocks of rows, given C (n, d, d) and B (n, d, d)."""
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

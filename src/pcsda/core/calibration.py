@@ -20,8 +20,8 @@ class Calibration:
         Weight of each view; with one view, the slope.
     offset : float
     bend : float
-        A view that lies t below `top` counts as ``top - bend ln(1 + t/bend)``: as it is near the
-        top, by its logarithm far below it. Infinite for views that count as they are.
+        A view t below `top` counts as ``top - bend ln(1 + t/bend)``: almost unchanged near the top,
+        logarithmically far below it. Infinite if views count unchanged.
     top : float
     """
 
@@ -32,7 +32,7 @@ class Calibration:
 
     @classmethod
     def none(cls, n_views: int) -> Calibration:
-        """Equal weights and no offset."""
+        """Return a calibration with equal weights and no offset."""
         return cls((1 / n_views,) * n_views)
 
     @property
@@ -41,7 +41,7 @@ class Calibration:
         return float(sum(self.weights))
 
     def __call__(self, views: Array) -> Array:
-        """Log-likelihood ratio of views; the first axis indexes the views."""
+        """Return the log-likelihood ratio of views; the first axis indexes the views."""
         if np.isfinite(self.bend):
             below = np.maximum(self.top - views, 0.0)
             views = views + below - self.bend * np.log1p(below / self.bend)
@@ -53,11 +53,11 @@ class Calibration:
         return total
 
     def of_unit_slope(self) -> Calibration:
-        """The same weights scaled to sum to one, without the offset."""
+        """Return the same weights scaled to sum to one, without the offset."""
         return replace(self, weights=tuple(w / self.slope for w in self.weights), offset=0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
-        """Apply another calibration to the result."""
+        """Compose with a further calibration, which is applied to the result."""
         weights = tuple(slope * weight for weight in self.weights)
         return replace(self, weights=weights, offset=slope * self.offset + offset)
 
@@ -68,7 +68,7 @@ def fit_calibration(
     """Fit a logistic regression of the label on the views, with weights above zero.
 
     The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
-    log-likelihood ratio. A weak prior says that the mean of the views already is such a ratio:
+    log-likelihood ratio. A weak prior holds that the mean of the views is already such a ratio:
     weights Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the
     weights finite if the views separate the classes, and positive if they are worthless, so that
     calibration preserves the order of scores.

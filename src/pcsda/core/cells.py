@@ -1,4 +1,4 @@
-"""The cells of many classes in shared clusters: sums over them serve every class."""
+"""Cells of many classes in shared clusters, whose sums serve every class."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    The groups of every class are unions of cells. So anything linear in the rows is summed over
-    the cells once, and then added up for each class.
+    Every class's groups are unions of cells. So anything linear in the rows is summed over the
+    cells once, and then added up for each class.
     """
 
     of_class: Ints
@@ -26,13 +26,13 @@ class Cells:
 
     @classmethod
     def of(cls, labels: Ints, clusters: Ints) -> Cells:
-        """Number the cells of rows with class `labels` and `clusters`."""
+        """Number the cells of rows with the given class `labels` and `clusters`."""
         pairs = np.stack([labels, clusters], axis=1)
         found, rows, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
     def division(self, label: int) -> tuple[Ints, Array]:
-        """Groups of the rows and their counts for one class.
+        """Return the groups of the rows for one class, and their counts.
 
         Group 0 is the class itself; clusters without other rows are dropped.
         """
@@ -49,7 +49,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellSums:
-    """Rows summed over each cell, one row for each."""
+    """Sums of the rows in each cell, one row per cell."""
 
     cells: Cells
     values: Array
@@ -61,7 +61,7 @@ class CellSums:
         return group_means(self.values, clusters, np.ones(clusters.max() + 1), None)
 
     def over_groups(self, label: int) -> Array:
-        """Sums over the groups of one class: the clusters minus its own cells."""
+        """Return sums over the groups of one class: the clusters minus its own cells."""
         cells = self.cells
         own = np.flatnonzero(cells.of_class == label)
         rest = self.totals.copy()

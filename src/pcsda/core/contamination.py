@@ -1,8 +1,8 @@
 """Positives hidden among the negatives (MATH 16): their share, and a model that allows for them.
 
 Unchecked negatives contain some positives. A ratio fitted against such a contaminated sample sees
-no excess of positives in it, so the share cannot be estimated from the ratio afterwards. Share and
-ratio are estimated together, on scores of rows that the model has not seen.
+no excess of positives in it, so the share cannot be estimated from the ratio afterwards. The share
+and the ratio are estimated together, from scores of rows that the model has not seen.
 
 The first step treats all negatives as one subclass. Each later step sets more rows apart, those
 most like positives first. They do not enter the model of that step, which scores them as unseen
@@ -58,7 +58,7 @@ LEAST_REST = 1e-6
 
 @dataclass(frozen=True)
 class Expectation:
-    """Prior expectation of the views: by default, that they are log-likelihood ratios.
+    """Prior expectation about the views; by default, that they are log-likelihood ratios.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Scores:
 
     @property
     def log_masses(self) -> Array:
-        """Log total weights of positives, unchecked rows and checked negatives."""
+        """Logarithms of the total weights of positives, unchecked rows and checked negatives."""
         checked = ~self.positive & ~self.unchecked
         masses = [self.weight[part].sum() for part in (self.positive, self.unchecked, checked)]
         with np.errstate(divide="ignore"):
@@ -109,11 +109,11 @@ class Shares:
     calibration : Calibration
     share : float
     interval : pair of float
-        90 % interval of the share by profile likelihood; the share twice if it was given.
+        90 % interval for the share by profile likelihood; if the share was given, that value twice.
     expected : float
-        Mean of the share over its profile and an exponential prior; the share itself if it was
-        given. With few positives nearly every share is possible, and the mode may be 0 or the
-        largest value.
+        Mean of the share under its profile likelihood and an exponential prior; the share itself if
+        it was given. With few positives nearly every share is possible, and the mode may be 0 or
+        the largest value.
     """
 
     calibration: Calibration
@@ -123,7 +123,7 @@ class Shares:
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
-    """Probability that a row is positive, among rows with this `share` of positives."""
+    """Return the probability that a row is positive, among rows with this `share` of positives."""
     if share == 0:
         return np.zeros_like(ratio)
     probability: Array = expit(ratio + np.log(share / (1 - share)))
@@ -151,14 +151,14 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
 
 def _expected(losses: Array) -> float:
-    """Mean share under its prior by the trapezoidal rule, given the losses at `SHARES`."""
+    """Return the mean share under its prior by the trapezoidal rule, given losses at `SHARES`."""
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
     return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Shares around the best one whose loss is close to the minimum."""
+    """Return the shares around the best one whose loss is close to the minimum."""
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -175,9 +175,9 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 
 
 class _Profile:
-    """Minimum loss over slopes and offset as a function of the share; each search starts nearby.
+    """Minimum loss over slopes and offset for each share; a search starts from the nearest known.
 
-    The loss is minus the log posterior. A point holds the logarithms of the slopes, and the offset.
+    The loss is minus the log posterior. A point holds the log slopes and the offset.
     """
 
     def __init__(self, scores: Scores) -> None:
@@ -199,7 +199,7 @@ class _Profile:
         return self._found[share][0]
 
     def calibration(self, share: float) -> Calibration:
-        """Best slopes and offset for a share."""
+        """Return the best slopes and offset for a share."""
         self(share)
         point = self._found[share][1]
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))
@@ -209,7 +209,7 @@ class _Profile:
         return slopes
 
     def _minimise(self, point: Array, share: float) -> tuple[float, Array]:
-        """Damped Newton steps; the loss is not convex, so absolute curvatures are used."""
+        """Take damped Newton steps, with absolute curvatures because the loss is not convex."""
         loss, gradient, hessian = self._loss(point, share)
         for _ in range(100):
             values, vectors = np.linalg.eigh(hessian)
@@ -225,7 +225,7 @@ class _Profile:
         return loss, point
 
     def _loss(self, point: Array, share: float) -> tuple[float, Array, Array]:
-        """Loss at a point with gradient and Hessian."""
+        """Return the loss at a point, with its gradient and Hessian."""
         scores = self._scores
         positive, unchecked, weight = scores.positive, scores.unchecked, scores.weight
         slopes = self._slopes(point)
@@ -263,7 +263,7 @@ class Contaminated:
         Probability that each row is a hidden positive; zero for checked rows.
     groups : array of shape (N,)
     ratio : array of shape (N,)
-        Left-out log-likelihood ratios, or plain scores of rows that were not left out.
+        Left-out log-likelihood ratios, or plain scores for rows that were not left out.
     """
 
     fitted: Fitted
@@ -275,12 +275,12 @@ class Contaminated:
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs of the steps.
+    """Inputs shared by all steps.
 
     Attributes
     ----------
     factorise : function of weights
-        The factor of the rows with given weights; None weights all equally.
+        Returns the factor of the rows with the given weights; None weights all rows equally.
     rule : Rule
     n_components : int or None
     positive, unchecked : boolean arrays of shape (N,)
@@ -288,11 +288,11 @@ class Problem:
     share : float or None
         The share of hidden positives; None estimates it.
     leave : function of groups
-        Which rows are left out.
+        Decides which rows are left out.
     score : function of a model and row numbers
-        Scores of rows that were not left out.
+        Returns the scores of rows that were not left out.
     regroup : function of a mask
-        Groups of the rows; the masked rows do not shape the subclasses.
+        Returns the groups of the rows; the masked rows do not shape the subclasses.
     """
 
     factorise: Callable[[Array | None], Factor]
@@ -313,7 +313,7 @@ class Problem:
 
 
 def fit_contaminated(problem: Problem) -> Contaminated:
-    """Fit in steps: set rows apart, solve, fit ratio and share to left-out scores.
+    """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
 
     The profile likelihood of a later step ignores that its model rests on guesses; the first step
     rests on none. So the interval spans those of the first step, the last step and the final model.
@@ -336,7 +336,7 @@ def fit_contaminated(problem: Problem) -> Contaminated:
 
 
 def _one_crowd(problem: Problem) -> Contaminated:
-    """First step: all negatives are one subclass.
+    """Take the first step, in which all negatives are one subclass.
 
     Hidden positives move the mean of that subclass straight toward the positives, which turns no
     axis. A subclass made of them would lie next to the few examples, and axes would point away.
@@ -355,7 +355,7 @@ def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contamin
 
 
 def _between(found: Shares, last: Shares) -> float:
-    """Share to set apart, between that of a step and that of the last step.
+    """Choose the share to set apart, between the estimates of a step and of the last step.
 
     An early step has positives among its negatives, which mask others, so it finds too few. The
     last step has lost the negatives most like positives and counts such rows as positives, so it
@@ -369,7 +369,7 @@ def _between(found: Shares, last: Shares) -> float:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """The given share of the unchecked rows, those most like positives."""
+    """Mark the given share of the unchecked rows, taking those most like positives."""
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -379,7 +379,7 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 
 
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
-    """Solve without the rows set apart, and fit ratio and share to left-out scores.
+    """Solve without the rows set apart, and fit the ratio and share to left-out scores.
 
     Loose rows do not shape subclasses.
     """
@@ -407,7 +407,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
 
 
 def _taken_as_ratios(scores: Scores) -> Scores:
-    """The same scores with an expected slope of one.
+    """Return the same scores with an expected slope of one.
 
     If hidden positives are far from the negatives, all slopes fit equally well, and a low slope
     would explain them by chance. So the share is estimated with slope one, unless positives are
@@ -419,7 +419,7 @@ def _taken_as_ratios(scores: Scores) -> Scores:
 def _with_responsibilities(
     problem: Problem, fitted: Fitted, shares: Shares, views: Array, rows: Ints, groups: Ints
 ) -> Contaminated:
-    """Find the probability that each row is positive, from left-out scores where available."""
+    """Find each row's probability of being positive, using left-out scores where available."""
     left = fitted.subspace.left
     assert left is not None
     ratio = np.full(len(groups), np.nan)
@@ -443,7 +443,7 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Views of rows that can be left out, with pseudo-positives if positives are few."""
+    """Return views of rows that can be left out, adding pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
     mass = problem.weight[rows]

@@ -18,14 +18,14 @@ COVARIANCE_TOLERANCE = 1e-13
 
 @dataclass(frozen=True)
 class Moments:
-    """Statistics that the densities are estimated from.
+    """Statistics from which the densities are estimated.
 
     Attributes
     ----------
     scatter : GroupScatter
         Statistics in the subspace: resubstituted, or with left-out scatter matrices.
-    Pooled within covariance, the shrinkage target.
-        Pooled within covariance that small samples are shrunk toward.
+    target : array of shape (d, d)
+        Pooled within covariance toward which small samples are shrunk.
     n_positive, n_within : float
         Effective numbers of positives and negatives behind the scatter matrices: their total weight
         minus the number of estimated means.
@@ -37,18 +37,18 @@ class Moments:
     n_within: float
 
     def positive_covariance(self, nu: float) -> Array:
-        """Covariance of the positives; raises an error if it is singular."""
+        """Return the covariance of the positives, or raise an error if it is singular."""
         rounding = COLLAPSED * self.scatter.phi_o.diagonal()
         return self._shrunk(self.scatter.positive, self.n_positive, nu, "positive", rounding)
 
     def within_covariance(self, nu: float, which: str = "negative") -> Array:
-        """Covariance of the negatives about their subclass means."""
+        """Return the covariance of the negatives about their subclass means."""
         return self._shrunk(self.scatter.within, self.n_within, nu, which)
 
     def _shrunk(
         self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
     ) -> Array:
-        """``(scatter + nu target) / (count + nu)``; refuses variances up to `rounding`."""
+        """Return ``(scatter + nu target) / (count + nu)``, refusing variances up to `rounding`."""
         if count + nu <= 0:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)
@@ -62,7 +62,7 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Refuse a covariance whose Cholesky pivots are rounding, whatever the units of the axes."""
+    """Refuse a covariance whose Cholesky pivots are only rounding, whatever the axes' units."""
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

@@ -33,8 +33,8 @@ class Criterion:
     seed : int
         Seed of the random targets.
     learn_reference : bool
-        Whether to optimise the reference vector of both scatters too; by default it is the positive
-        mean.
+        Whether to optimise the reference vector of both scatters as well; otherwise it is the
+        positive mean.
     """
 
     solver: str
@@ -53,7 +53,7 @@ class Criterion:
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
-        """Regression targets on the negatives."""
+        """Return the regression targets on the negatives."""
         rng = np.random.default_rng(self.seed)
         counts = np.bincount(groups, weights).astype(np.float64)
         lengths = csda_solvers.target_lengths(self.solver, counts, d)
@@ -62,7 +62,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CSDAFactor:
-    """Rows in memory whose negatives are one group; no row can be left out."""
+    """Rows in memory, with all negatives in one group; no row can be left out."""
 
     X: Floats
     criterion: Criterion
@@ -99,7 +99,7 @@ class CSDAFactor:
     def _by_gram(
         self, X: Array, groups: Ints, ridge: float, n_components: int | None, most: int
     ) -> Subspace:
-        """Solve centred wide rows through their inner products, which cost ``N^2 D``."""
+        """Solve centred wide rows through their inner products, at a cost of ``N^2 D``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         means = group_means(X, groups, counts, self.weights)
         root = np.ones(len(groups)) if self.weights is None else np.sqrt(self.weights)
@@ -113,7 +113,7 @@ class CSDAFactor:
 
 
 class Whole(NamedTuple):
-    """What a solved kernel matrix provides for models of some of its rows."""
+    """What a solved kernel matrix provides for models fitted to some of its rows."""
 
     rows: Centred
     solved: Solved
@@ -121,7 +121,7 @@ class Whole(NamedTuple):
 
 @dataclass
 class KernelCSDAFactor:
-    """A kernel matrix, overwritten by `solve`, whose negatives are one group.
+    """A kernel matrix, overwritten by `solve`, with all negatives in one group.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class KernelCSDAFactor:
     definite : bool
         Whether the kernel is known to be positive definite; otherwise the fit checks it.
     near : array of shape (N_n, d) or None
-        Solution on the negatives of a larger set that contains these rows.
+        Solution for the negatives of a larger set that contains these rows.
     whole : Whole or None
         Set by `solve`, unless it needed a factorisation with nothing to share.
     """
@@ -176,11 +176,11 @@ class KernelCSDAFactor:
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
-        """After `solve`: a factor of some of the rows, and the values that its models score.
+        """Return a factor of some of the rows after `solve`, and the values its models score.
 
-        It starts from the solution of all rows. It needs no new kernel values and, for the trace
-        ratio, no new factorisation. The space is the same, with its origin at the mean of all
-        positives. None if `solve` left nothing to share.
+        The factor starts from the solution for all rows. It needs no new kernel values and, for the
+        trace ratio, no new factorisation. The space is the same, with its origin at the mean of all
+        positives. Returns None if `solve` left nothing to share.
         """
         if self.whole is None:
             return None
@@ -201,7 +201,7 @@ class KernelCSDAFactor:
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """Some of the rows, as features of the kernel of all; `near` holds the axes of all rows."""
+    """Some of the rows, as features of the full kernel; `near` holds the axes of all rows."""
 
     features: Array
     criterion: Criterion
@@ -233,7 +233,7 @@ def _naming_the_kernel(regularization: float) -> Iterator[None]:
 def solve_centred(
     rows: Centred, criterion: Criterion, n_components: int | None, most: int
 ) -> Solved:
-    """Solve CSDA from the inner products of rows about the positive mean."""
+    """Solve CSDA from the inner products of rows centred at the positive mean."""
     d = most if n_components is None else min(n_components, most)
     if criterion.by_ratio:
         return csda_dual.trace_ratio(rows, d, criterion.learn_reference)
@@ -249,7 +249,7 @@ def csda_subspace(
 ) -> Subspace:
     """Solve CSDA from statistics alone.
 
-    There are at most as many axes as negatives, `most`. A solver that regresses on targets needs
+    There are at most `most` axes, the number of negatives. A solver that regresses on targets needs
     the rows, so the caller provides its `projection`.
     """
     width = scatter.means.shape[1]

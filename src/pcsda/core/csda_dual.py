@@ -24,7 +24,7 @@ COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Whether rounding of inner products with this trace is noticeable next to the ridge."""
+    """Return whether rounding of inner products with this trace is noticeable next to the ridge."""
     return EPSILON * trace > COARSE * ridge
 
 
@@ -41,7 +41,7 @@ class Centred:
     root : array of shape (N,)
         Roots of the weights.
     near : array of shape (N_n, d) or None
-        Solution on the negatives of a larger set that contains these rows.
+        Solution for the negatives of a larger set that contains these rows.
     """
 
     matrix: Array
@@ -52,17 +52,17 @@ class Centred:
 
     @property
     def positive(self) -> Ints:
-        """Numbers of the positive rows."""
+        """Row numbers of the positives."""
         return np.flatnonzero(self.groups == 0)
 
     @property
     def negative(self) -> Ints:
-        """Numbers of the negative rows."""
+        """Row numbers of the negatives."""
         return np.flatnonzero(self.groups)
 
     @property
     def counts(self) -> Array:
-        """N_p and N_n, or total weights."""
+        """N_p and N_n, or the total weights of the two classes."""
         return np.bincount(self.groups, self.root**2).astype(np.float64)
 
 
@@ -82,12 +82,12 @@ class Solved:
 
 
 def eigen(rows: Centred, count: int) -> Solved:
-    """Solve ``S_n w = lambda (S_p + eps I) w`` exactly, for the `count` leading axes.
+    """Solve ``S_n w = lambda (S_p + eps I) w`` exactly for the `count` leading axes.
 
-    With blocks of the matrix, ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``: the
-    eigenpairs (beta, q) of B give ``lambda = beta / eps`` and the coefficients q on the negatives
-    and ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, and either some twenty products
-    of the matrix with d + 6 vectors or, if many axes are wanted, an eigenproblem of size N_n.
+    In blocks of the matrix, let ``H = (K_pp + eps I)^-1 K_pn`` and ``B = K_nn - K_np H``. The
+    eigenpairs (beta, q) of B give ``lambda = beta / eps``, with coefficients q on the negatives and
+    ``-H q`` on the positives. Cost: ``N_p^3/3 + N_p^2 N_n``, plus either about twenty products of
+    the matrix with d + 6 vectors or, if many axes are wanted, an eigenproblem of size N_n.
     """
     matrix, positive, negative = rows.matrix, rows.positive, rows.negative
     factor = linalg.cholesky(matrix[np.ix_(positive, positive)], rows.ridge)
@@ -120,8 +120,8 @@ def eigen(rows: Centred, count: int) -> Solved:
 def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
     """Maximise the trace ratio as :func:`csda_solvers.trace_ratio` does.
 
-    Features of the rows come from a pivoted Cholesky factor, ``N^3/3``. All steps of the ascent use
-    one growing basis: some twenty products with d + 6 vectors in all.
+    The features of the rows come from a pivoted Cholesky factor, at a cost of ``N^3/3``. All steps
+    of the ascent share one growing basis: about twenty products with d + 6 vectors in all.
     """
     features, pivots, triangle, _ = linalg.feature_factor(rows.matrix.copy(), FEATURE_TOLERANCE)
     ratio = Ratio.of(features, rows.groups, rows.root, rows.ridge, learn_reference)
@@ -134,7 +134,7 @@ def trace_ratio(rows: Centred, count: int, learn_reference: bool) -> Solved:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The trace ratio of features.
+    """The problem of maximising a trace ratio over features.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """The problem of features about the positive mean, scaled by the roots of the weights."""
+        """Pose the problem for features about the positive mean, scaled by the weights' roots."""
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -177,12 +177,12 @@ class Ratio:
         return cls(parts, gap, counts, ridge, near)
 
     def solve(self, count: int) -> Projection:
-        """Find the `count` best axes, in the features."""
+        """Find the `count` best axes, expressed in the features."""
         found = self._leading(count) or self._dense(count)
         return found if self.gap is not None else replace(found, step=0.0)
 
     def _dense(self, count: int) -> Projection:
-        """Solve by scatter matrices of the features."""
+        """Solve using scatter matrices of the features."""
         numerator, denominator = (part.T @ part for part in self.parts)
         values: Array = np.linalg.eigvalsh(numerator)[::-1].astype(np.float64)
         rank = linalg.numerical_rank(values, len(numerator))
@@ -201,7 +201,7 @@ class Ratio:
         return Forms(small[0], small[1], None if self.gap is None else small[2], self.counts)
 
     def _leading(self, count: int) -> Projection | None:
-        """Find few axes of many features; None if a small basis does not suffice."""
+        """Find a few axes of many features, or return None if a small basis does not suffice."""
         size = self.parts[0].shape[1]
         if not krylov.pays(size, count) or not _has_rank(self.parts[0], count):
             return None
@@ -228,17 +228,17 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Whether rows have at least `count` independent directions, by a random sketch."""
+    """Return whether rows have at least `count` independent directions, by a random sketch."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
 
 
 def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: int) -> Subspace:
-    """The subspace of axes given as coefficients of rows about the positive mean.
+    """Return the subspace of axes given as coefficients of rows about the positive mean.
 
-    The result has coefficients on the rows themselves, with the positive mean taken out. `origin`
-    is zero; the caller sets it.
+    The result's coefficients apply to the rows themselves, with the positive mean taken out.
+    `origin` is zero; the caller sets it.
     """
     kept = _kept(solved, n_components, most)
     a = solved.coefficients[:, : len(kept.components)]
@@ -253,9 +253,9 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
 def part_of_features(
     features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
 ) -> Subspace:
-    """Maximise the trace ratio of some of the rows, from features of all, near the axes of all.
+    """Maximise the trace ratio of some rows from the features of all, starting near all rows' axes.
 
-    `rows` has no matrix. The coefficients are on features, so no second factorisation is needed.
+    `rows` has no matrix. The coefficients apply to features, so no second factorisation is needed.
     """
     share = np.where(rows.groups == 0, rows.root**2, 0.0)
     mean: Array = share @ features / share.sum()
@@ -278,7 +278,7 @@ def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
 def _subspace(
     coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
 ) -> Subspace:
-    """The subspace with coordinates z of its rows; `inside` holds inner products of its axes."""
+    """Build the subspace from coordinates z of the rows and inner products `inside` of the axes."""
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(

@@ -1,9 +1,10 @@
 """From group statistics to a projection, for CSDA and its relatives (MATH 6, 14).
 
-CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, S_n over all negatives about the positive mean.
-Exact solvers return components in descending order of their eigenvalue, scaled so that the
-denominator becomes the identity. The trace ratio has orthonormal components. Regressions on targets
-made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts them.
+CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, with S_n taken over all negatives about the
+positive mean. Exact solvers return components in descending order of their eigenvalue, scaled so
+that the denominator becomes the identity. The trace ratio has orthonormal components. Regressions
+on targets made from the labels keep the order of the targets, unless a Rayleigh-Ritz step sorts
+them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ TOLERANCE, STEPS = 1e-12, 100
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
     """Solve CSDA as written; other solvers are tested against this one (MATH 6).
 
-    Problem: ``S_n w = lambda (S_p + eps I) w``, S_n over all negatives. Cost: about ``10 D^3``
-    for all directions, less for the leading few.
+    Problem: ``S_n w = lambda (S_p + eps I) w``, with S_n taken over all negatives. Cost: about
+    ``10 D^3`` for all directions, less for the leading few.
     """
     size = scatter.means.shape[1]
     denominator = scatter.positive + ridge * np.eye(size)
@@ -42,9 +43,9 @@ def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) 
 def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
     """Solve CSDA in its low-rank regression form (MATH 6).
 
-    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a
-    coefficient matrix of rank d. Its solution is spanned by the top eigenvectors of ``L^-1 S_n
-    L^-T``, ``L L' = S_n + S_p + eps I``: the CSDA subspace exactly. Cost: ``D^3/3`` for the factor
+    Problem: regression of the targets ``e_i - 1_p/N_p``, one for each negative, with a coefficient
+    matrix of rank d. Its solution is spanned by the top eigenvectors of ``L^-1 S_n L^-T``, with
+    ``L L' = S_n + S_p + eps I``; this is exactly the CSDA subspace. Cost: ``D^3/3`` for the factor
     and a symmetric eigenproblem of size D.
     """
     size = scatter.means.shape[1]
@@ -69,7 +70,7 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
 def label_targets(
     groups: Ints, n_components: int, rng: np.random.Generator, weights: Array | None = None
 ) -> Array:
-    """Targets on the negatives that follow from the labels alone, as columns (MATH 6).
+    """Return targets on the negatives that follow from the labels alone, as columns (MATH 6).
 
     The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
     graph problem ``P_n v = lambda P_p v``, except that the first lacks its part on the positives,
@@ -83,7 +84,7 @@ def label_targets(
 
 
 def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
-    """Length of each target on the negatives, as scaled by a solver.
+    """Return the length of each target on the negatives, as scaled by a solver.
 
     In spectral regression an eigenvector has length one over all rows: the first one,
     ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
@@ -102,7 +103,7 @@ def regression(
     targets: Array,
     weights: Array | None = None,
 ) -> Array:
-    """Regress targets on rows about the positive mean, with a ridge; returns directions as columns.
+    """Regress targets on rows about the positive mean with a ridge; return directions as columns.
 
     Cost: ``D^3/3 + 2 N D d``.
     """
@@ -174,17 +175,17 @@ class Forms:
     counts: Array
 
     def at(self, ratio: float, step: float) -> Array:
-        """``S_n(s) - rho S_p(s)`` about the reference ``m + s (m - m_n)``."""
+        """Return ``S_n(s) - rho S_p(s)`` about the reference ``m + s (m - m_n)``."""
         form = self.numerator - ratio * self.denominator
         return form if self.gap is None else form + self.pull(ratio, step) * self.gap
 
     def pull(self, ratio: float, step: float) -> float:
-        """Weight of the gap in :meth:`at`."""
+        """Return the weight of the gap in :meth:`at`."""
         n_p, n_n = self.counts
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 
     def ratio(self, W: Array, ridge: float, step: float) -> tuple[Array, Array]:
-        """Numerator and denominator on every direction."""
+        """Return the numerator and denominator along every direction."""
         top, bottom = (np.einsum("ij,ij->j", W, f @ W) for f in (self.numerator, self.denominator))
         bottom = bottom + ridge * np.einsum("ij,ij->j", W, W)
         if self.gap is not None and step:
@@ -196,7 +197,7 @@ class Forms:
 
 @dataclass(frozen=True)
 class Ascent:
-    """State of the ascent of a trace ratio: orthonormal directions, ratio and step s."""
+    """State of a trace-ratio ascent: orthonormal directions, ratio and step s."""
 
     directions: Array
     ratio: float
@@ -204,15 +205,16 @@ class Ascent:
     quotients: Array
 
     def ordered(self) -> Ascent:
-        """The same with the best direction first."""
+        """Return the same state with the best direction first."""
         order = np.argsort(-self.quotients, kind="stable")
         return replace(self, directions=self.directions[:, order], quotients=self.quotients[order])
 
 
 def best_step(forms: Forms, ratio: float) -> float | None:
-    """Best reference ``m + s (m - m_n)`` at a ratio: its s, which is the same for all directions.
+    """Return the s of the best reference ``m + s (m - m_n)`` at a ratio, whatever the directions.
 
-    None at ratios up to N_n/N_p, because some distant reference always exceeds them (MATH 14).
+    Returns None at ratios up to N_n/N_p, because some distant reference always exceeds them (MATH
+    14).
     """
     if forms.gap is None:
         return 0.0
@@ -254,7 +256,7 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """The limit of :func:`ascend`, or its state after `limit` steps."""
+    """Return the limit of :func:`ascend`, or its state after `limit` steps."""
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
@@ -264,7 +266,7 @@ def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int =
 
 
 def spread_basis(numerator: Array, denominator: Array) -> Array:
-    """Orthonormal directions, as columns, in which samples of either class vary."""
+    """Return orthonormal directions, as columns, along which samples of either class vary."""
     spread, basis = linalg.eigh_descending(numerator + denominator)
     return basis[:, : linalg.numerical_rank(spread, len(basis))]
 
@@ -280,10 +282,10 @@ def trace_ratio(
     """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
-    scatters are about a vector that is optimised too. Each step takes the top eigenvectors of ``S_n
-    - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and converges
-    quadratically. Cost: one symmetric eigenproblem of size D per step, usually five to ten steps.
-    The eigenvalues are the quotients of the single components.
+    scatters are about a vector that is optimised too. Each step takes the top eigenvectors of
+    ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and
+    converges quadratically. Cost: one symmetric eigenproblem of size D per step, usually five to
+    ten steps. The eigenvalues are the quotients of the individual components.
 
     W is confined to directions in which samples vary about the positive mean. Along all others the
     samples coincide, and the small denominator would favour them.
@@ -306,6 +308,6 @@ def trace_ratio(
 
 
 def _differ(apart: Array, scatter: GroupScatter) -> bool:
-    """Whether the class means differ; if not, no reference is better than the mean."""
+    """Return whether the class means differ; if not, no reference is better than the mean."""
     least = linalg.SAME_POINT**2 * scatter.total_variance
     return bool(apart @ apart > max(least, 0.0))

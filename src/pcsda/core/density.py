@@ -6,12 +6,12 @@ negatives:
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
 - `Posterior`: one Gaussian or t about the centre of all labels of a bank;
-- `Blend`: the mixture, and all negatives as one cloud along Fisher's axis of the subspace (the
-  model of K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
+- `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
+  (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
 
 Every density gives one or more *views*: log ratios ln p(z | positive) - ln p(z | negative), one row
-each. The calibration weighs the views and adds an offset. A new density is one more class here, and
-one entry in `DENSITIES`.
+each. The calibration weighs the views and adds an offset. Adding a density takes one more class
+here and one entry in `DENSITIES`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .student import (
 
 
 class Density(Protocol):
-    """The interface of all densities; `base` describes the classes on all axes."""
+    """The interface shared by all densities; `base` describes the classes on all axes."""
 
     @property
     def base(self) -> Mixture:
@@ -58,25 +58,25 @@ class Density(Protocol):
         """Columns to multiply rows by; no other work grows with the number of axes."""
 
     def views_of_products(self, products: Array) -> Array:
-        """Views of rows, shape (n_views, n), or of a single row, from their `products`."""
+        """Return views of rows, shape (n_views, n), or of a single row, from their `products`."""
 
     def views(self, z: Floats) -> Array:
-        """Views of rows, shape (n_views, n)."""
+        """Return views of rows, shape (n_views, n)."""
 
     def path(self, z: Array) -> Array:
-        """Views of the first 1, 2, ..., d axes, shape (n_views, n, d)."""
+        """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Views of sets of rows with a common origin, shape (n_views, n_sets)."""
+        """Return views of sets of rows with a common origin, shape (n_views, n_sets)."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Views of left-out rows, each also left out of its covariance, shape (n_views, n)."""
+        """Return views of left-out rows, each left out of its covariance, shape (n_views, n)."""
 
     def with_tails(self, left: LeftOut) -> Density:
-        """The density with tails fitted to left-out negatives."""
+        """Return the density with tails fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
-        """The density of some of the axes."""
+        """Return the density on some of the axes."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Mixture:
 
     @cached_property
     def white(self) -> tuple[Array, Array]:
-        """Whitening matrices of the positive and of the negative covariance."""
+        """Whitening matrices of the positive and negative covariances."""
         return whitening(self.positive), whitening(self.negative)
 
     @cached_property
@@ -159,7 +159,7 @@ class Mixture:
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
     def views_of_products(self, products: Array) -> Array:
-        """Log ratio of rows, shape (1, n), or of a single row, from their `products`."""
+        """Return the log ratio of rows, shape (1, n), or of a single row, from `products`."""
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
@@ -180,11 +180,11 @@ class Mixture:
         return np.asarray(ratio)[None]
 
     def views(self, z: Floats) -> Array:
-        """Log ratio of rows, shape (1, n), in the type of the rows."""
+        """Return the log ratio of rows, shape (1, n), in the rows' type."""
         return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
-        """Log ratio of the first 1, 2, ..., d axes, shape (1, n, d).
+        """Return the log ratio on the first 1, 2, ..., d axes, shape (1, n, d).
 
         The Cholesky factor of a leading block is the leading block of the factor, so quadratic
         forms and log determinants for all d are running sums.
@@ -199,7 +199,7 @@ class Mixture:
         return path[None]
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratio of each set of rows with a common origin, numbered by `sets`.
+        """Return the log ratio of each set of rows with a common origin, numbered by `sets`.
 
         Positives are independent given the class; the negatives of a set share one of the centres.
         """
@@ -222,7 +222,7 @@ class Mixture:
 
     @property
     def spreads(self) -> tuple[Spread, Spread]:
-        """Spread of the positive and of the negative class."""
+        """Spreads of the positive and negative classes."""
         positive, negative = self.white
         return (
             Spread(positive, self.positive_strength, self.tail),
@@ -230,19 +230,19 @@ class Mixture:
         )
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios, shape (1, n)."""
+        """Return left-out log ratios, shape (1, n)."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, counts)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """Fit the degrees of freedom to negatives left out of covariance and mean."""
+        """Fit the degrees of freedom to negatives left out of both covariance and mean."""
         tail = left_density.left_out_tail(self.spreads[1], self.centres, left)
         found = replace(self, tail=tail)
         found.__dict__["white"] = self.white  # tails do not change covariances
         return found
 
     def margin(self, axes: Sequence[int]) -> Self:
-        """The density of some of the axes."""
+        """Return the density on some of the axes."""
         chosen, block = list(axes), np.ix_(axes, axes)
         return replace(
             self,
@@ -282,13 +282,13 @@ class Marginal(Mixture):
         )
 
     def about(self, reference: Array) -> Self:
-        """The same with all negatives about a vector other than the positive mean."""
+        """Return the same density with negatives about a vector other than the positive mean."""
         delta = self.subclasses[0]
         moved = np.outer(delta - reference, delta - reference) - np.outer(delta, delta)
         return replace(self, negative=self.negative + moved, centres=reference[None])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratio of sets; the unknown subclass mean is integrated out, eq. (P_Sk_Prod)."""
+        """Return the log ratio of sets, with the subclass mean integrated out, eq. (P_Sk_Prod)."""
         if self.within is None:
             return super().views_of_sets(z, sets, n_sets)
         inside = self._inside_of_sets(z, sets, n_sets)
@@ -302,12 +302,12 @@ class Marginal(Mixture):
         return (inside - outside)[None]
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios, shape (1, n); no centre depends on the subclass of a row."""
+        """Return left-out log ratios, shape (1, n); no centre depends on a row's subclass."""
         centres = self.centres, self.log_weights
         return left_density.log_ratio(*self.spreads, *centres, left, None)[None]
 
     def with_tails(self, left: LeftOut) -> Self:
-        """The density itself: published tails are Gaussian."""
+        """Return the density itself, because the published tails are Gaussian."""
         return self
 
 
@@ -320,7 +320,7 @@ class Posterior(Mixture):
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratio of sets: both means are unknown, and the rows of a set share one."""
+        """Return the log ratio of sets: both means are unknown, and rows of a set share one."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -336,7 +336,7 @@ class Posterior(Mixture):
         return ratio[None]
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios, shape (1, n), with the covariances of all labels."""
+        """Return left-out log ratios, shape (1, n), using the covariances of all labels."""
         return self.views(left.coordinates)
 
 
@@ -403,7 +403,7 @@ class Blend:
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
 
     def views_of_products(self, products: Array) -> Array:
-        """Log ratios of mixture and cloud, shape (2, n)."""
+        """Return log ratios of mixture and cloud, shape (2, n)."""
         width = self.base.products.shape[1]
         mixture = self.base.views_of_products(products[..., :width])
         if not self.has_axis:
@@ -411,17 +411,17 @@ class Blend:
         return np.concatenate([mixture, self.cloud.views_of_products(products[..., width:])])
 
     def views(self, z: Floats) -> Array:
-        """Log ratios of mixture and cloud, shape (2, n), in the type of the rows."""
+        """Return log ratios of mixture and cloud, shape (2, n), in the rows' type."""
         return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
-        """Log ratios of the first 1, 2, ..., d axes, shape (2, n, d)."""
+        """Return log ratios on the first 1, 2, ..., d axes, shape (2, n, d)."""
         mixture = self.base.path(z)
         cloud = [self.margin(range(d)).views(z[:, :d])[1] for d in range(1, z.shape[1] + 1)]
         return np.concatenate([mixture, np.stack(cloud, axis=-1)[None]])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Log ratios of sets of rows with a common origin, shape (2, n_sets)."""
+        """Return log ratios of sets of rows with a common origin, shape (2, n_sets)."""
         mixture = self.base.views_of_sets(z, sets, n_sets)
         if not self.has_axis:
             return np.concatenate([mixture, mixture])
@@ -429,7 +429,7 @@ class Blend:
         return np.concatenate([mixture, cloud])
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Left-out log ratios of mixture and cloud, shape (2, n).
+        """Return left-out log ratios of mixture and cloud, shape (2, n).
 
         A negative is never alone in the cloud. The centre and variance come from all negatives and
         stay fixed: subtracting the square of a distant row could make the variance negative.
@@ -450,13 +450,13 @@ class Blend:
         return replace(self, base=self.base.with_tails(left), tail=tail)
 
     def margin(self, axes: Sequence[int]) -> Blend:
-        """The density of some of the axes."""
+        """Return the density on some of the axes."""
         return replace(self, base=self.base.margin(axes), axis=_of_unit_size(self.axis[list(axes)]))
 
 
 @dataclass(frozen=True)
 class NoDensity:
-    """Placeholder for samples that are too few to determine a density (MATH 12).
+    """Placeholder used when samples are too few to determine a density (MATH 12).
 
     Axes and ranking work without it; everything else raises an error with the reason.
     """
@@ -492,8 +492,8 @@ DENSITIES: dict[str, type[Mixture] | type[Blend]] = {
 def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Density:
     """Estimate both densities as Gaussians.
 
-    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, for both the covariance of
-    the positives and that of the subclasses.
+    `shrinkage` is the prior strength nu: ``(S + nu target) / (n + nu)``, used for the covariances
+    of both the positives and the subclasses.
 
     Raises
     ------
@@ -504,7 +504,7 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
 
 
 def _products(z: Floats, columns: Array) -> Array:
-    """Rows times columns, in the type of the rows."""
+    """Multiply rows by columns, in the rows' type."""
     if z.dtype == np.float64:
         return z @ columns
     # One product over all rows, so that sums over products run over vectors of rows.
@@ -513,12 +513,12 @@ def _products(z: Floats, columns: Array) -> Array:
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """State for copies and files: what was fitted, not what follows from it."""
+    """Return the state for copies and files: what was fitted, not what follows from it."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
 def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Array | None:
-    """Axis that best separates the positives from all negatives as one cloud, or None.
+    """Return the axis that best separates the positives from all negatives as one cloud, or None.
 
     On all K axes of a subspace this is the solution for K = 1, which lies in the subspace.
     """
