@@ -24,7 +24,7 @@ PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
-    """Keep the requested number of axes, or all there are; `rank` becomes the bound."""
+    """Keep the requested number of axes, or all available ones; `rank` becomes the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
         raise solvers.no_direction()
@@ -34,7 +34,7 @@ def keep_leading(projection: Projection, n_components: int | None, most: int) ->
 def solve_scatter(
     scatter: GroupScatter, solver: str, ridge: float, regularization: float
 ) -> Projection:
-    """Solve PCSDA from statistics; the projection keeps its factor, for leaving rows out."""
+    """Solve PCSDA from statistics; the projection keeps its factor so that rows can be left out."""
     solvers.require_apart(scatter.means, scatter.total_variance)
     with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
@@ -56,7 +56,7 @@ def scatter_subspace(
 
 
 def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float) -> Subspace:
-    """The subspace of a projection, given the statistics of the rows."""
+    """Return the subspace of a projection, given the statistics of the rows."""
     components = projection.components
     projected = scatter.project(components)
     return Subspace(
@@ -82,10 +82,10 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
 def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
     """Solve wide rows without a ridge: the limit of PCSDA as the ridge falls to zero (MATH 14).
 
-    Problem: ``max w' S_n w`` over unit w on which every group is a point, ``S_I w = 0``; this is
-    the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the eigenvalues are
-    those of S_n. No spread is left for a density. Cost: two singular value decompositions of N x N
-    matrices.
+    Problem: ``max w' S_n w`` over unit vectors w along which every group is a point, ``S_I w = 0``;
+    this is the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the
+    eigenvalues are those of S_n. No spread is left for a density. Cost: two singular value
+    decompositions of N x N matrices.
     """
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     solvers.require_apart(scatter.means, scatter.total_variance)
@@ -104,7 +104,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Whether left-out rows lose digits because there are few rows per feature."""
+    """Return whether left-out rows lose digits because there are few rows per feature."""
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
 
 
@@ -118,11 +118,11 @@ def with_digits(
     n_components: int | None,
     leave: Leave | None,
 ) -> Subspace:
-    """Solve all rows through their Gram matrix if scatter matrices lose digits of left-out rows.
+    """Solve all rows through their Gram matrix if scatter matrices lose digits for left-out rows.
 
     With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
-    difference, the Gram matrix directly; see :meth:`GramFactor`. `ridge` is that of the solution
-    `found`, which is returned if it is accurate enough.
+    difference, while the Gram matrix gives it directly; see :meth:`GramFactor`. `ridge` belongs to
+    the solution `found`, which is returned if it is accurate enough.
     """
     if leave is not None and ridge > 0 and is_close(found.left, X.shape):
         with suppress(TooFewRowsError):  # the Gram matrix may be too close to singular
@@ -136,9 +136,8 @@ class DirectFactor:
     """Rows in memory; each division is solved from its own statistics.
 
     Wide rows (D > N) are first expressed in a basis of their span. With `resample` the negatives
-    are redrawn with subclasses of equal size, the alternative in the paper; then no row can be left
-    out. Groups of rows cannot be left out here either. An absolute `ridge` overrides
-    `regularization`.
+    are redrawn with subclasses of equal size, the paper's alternative; then no row can be left out.
+    Groups of rows cannot be left out here either. An absolute `ridge` overrides `regularization`.
     """
 
     X: Floats
@@ -151,7 +150,7 @@ class DirectFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``N D^2 + D^3/3``, and the same again to leave rows out."""
+        """Solve one division: ``N D^2 + D^3/3`` operations, twice that to leave rows out."""
         leave = leave_of(leave_out)
         if self.X.shape[1] <= len(self.X):
             found, ridge = self._solve(self.X, groups, n_components, leave)
@@ -176,7 +175,7 @@ class DirectFactor:
     def _solve(
         self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
-        """Solve rows that are not wide; also returns the ridge."""
+        """Solve rows that are not wide, and also return the ridge."""
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
@@ -215,9 +214,9 @@ class DirectFactor:
 def _resampled(
     X: Floats, groups: Ints, scatter: GroupScatter, weights: Array | None, rng: np.random.Generator
 ) -> GroupScatter:
-    """Redraw the negatives with subclasses of equal size, the alternative in the paper.
+    """Redraw the negatives with subclasses of equal size, the paper's alternative.
 
-    ``M = round(N_n / K)`` vectors come from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass:
+    ``M = round(N_n / K)`` vectors are drawn from ``N(xbar_k, S_w^(k) / n_k)`` for each subclass, as
     Gaussian combinations of its residuals, so no D x D covariance is formed.
     """
     draws = max(1, round(scatter.n_negative / scatter.n_subclasses))
@@ -280,7 +279,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Mean squared distance of rows from `origin`, as a sum of squares to avoid cancellation."""
+    """Return the mean squared distance of rows from `origin`, summed without cancellation."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

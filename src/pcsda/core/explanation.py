@@ -1,4 +1,4 @@
-"""Why a sample has its score: the share of each axis, the nearest subclass, and typicality."""
+"""Why a sample has its score: each axis's share, the nearest subclass, and typicality."""
 
 from __future__ import annotations
 
@@ -43,24 +43,26 @@ class Explanation:
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
         Nearest subclass of the rest, numbered from 1 as in `partition_`. Models without subclasses
-        have a single one, the whole rest.
+        have only one, the whole rest.
     subclass_size : array of shape (n,)
         Number, or total weight, of its training samples.
     subclass_distance : array of shape (n,)
         Distance from its mean, in standard deviations of a subclass.
     typicality : array of shape (n,)
-        Share of samples of the class of interest that lie farther out than this one, or of the
-        nearest part of the rest if that is larger: 1 in the middle, near 0 far from everything.
+        Share of samples of the class of interest that lie farther out than this one, or the same
+        share for the nearest part of the rest if that is larger: 1 in the middle, near 0 far from
+        everything.
     outside : boolean array of shape (n,)
-        Typicality below 0.001: like nothing seen in training, so do not trust the score.
+        Whether typicality is below 0.001: the sample resembles nothing seen in training, so do not
+        trust its score.
     columns : array of shape (n, n_features) or None
         What every column of X adds to `baseline`, for linear models and a few rows at a time.
         Positive values speak for the class of interest, negative ones against it. Columns and
         baseline sum exactly to the score.
     baseline : array of shape (n,) or None
-        Roughly the score half-way between the means of the class and of the nearest subclass.
+        Roughly the score half-way between the class mean and the mean of the nearest subclass.
     names : tuple of str or None
-        Names of the columns, if X has names.
+        Names of the columns, if X has them.
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
         Numbers of the training rows of both classes that are nearest in the subspace, for kernel
         models that hold them.
@@ -112,7 +114,7 @@ class Explanation:
         return Explanation(**cut)
 
     def table(self, row: int = 0) -> list[tuple[str, float]]:
-        """Columns and what they add to the score of a row, largest first."""
+        """Return the columns and what they add to a row's score, largest first."""
         if self.columns is None:
             raise ValueError(
                 "contributions of columns exist for linear models (PCSDA, CSDA) and up to "
@@ -140,7 +142,7 @@ class Explanation:
         return f"nearest training rows of the class {own}, of the rest {rest}; "
 
     def subclass_of(self, row: int = 0) -> str:
-        """Name the subclass nearest to a row, with its name and examples if known."""
+        """Describe the subclass nearest to a row, with its name and examples if known."""
         number = int(self.subclass[row])
         said = [f"n = {self.subclass_size[row]:g}"]
         if self.subclass_examples is not None and self.subclass_examples[number - 1]:
@@ -158,7 +160,7 @@ class Explanation:
         return f"<Explanation of {rows}>\n{self[:LISTED_ROWS]}{more}"
 
     def _repr_html_(self) -> str:
-        """Sentences, and for the first row a table with bars, for notebooks."""
+        """Return sentences for notebooks, with a table and bars for the first row."""
         told = "".join(f"<li>{escape(line)}</li>" for line in str(self[:LISTED_ROWS]).splitlines())
         html = f"<ol start='0'>{told}</ol>"
         if self.columns is None or not len(self):
@@ -197,7 +199,7 @@ def explain(
 ) -> Explanation:
     """Explain the calibrated scores of rows in the subspace.
 
-    `sizes` are those of the subclasses; rows marked `unseen` always count as outside. Distances are
+    `sizes` are the subclass sizes; rows marked `unseen` always count as outside. Distances are
     compared with the F distribution of a squared Mahalanobis distance whose covariance is estimated
     from a finite sample (Hotelling), or with that of Student's t if fitted tails are heavier.
     """
@@ -229,7 +231,7 @@ def column_parts(
     score: Callable[[Array], Array],
     spread: Array,
 ) -> Array:
-    """What each column adds to the score of a row's reference, by integrated gradients.
+    """Return what each column adds to the score of a row's reference, by integrated gradients.
 
     With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
     of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. For a
@@ -258,7 +260,7 @@ def _and(words: list[str]) -> str:
 def _parts(
     z: Array, density: Density, calibration: Calibration
 ) -> tuple[Array, Array, Ints, Array, Array]:
-    """Contributions, positive distance, nearest subclass with its distance, and typicality."""
+    """Return contributions, positive distance, nearest subclass, its distance, and typicality."""
     width, base = z.shape[1], density.base
     path = calibration(density.path(z)) - calibration.offset
     contributions = np.diff(path, axis=1, prepend=0.0)
@@ -275,14 +277,14 @@ def _parts(
 
 
 def _distances(z: Array, centres: Array, covariance: Array) -> Array:
-    """Mahalanobis distance of every row from every centre, shape (n, number of centres)."""
+    """Return Mahalanobis distances of all rows from all centres, shape (n, number of centres)."""
     white = whitening(covariance)
     rows, middles = z @ white.T, centres @ white.T
     return np.stack([np.linalg.norm(rows - middle, axis=1) for middle in middles], axis=1)
 
 
 def _farther(distance: Array, width: int, strength: float, tail: float) -> Array:
-    """Probability of a larger distance, with the covariance from `strength` samples."""
+    """Return the probability of a larger distance, given a covariance from `strength` samples."""
     freedom = max(strength - width + 1, 1.0)
     scale = freedom / strength
     if tail < freedom:

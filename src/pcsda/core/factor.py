@@ -48,7 +48,7 @@ class SharedFactor(Factor, Protocol):
         """Prepare to solve each class against all others."""
 
     def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
-        """Add the last of the rows X; a kernel factor needs their `values` with all rows."""
+        """Add the last rows of X; a kernel factor needs their kernel `values` with all rows."""
 
     def without(self, kept: Mask, X: Floats) -> SharedFactor:
         """Remove the rows that are not kept; X holds those that stay."""
@@ -81,7 +81,7 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows at each ridge for many divisions; given `ridges` are absolute."""
+    """Factorise rows at each ridge for many divisions; `ridges`, if given, are absolute."""
     if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
         return wide(X, regularizations, weights, ridges)
     return whiten(X, regularizations, weights, ridges)

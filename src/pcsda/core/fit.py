@@ -74,14 +74,14 @@ class Fitted:
     left_out: Array | None = None
 
     def left_out_of(self, n_rows: int) -> Array | None:
-        """Left-out log-likelihood ratios of all training rows, NaN outside the sample."""
+        """Return left-out log-likelihood ratios of all training rows, NaN outside the sample."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return None
         return left.spread(self.left_out, n_rows)
 
     def score(self, rows: Any) -> Array:
-        """Log-likelihood ratio of float64 rows, or of rows of kernel values."""
+        """Return the log-likelihood ratio of float64 rows, or of rows of kernel values."""
         return self.calibration(self.density.views(self.subspace.project(rows)))
 
 
@@ -126,7 +126,7 @@ def complete(
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
-    """Equal weights; the ratio of CSDA is compressed away from its value at the positive mean.
+    """Weight views equally; compress the CSDA ratio away from its value at the positive mean.
 
     CSDA finds axes on which the positives coincide, so new positives lie many of their standard
     deviations out, and a Gaussian ratio grows with the square of that distance. The compressed
@@ -142,7 +142,7 @@ def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibratio
 def _calibrate(
     subspace: Subspace, density: Density, views: Array, start: Calibration | None
 ) -> Calibration | None:
-    """Calibrate on left-out rows, and on pseudo-positives if positives are few."""
+    """Calibrate on left-out rows, adding pseudo-positives if positives are few."""
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.scored)
@@ -158,7 +158,7 @@ def calibrated_on(
 ) -> Calibration | None:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Returns None without scores of both classes.
+    Returns None unless both classes have scores.
     """
     seen = np.isfinite(scores)
     if positive[seen].all() or not positive[seen].any():
@@ -191,7 +191,7 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
 
 
 def left_moments(subspace: Subspace) -> Moments:
-    """Statistics of left-out rows that the densities are estimated from."""
+    """Return the statistics of left-out rows from which the densities are estimated."""
     assert subspace.left is not None
     found = subspace.left.moments()
     # If every row is alone in its group, only the ridge shows how rows vary.
@@ -202,7 +202,7 @@ def left_moments(subspace: Subspace) -> Moments:
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
-    """Densities from the training projections themselves, as published."""
+    """Estimate densities from the training projections themselves, as published."""
     projected = subspace.projected
     if subspace.single_negatives:
         target = subspace.ridged / projected.n_positive
@@ -219,7 +219,7 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
 
 
 def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
-    """Fit the density, or return a placeholder with the reason why there is none."""
+    """Fit the density, or return a placeholder that gives the reason there is none."""
     projected = subspace.projected
     width = len(subspace.eigenvalues)
     nu = width / 2 if rule.shrinkage is None else rule.shrinkage

@@ -1,8 +1,8 @@
 """When float32 products are accurate enough for float32 rows; they take half the time.
 
-A float32 product gives an entry of a scatter matrix to a few 1e-8 (at worst some 1e-7) of the
-product of its two standard deviations. The accuracy of later results depends on the share of those
-variances that remains: a quadratic form of 1e-2 of them is accurate to 1e-5.
+A float32 product computes an entry of a scatter matrix to within a few 1e-8 (at worst some 1e-7) of
+the product of its two standard deviations. The accuracy of later results depends on the share of
+those variances that remains: a quadratic form of 1e-2 of them is accurate to 1e-5.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ RANGE = 1e-24, 1e24
 
 
 def pays(X: Floats) -> bool:
-    """Whether the rows are float32 and numerous enough for float32 products to save time."""
+    """Return whether rows are float32 and numerous enough for float32 products to save time."""
     return X.dtype == np.float32 and X.size * X.shape[1] >= ENOUGH
 
 
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
-    """Whether statistics from float32 products are accurate enough for a solution.
+    """Return whether statistics from float32 products are accurate enough for a solution.
 
-    Checks the pivots of the Cholesky factor, which the projection must have, both scatter matrices
-    on the components, and that the weakest component exceeds rounding.
+    Checks the pivots of the Cholesky factor, which the projection must have; checks both scatter
+    matrices on the components; and checks that the weakest component exceeds rounding.
     """
     if projection.factor is None:
         return False
@@ -54,17 +54,17 @@ def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> b
 
 
 def whitens(inverse: Array, variances: Array, total: float) -> bool:
-    """Whether float32 rows may be whitened in float32, given L^-1 and the diagonal of LL'."""
+    """Return whether to whiten float32 rows in float32, given L^-1 and the diagonal of LL'."""
     return bool(np.all(inverse**2 @ variances <= 1 / ROWS_SHARE)) and in_range(variances / total)
 
 
 def in_range(variances: Array) -> bool:
-    """Whether float32 neither overflows nor underflows."""
+    """Return whether float32 neither overflows nor underflows."""
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 
 def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
-    """Means as a sum of float32 arrays, to subtract one after the other.
+    """Split means into float32 arrays, to be subtracted one after the other.
 
     Two of them are exact. One is enough if its rounding is negligible next to the spread.
     """

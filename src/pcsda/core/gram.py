@@ -1,6 +1,6 @@
 """Rows given by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
 
-For wide rows (D > N), whose Gram matrix is smaller than their scatter, and for kernels, whose
+This serves wide rows (D > N), whose Gram matrix is smaller than their scatter, and kernels, whose
 matrix is a Gram matrix in feature space. With sample weights the matrix is
 ``sqrt(w_i) k_ij sqrt(w_j)`` throughout.
 """
@@ -35,7 +35,7 @@ FEATURE_TOLERANCE = 1e-12
 class Rows:
     """Rows in input space behind a Gram matrix: the rows, their centre and their variance.
 
-    `lift` is what was added to every inner product; see :func:`wide`.
+    `lift` is the number added to every inner product; see :func:`wide`.
     """
 
     X: Floats
@@ -66,7 +66,7 @@ class WideRows:
 
     @classmethod
     def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
-        """Compute the inner products, ``N^2 D``; `weights` affect only the mean."""
+        """Compute the inner products, at a cost of ``N^2 D``; `weights` affect only the mean."""
         middle, origin, variance = centred(X, weights)
         with np.errstate(over="ignore", invalid="ignore"):  # shows in the variance
             return cls(X, origin, variance, middle @ middle.T)
@@ -91,7 +91,7 @@ class GramFactor:
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     n_last : int or None
-        If only the last rows are ever left out, their number.
+        Number of rows at the end, if only those are ever left out.
     """
 
     factor: Array
@@ -105,12 +105,12 @@ class GramFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse of the factor, N^3/3; all divisions share it."""
+        """Inverse of the factor, shared by all divisions; it costs N^3/3."""
         return np.tril(self._inverted())
 
     @cached_property
     def diagonal(self) -> Array:
-        """Diagonal of ``(Kx + eps I)^-1``, N^3/3; all divisions share it.
+        """Diagonal of ``(Kx + eps I)^-1``, shared by all divisions; it costs N^3/3.
 
         With `n_last` it is cheaper, and NaN before the last rows.
         """
@@ -129,7 +129,7 @@ class GramFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``2 N^2 (K + 1)`` for the triangular solves.
+        """Solve one division, at a cost of ``2 N^2 (K + 1)`` for the triangular solves.
 
         Nothing else costs N^2: the matrix itself is not needed, because ``(Kx + eps I) Y = E``.
         """
@@ -167,7 +167,7 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
 
-        `means` are those of the groups about the origin, if there is an input space.
+        `means` are the group means about the origin, if there is an input space.
         """
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
@@ -218,7 +218,7 @@ class GramFactor:
         return directions
 
     def _among(self, members: Ints, root: Array) -> Array:
-        """Inner products ``V A_T V'`` of the rows of blocks among themselves (MATH 17)."""
+        """Return the inner products ``V A_T V'`` among the rows of each block (MATH 17)."""
         columns, weight = self.inverse.T[members], root[members]
         inner = self.ridge * (columns @ columns.swapaxes(-1, -2))
         among: Array = np.eye(members.shape[-1]) - inner
@@ -237,7 +237,7 @@ class GramFactor:
             return (1 - share - unfitted) / weight, unfitted / (1 - share)
 
     def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
-        """Add n rows of weight one: ``2 N^2 n`` and a copy of the factor.
+        """Add n rows of weight one, at a cost of ``2 N^2 n`` and a copy of the factor.
 
         X holds all rows, the new ones last; `values` (n x (N + n)) holds kernel values of the new
         rows with all rows. For wide rows they are computed here.
@@ -296,7 +296,7 @@ class GramFactor:
 def last_block(factor: Array, size: int) -> Array:
     """Move the last rows and columns of a matrix in Fortran order to the beginning of its memory.
 
-    LAPACK wants them next to each other, and fresh memory would cost as much as the copy.
+    LAPACK needs them contiguous, and fresh memory would cost as much as the copy.
     """
     skipped = len(factor) - size
     columns = factor.T  # one column of the factor in each row
@@ -310,7 +310,7 @@ def last_block(factor: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class GramCells:
-    """Solutions for the indicators of cells, and their overlaps; rows summed over the cells."""
+    """Solutions for the cell indicators, their overlaps, and rows summed over the cells."""
 
     factor: GramFactor
     cells: Cells
@@ -336,7 +336,7 @@ class GramCells:
 
 
 def _indicators(groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Group indicators (N, K + 1), weighted, as orthonormal columns."""
+    """Return weighted group indicators (N, K + 1) as orthonormal columns."""
     columns = np.zeros((len(groups), len(counts)))
     root = 1.0 if weights is None else np.sqrt(weights)
     columns[np.arange(len(groups)), groups] = root / np.sqrt(counts)[groups]
@@ -349,7 +349,7 @@ def wide(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise the Gram matrix of wide rows at each ridge, ``N^2 D`` once and ``N^3/3`` each.
+    """Factorise the Gram matrix of wide rows at each ridge: ``N^2 D`` once, then ``N^3/3`` each.
 
     Centring leaves a null vector, which costs digits at a small ridge. A constant feature removes
     it and changes nothing else, because the statistics do not depend on the origin.
@@ -417,7 +417,7 @@ def of_kernel(
 
 
 def total_variance(matrix: Array, weights: Array | None) -> float:
-    """trace(S_T) / N in feature space: the mean of the diagonal minus the mean of the matrix."""
+    """Return trace(S_T) / N in feature space: mean of the diagonal minus mean of the matrix."""
     if weights is None:
         return float(matrix.diagonal().mean() - matrix.mean())
     share = weights / weights.sum()
@@ -425,7 +425,7 @@ def total_variance(matrix: Array, weights: Array | None) -> float:
 
 
 def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) -> float:
-    """Ridge in feature space; raises an error if all kernel values are equal."""
+    """Return the ridge in feature space, or raise an error if all kernel values are equal."""
     variance = total_variance(matrix, weights)
     largest = float(np.abs(matrix.diagonal()).max())
     if variance < -1e-8 * largest:
@@ -443,7 +443,7 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Size of the rounding of kernel values, which acts as an extra feature."""
+    """Return the size of the rounding of kernel values, which acts as an extra feature."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
@@ -517,7 +517,7 @@ def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array 
 
 @dataclass(frozen=True)
 class FeatureFactor:
-    """Solves divisions by any solver on exact features of a kernel matrix.
+    """Solves divisions with any solver, using exact features of a kernel matrix.
 
     Attributes
     ----------
@@ -546,7 +546,7 @@ class FeatureFactor:
 def features_of(
     matrix: Array, weights: Array | None, regularization: float
 ) -> tuple[Array, Ints, Array]:
-    """Exact features of a kernel matrix, which is overwritten; their pivots and triangle."""
+    """Compute exact features of a kernel matrix, overwriting it, with their pivots and triangle."""
     ridge = kernel_ridge(matrix, weights, regularization)
     diagonal = matrix.diagonal().copy()
     features, pivots, triangle, _ = linalg.feature_factor(matrix, FEATURE_TOLERANCE)

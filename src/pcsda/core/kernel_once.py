@@ -39,7 +39,7 @@ class KernelOnce:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``N^3/3 + 2 N^2 (K + 1)``, and ``m^3/3`` for m rows left out."""
+        """Solve one division: ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave out m rows."""
         leave = leave_of(leave_out)
         if leave is None or leave.rows is None or leave.together is not None:
             return self._factor(self.weights).solve(groups, n_components, leave_out=leave_out)
@@ -61,7 +61,7 @@ class KernelOnce:
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Order of the rows with the given ones last, reached by swapping pairs."""
+    """Return an order with the given rows last, reached by swapping pairs."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]

@@ -1,8 +1,8 @@
-"""Labels that share two covariances: that of rows within labels, and that between labels.
+"""Labels that share two covariances: one of rows within labels, and one between labels.
 
 A label is drawn from N(c, Phi_b), its rows from N(label, Phi_w) (MATH 18). Given its n rows, the
 mean of a label has a posterior. A new row is compared under two predictive distributions: that of
-the label, and that of a stranger, N(c, Phi_b + Phi_w). On axes on which Phi_w is the identity and
+the label, and that of a stranger, N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and
 Phi_b is diagonal with entries v, both factorise over the axes:
 
     stranger:              mean 0,                 variance 1 + v
@@ -48,14 +48,14 @@ UNSURE = 0.5
 
 
 def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
-    """Ledoit and Wolf's weight of the identity for rows about zero.
+    """Return Ledoit and Wolf's weight of the identity for rows about zero.
 
     Parameters
     ----------
     scatter : array of shape (r, r)
-        Sum of the squares of the rows.
+        Sum of the outer products of the rows.
     fourth : float
-        Sum of the fourth powers of their lengths.
+        Sum of the fourth powers of the rows' lengths.
     count : float
         Number of rows.
     """
@@ -142,7 +142,7 @@ class LabelSums:
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:
-        """Keep some labels; the scatter must already be that of these labels."""
+        """Keep some labels; the scatter must already cover only these labels."""
         return replace(self, counts=self.counts[labels], means=self.means[labels])
 
     def with_others(self, rows: Floats) -> LabelSums:
@@ -169,7 +169,7 @@ class LabelSums:
 
 @dataclass(frozen=True)
 class Kindred:
-    """Two covariances, on axes on which the one within labels is the identity.
+    """Two covariances, on axes where the one within labels is the identity.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class Kindred:
 
     @classmethod
     def assumed(cls, sums: LabelSums) -> Kindred:
-        """Assume the covariance within labels, for labels of one row, which do not show it.
+        """Assume the covariance within labels, because labels of one row do not show it.
 
         It is the square root of the total covariance, to scale: rows of one label spread along the
         axes on which labels differ, but more evenly. The total is shrunk by Ledoit and Wolf's rule.
@@ -224,7 +224,7 @@ class Kindred:
 
     @classmethod
     def fit(cls, sums: LabelSums, ridge: float, *, strict: bool = True) -> Kindred:
-        """Fit the covariances: an eigendecomposition, and products with the means.
+        """Fit the covariances by an eigendecomposition and products with the means.
 
         The covariance between labels is shrunk by Ledoit and Wolf's rule on these axes. It is zero
         if labels differ no more than their rows do, unless `strict`.
@@ -252,7 +252,7 @@ class Kindred:
         return cls(centre, axes, np.maximum(values, 0.0), scale, z[: len(sums.means)])
 
     def project(self, rows: Array) -> Array:
-        """Coordinates of rows."""
+        """Return the coordinates of rows."""
         z: Array = (rows - self.centre) @ self.axes
         return z
 
@@ -263,7 +263,7 @@ class Kindred:
 
 
 def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
-    """Variances of centred rows in descending order, and the axes with these variances.
+    """Return the variances of centred rows in descending order, and the axes with these variances.
 
     The axes are columns, orthonormal under the covariance whose Cholesky factor is given.
     """
@@ -297,30 +297,30 @@ class Predictive:
     tail: float
 
     def expected(self, means: Array, counts: Array) -> Array:
-        """Posterior means (C, q) of labels from the means of their rows."""
+        """Return posterior means (C, q) of labels, given the means of their rows."""
         shrunk = counts[:, None] * self.values
         found: Array = means * (shrunk / (1 + shrunk))
         return found
 
     def variances(self, counts: Array) -> Array:
-        """Variances (C, q) of a new row about the posterior mean of its label."""
+        """Return variances (C, q) of a new row about the posterior mean of its label."""
         found: Array = 1 + self.values / (1 + counts[:, None] * self.values)
         return found
 
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
-        """Draw a new row of each label, whose spread is as uncertain as an assumption is."""
+        """Draw a new row for each label, with a spread as uncertain as an assumption."""
         noise = rng.standard_normal(means.shape)
         noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
         rows: Array = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
         return rows
 
     def outside(self, z: Floats) -> Array:
-        """Squared distance of rows from the centre under the distribution of a stranger."""
+        """Return squared distances of rows from the centre under a stranger's distribution."""
         square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
         return square
 
     def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
-        """Calibrated log ratios (n, C) of rows for all labels, in the precision of the rows."""
+        """Return calibrated log ratios (n, C) of rows for all labels, in the rows' precision."""
         outside = slope * energy(self.outside(z), len(self.values), self.tail) + offset
         found: Array = labels.rows(z) @ labels.vectors.T
         part = max(1, CACHE_BYTES // max(found[:1].nbytes, 1))
@@ -367,11 +367,11 @@ class Places:
     Attributes
     ----------
     vectors : array of shape (C, q + U + 1)
-        Weights of the coordinates of a row, of their combined squares, and a constant.
+        Weights for a row's coordinates, for their combined squares, and a constant.
     precisions : array of shape (q, U)
-        Weights that combine the squared coordinates of a row.
+        Weights that combine a row's squared coordinates.
     factors : array of shape (C,)
-        Smallest possible product of each label.
+        Smallest possible product for each label.
     volumes : array of shape (C,)
         Log ratios of the volumes.
     power : float or None
@@ -385,19 +385,19 @@ class Places:
     power: float | None
 
     def rows(self, z: Floats) -> Floats:
-        """Rows extended by their squares and a one, to be multiplied by the vectors."""
+        """Return rows extended by their squares and a one, to be multiplied by the vectors."""
         found: Floats = np.empty((len(z), self.vectors.shape[1]), z.dtype)
         found[:, : z.shape[1]], found[:, -1] = z, 1
         np.matmul(z * z, self.precisions, out=found[:, z.shape[1] : -1])
         return found
 
     def single(self) -> Places:
-        """The same in single precision."""
+        """Return the same labels in single precision."""
         names = ("vectors", "precisions", "factors", "volumes")
         return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def one(self, place: int) -> Places:
-        """Only one label."""
+        """Keep only one label."""
         here = slice(place, place + 1)
         names = ("vectors", "factors", "volumes")
         return replace(self, **{name: getattr(self, name)[here] for name in names})
@@ -405,7 +405,7 @@ class Places:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of labels, by label.
+    """Labelled rows, with the mean of each label.
 
     Attributes
     ----------
@@ -435,12 +435,12 @@ class LabelledRows:
         return cls(rows, owner, counts, group_means(rows, owner, counts, None), others)
 
     def residuals(self, chosen: Ints) -> Array:
-        """Rows about the means of their labels."""
+        """Return the chosen rows minus the means of their labels."""
         apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
         return apart
 
     def without(self, chosen: Ints, scatter: Array) -> LabelSums:
-        """Statistics without these rows, one of each label, given the scatter with them."""
+        """Return statistics without these rows, one per label, given the scatter with them."""
         apart, of_own = self.residuals(chosen), self.owner[chosen]
         size = self.counts[of_own][:, None]
         means, counts = self.means.copy(), self.counts.copy()
@@ -450,7 +450,7 @@ class LabelledRows:
         return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
 
     def some(self, labels: Ints, turn: int) -> Ints:
-        """One row of each of these labels with two or more rows; another in each turn."""
+        """Choose a row of each of these labels that has two or more, another in each turn."""
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)
         starts = np.cumsum(sizes) - sizes
@@ -461,7 +461,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Fold:
-    """A bank without some labels, its strangers, and without one row of some other labels.
+    """A bank without some labels, which act as strangers, and without one row of some others.
 
     Attributes
     ----------
@@ -486,14 +486,14 @@ class Fold:
     of_own: Ints
 
     def squares(self) -> tuple[Array, Array]:
-        """Squared distances of strangers from the centre, and of left-out rows from their label."""
+        """Return squared distances of strangers from the centre, and of own rows from labels."""
         law = self.kindred.law
         counts = self.counts[self.of_own]
         apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Log ratios: best of each stranger, of strangers for some labels, of own left-out rows."""
+        """Return each stranger's best log ratio, those for some labels, and those of own rows."""
         law = replace(self.kindred.law, tail=tail)
         labels, width = law.places(self.kindred.means, self.counts), len(law.values)
         ratios = law.ratios(self.z, labels)
@@ -515,7 +515,7 @@ class KindredFit:
     sums : LabelSums
     calibration : Calibration
     best : array of shape (n,)
-        Best score of each row of a stranger.
+        Best score of each stranger's row.
     identity : array of shape (n,)
         Identity of each row.
     own : array of shape (m,)
@@ -602,7 +602,7 @@ def fit_kindred(
 def _settled(
     sums: LabelSums, folds: Sequence[Fold], ridge: float, tails: bool, rng: np.random.Generator
 ) -> KindredFit:
-    """Fit the covariances on all rows, with tails and calibration from folds."""
+    """Fit the covariances on all rows, taking tails and calibration from the folds."""
     kindred = Kindred.assumed(sums) if sums.single else Kindred.fit(sums, ridge)
     tail = common_tail(folds, with_own=not sums.single) if tails else np.inf
     views = [one.views(tail, rng) for one in folds]
@@ -621,7 +621,7 @@ def _settled(
 
 
 def _scatters(known: LabelledRows, fold: Ints, n_folds: int) -> tuple[list[Array], float]:
-    """Scatter within the labels of each fold, and the fourth powers of all residuals."""
+    """Return the scatter within the labels of each fold, and the fourth powers of all residuals."""
     parts, fourth = [], 0.0
     of_rows = fold[known.owner]
     for number in range(n_folds):
@@ -666,7 +666,7 @@ def _folds(
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """At most `most` rows of each label, for as many labels as there is room for."""
+    """Draw at most `most` rows of each label, for as many labels as there is room for."""
     order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
     _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)
@@ -676,7 +676,7 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
 
 
 def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
-    """Degrees of freedom under which left-out rows are most likely.
+    """Return the degrees of freedom under which left-out rows are most likely.
 
     Only the shape matters: distances are relative to their mean. Rows left out of their own labels
     count unless they were drawn.

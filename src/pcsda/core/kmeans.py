@@ -1,4 +1,4 @@
-"""K-means of dense rows, or of rows known by their inner products: k-means++ and Lloyd steps.
+"""K-means for dense rows, or rows known by their inner products: k-means++ and Lloyd steps.
 
 Both draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its checks and
 loops over rows a small problem takes half the time. With given inner products, as for wide
@@ -39,7 +39,7 @@ class Clusters:
 def kmeans(
     rows: Array, count: int, rng: np.random.RandomState, weights: Array | None = None
 ) -> Clusters | None:
-    """Divide centred rows by one run of k-means; None if a cluster loses all its rows."""
+    """Divide centred rows by one run of k-means; return None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
     mass = np.ones(len(rows)) if weights is None else weights
     chosen = seeds(lambda places: rows[places] @ rows.T, norms, count, rng, mass)
@@ -55,8 +55,8 @@ def seeds(
 ) -> list[int]:
     """Draw the rows that start as centres, by greedy k-means++.
 
-    `products` returns inner products of the rows at some places with all rows, as an array of its
-    own, and `norms` are the squared lengths. There are at least `count` different rows.
+    `products` returns the inner products of some rows with all rows, as a new array, and `norms`
+    are the squared lengths. There must be at least `count` different rows.
     """
     n_rows, trials = len(norms), 2 + int(np.log(count))
 
@@ -85,10 +85,10 @@ def seeds(
 def lloyd(
     rows: Array, centres: Array, weights: Array | None = None, steps: int = MOST_STEPS
 ) -> Clusters | None:
-    """Take Lloyd steps from given centres; None if a cluster loses all its rows.
+    """Take Lloyd steps from given centres; return None if a cluster loses all its rows.
 
     Rows should be centred, or near zero, to keep digits. Cluster sums are updated by the rows that
-    moved, which soon are few.
+    moved, which soon become few.
     """
     count = len(centres)
     enough = TOLERANCE * _mean_variance(rows)
@@ -110,7 +110,7 @@ def lloyd(
 
 
 def nearest_centre(rows: Array, centres: Array) -> Ints:
-    """Index of the nearest centre of each row."""
+    """Return the index of each row's nearest centre."""
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(rows), dtype=np.intp)
 
@@ -126,7 +126,7 @@ def nearest_centre(rows: Array, centres: Array) -> Ints:
 def _sums(
     rows: Array, labels: Ints, count: int, weights: Array | None, left: Ints | None = None
 ) -> Array:
-    """Sums of the rows of each cluster, minus those of rows that `left` it.
+    """Sum the rows of each cluster, subtracting the rows that `left` it.
 
     A matrix product is faster than any loop.
     """
@@ -153,10 +153,10 @@ def kmeans_of_products(
     rng: np.random.RandomState,
     weights: Array | None = None,
 ) -> Ints | None:
-    """Labels by one run of k-means on some of the rows behind a matrix of inner products.
+    """Return labels from one run of k-means on some of the rows behind an inner-product matrix.
 
-    They are those of :func:`kmeans` on the rows themselves, which have `width` columns; None where
-    a cluster loses all its rows.
+    They equal those of :func:`kmeans` on the rows themselves, which have `width` columns. The
+    result is None if a cluster loses all its rows.
     """
     norms, mass, share = matrix.diagonal(), np.zeros(len(matrix)), np.zeros(len(matrix))
     mass[rows], share[rows] = 1.0 if weights is None else weights, 1 / len(rows)
@@ -194,9 +194,9 @@ def kernel_kmeans(
     Returns
     -------
     labels : array of shape (n,)
-        A cluster that loses all its rows is dropped from the further steps.
+        A cluster that loses all its rows is dropped from later steps.
     inertia : float
-        Weighted sum of squared distances to the means, up to that of the diagonal.
+        Weighted sum of squared distances to the means, up to the part from the diagonal.
     """
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights

@@ -27,7 +27,7 @@ Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Whether few enough directions are requested for a growing basis to pay off."""
+    """Return whether few enough directions are requested for a growing basis to pay off."""
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
@@ -81,7 +81,7 @@ def leading(
 
 
 def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
-    """Weighted sum of the images under each form."""
+    """Return the weighted sum of the images under each form."""
     total = mixture[0] * parts[0]
     for weight, part in zip(mixture[1:], parts[1:], strict=False):
         total += weight * part
@@ -89,14 +89,14 @@ def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
 
 
 def _extended(form: Array, columns: Array) -> Array:
-    """A symmetric form with further columns, and the rows that they imply."""
+    """Extend a symmetric form by further columns, and by the rows that they imply."""
     size = len(form)
     corner = columns[size:]
     return np.block([[form, columns[:size]], [columns[:size].T, (corner + corner.T) / 2]])
 
 
 def _outside(basis: Array, block: Array) -> Array:
-    """Orthonormal directions of a block outside the span of a basis."""
+    """Return orthonormal directions of a block outside the span of a basis."""
     lengths = np.linalg.norm(block, axis=0)
     block = block / np.where(lengths > 0, lengths, 1.0)
     for _ in range(2):  # one pass leaves rounding
@@ -111,7 +111,7 @@ def _outside(basis: Array, block: Array) -> Array:
 def top_eigenvectors(
     product: Callable[[Array], Array], size: int, count: int, near: Array | None = None
 ) -> Array | None:
-    """Leading eigenvectors of a symmetric matrix, given by its product with blocks of vectors."""
+    """Find leading eigenvectors of a symmetric matrix given by its product with vector blocks."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
         small = len(forms[0])

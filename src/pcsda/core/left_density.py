@@ -1,4 +1,4 @@
-"""Log densities of left-out rows, under classes that were estimated without them (MATH 8).
+"""Log densities of left-out rows under classes estimated without them (MATH 8).
 
 The subspace has already left the row out. Here its residual is also removed from the covariance of
 its class, by a downdate of rank one, or of rank s for a block of s rows. The shrinkage target stays
@@ -38,7 +38,7 @@ class Spread:
     tail: float
 
     def log_density(self, offsets: Array) -> Array:
-        """Log density at offsets from the centre, over their last axis."""
+        """Return the log density at offsets from the centre, along their last axis."""
         whitened = offsets @ self.white.T
         square = np.einsum("...j,...j->...", whitened, whitened)
         return log_volume(self.white) - energy(square, len(self.white), self.tail)
@@ -46,7 +46,7 @@ class Spread:
     def log_density_without(
         self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
     ) -> Array:
-        """Log density at offsets (n, s, C, d) with some rows (n, s, d) removed from the spread.
+        """Return the log density at offsets (n, s, C, d) without the rows (n, s, d) in the spread.
 
         Each of n blocks of s rows is removed with its `mass`, which is zero for a row of the other
         class; `divisor` is the remaining strength.
@@ -76,10 +76,10 @@ def log_ratio(
     left: LeftOut,
     counts: Array | None,
 ) -> Array:
-    """Log density ratio of every left-out row.
+    """Return the log density ratio of every left-out row.
 
-    For a negative, the mean and weight of its own subclass are left-out ones; the other subclasses
-    keep those of the full fit.
+    A negative's own subclass has its left-out mean and weight; the other subclasses keep those of
+    the full fit.
 
     Parameters
     ----------
@@ -114,22 +114,22 @@ def log_ratio(
 
 
 def log_inside(positive: Spread, left: LeftOut) -> Array:
-    """Log density of left-out rows under the positive class alone."""
+    """Return the log density of left-out rows under the positive class alone."""
     if left.together is None:
         return _inside(positive, left)
     return _by_block(lambda places: _blocks_inside(positive, left, places), left)
 
 
 def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
-    """Degrees of freedom of negatives left out of covariance and mean."""
+    """Fit the degrees of freedom to negatives left out of covariance and mean."""
     scored, square = left_out_squares(negative, centres, left)
     return fit_tail(square, len(negative.white), left.mass[scored])
 
 
 def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
-    """Scored negatives, and their left-out squared distances from their centres.
+    """Return the scored negatives, and their left-out squared distances from their centres.
 
-    A negative without its subclass belongs to the nearest centre of the others.
+    A negative alone in its subclass belongs to the nearest of the other centres.
     """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
@@ -148,7 +148,7 @@ def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[I
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
-    """Scores of the rows of all blocks, processed in stacks of blocks of equal size."""
+    """Score the rows of all blocks, processing stacks of equally sized blocks."""
     assert left.together is not None
     result = np.empty(len(left.groups))
     for places in stacks_of(left.together):
@@ -157,7 +157,7 @@ def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
 
 
 def _blocks_inside(positive: Spread, left: LeftOut, places: Ints) -> Array:
-    """Log density under the positive class without the rows of each block."""
+    """Return the log density under the positive class without the rows of each block."""
     own = (left.groups[places] == 0) & left.known[places]
     rows = left.coordinates[places]
     leaving = np.where(own[:, :, None], rows, 0.0), np.where(own, left.mass[places], 0.0)
@@ -172,7 +172,7 @@ def _blocks_outside(
     places: Ints,
     counts: Array | None,
 ) -> Array:
-    """Log density under the negative class without the rows of each block."""
+    """Return the log density under the negative class without the rows of each block."""
     groups, residuals = left.groups[places], left.residuals[places]
     own = (groups > 0) & left.known[places]
     leaving = np.where(own[:, :, None], residuals, 0.0), np.where(own, left.mass[places], 0.0)
@@ -193,7 +193,7 @@ def _blocks_outside(
 
 
 def _inside(positive: Spread, left: LeftOut) -> Array:
-    """Log density under the positive class; positives are left out of its covariance."""
+    """Return log densities under the positive class; positives are left out of its covariance."""
     white = positive.white
     # One row per axis, so that factors of the samples are contiguous in memory.
     whitened = white @ left.coordinates.T
@@ -210,7 +210,7 @@ def _inside(positive: Spread, left: LeftOut) -> Array:
 def _outside(
     negative: Spread, centres: Array, log_weights: Array, left: LeftOut, counts: Array | None
 ) -> Array:
-    """Log density under the negative class; negatives are left out of its covariance."""
+    """Return log densities under the negative class; negatives are left out of its covariance."""
     white, width, groups = negative.white, len(negative.white), left.groups
     at_centres, at_rows = centres @ white.T, white @ left.coordinates.T
     own = white @ left.residuals.T
@@ -250,6 +250,6 @@ def _outside(
 
 
 def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Negatives, and the index of their own subclass in a flat (K, n) array."""
+    """Return the negatives, and the index of their own subclass in a flat (K, n) array."""
     negative = np.flatnonzero(groups)
     return negative, (groups[negative] - 1) * len(groups) + negative
