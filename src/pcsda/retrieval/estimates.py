@@ -19,7 +19,7 @@ TAIL = 1.645
 # Standard deviation of the log count by shape, and what is added to it if all answers are "no". The
 # log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
 # All were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
-SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.5, 0.7, 0.25
+SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
 # Share of "no" answers from which the odds are used, and from which they replace the shape.
 SOME_NO, MANY_NO = 0.15, 0.35
 # Numbers of Gaussians tried for the rest, and EM steps.
