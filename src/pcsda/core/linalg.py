@@ -1,4 +1,4 @@
-"""Dense linear algebra in one place: every tolerance and sign convention of the library."""
+"""Dense linear algebra: every tolerance and sign convention of the library, in one place."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TooFewRowsError(ValueError):
 def block_rows(width: int) -> int:
     """Return how many float64 rows of `width` columns make one block.
 
-    At least four rows per column, so that summing the D x D products stays cheap.
+    There are at least four rows per column, so that summing the D x D products stays cheap.
     """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
@@ -77,14 +77,14 @@ _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 def _threads() -> int:
-    """How many threads share rows: as many as BLAS would use if it were not limited here."""
+    """Return how many threads share rows: as many as BLAS would use if not limited here."""
     known = _row_threads.get()
     return known or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """A pool of threads: starting them each time would cost as much as a small product."""
+    """Return a pool of threads; starting new ones would cost as much as a small product."""
     return ThreadPoolExecutor(thread_name_prefix="pcsda")
 
 
@@ -111,7 +111,7 @@ def narrow_fit(width: int) -> Iterator[None]:
 
 
 def is_light(n_rows: int, width: int) -> bool:
-    """Whether factorising the rows is too little work for several threads."""
+    """Return whether factorising the rows is too little work for several threads."""
     return n_rows * width * min(n_rows, width) <= LIGHT_WORK
 
 
@@ -156,7 +156,7 @@ def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> li
 def in_threads(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Call a function on each item, in as many threads as BLAS would use.
 
-    Each thread has single-threaded BLAS, so that what surrounds the products runs in parallel too.
+    Each thread has single-threaded BLAS, so that the work around the products runs in parallel too.
     """
     threads = _threads()
     if threads == 1:
@@ -192,7 +192,7 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
 
 
 def cholesky_in_place(matrix: Array, ridge: float) -> Array:
-    """Lower Cholesky factor of ``matrix + ridge * I`` in the memory of a symmetric matrix.
+    """Overwrite a symmetric matrix with the lower Cholesky factor of ``matrix + ridge * I``.
 
     Raises SingularMatrixError as :func:`cholesky` does.
     """
@@ -209,7 +209,7 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
 
 
 def triangular_inverse(factor: Array) -> Array:
-    """Return the inverse of a lower triangular matrix, D^3/3 operations, mostly products."""
+    """Return the inverse of a lower triangular matrix in D^3/3 operations, mostly products."""
     size = len(factor)
     if size <= 128:  # below what BLAS would start threads for
         # LAPACK reads rows in C order as the transpose.
@@ -256,13 +256,13 @@ def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Arr
 
 
 def eigh_descending(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues of a symmetric matrix in descending order, with eigenvectors as columns."""
+    """Return eigenvalues of a symmetric matrix in descending order, and eigenvectors as columns."""
     values, vectors = np.linalg.eigh(matrix)
     return values[::-1], vectors[:, ::-1]
 
 
 def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[Array, Array]:
-    """Leading `count` eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
+    """Return `count` leading eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
     size = len(numerator)
     cholesky(denominator)  # LAPACK accepts pivots that are only rounding
     try:
@@ -275,7 +275,7 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
 
 
 def top_eigenvectors(matrix: Array, count: int) -> Array:
-    """Leading `count` eigenvectors of a symmetric matrix, as columns, best first."""
+    """Return the leading `count` eigenvectors of a symmetric matrix, as columns, best first."""
     window = [len(matrix) - count, len(matrix) - 1]
     vectors: Array = linalg.eigh(matrix, subset_by_index=window, check_finite=False)[1]
     return vectors[:, ::-1]
@@ -289,7 +289,7 @@ def numerical_rank(eigenvalues: Array, size: int) -> int:
 
 
 def row_signs(components: Array) -> Array:
-    """Sign, 1 or -1, of the entry of largest magnitude in each row."""
+    """Return the sign, 1 or -1, of the entry of largest magnitude in each row."""
     peak = np.abs(components).argmax(axis=1)
     return np.where(components[np.arange(len(components)), peak] < 0, -1.0, 1.0)
 
@@ -300,17 +300,17 @@ def fix_signs(components: Array) -> Array:
 
 
 def row_span(centred: Array) -> tuple[Array, Array]:
-    """Coordinates of wide rows (N x D, D > N) in an orthonormal basis of their span.
+    """Return coordinates of wide rows (N x D, D > N) in an orthonormal basis of their span.
 
-    Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``: distances and
-    inner products are kept, so any solver may work on the N x N coordinates without loss.
+    Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``: distances and inner
+    products are preserved, so any solver may work on the N x N coordinates without loss.
     """
     basis, upper = np.linalg.qr(centred.T)
     return np.ascontiguousarray(upper.T), np.ascontiguousarray(basis.T)
 
 
 def row_floor(X: Floats, tol: float) -> float:
-    """Squared distance up to which a row counts as inside a span, relative to the longest row."""
+    """Return the squared distance within which a row is in a span, relative to the longest row."""
     rounding = float(np.finfo(np.float64).eps) * max(X.shape)
     lengths: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     share: float = max(tol, rounding**2)
@@ -318,7 +318,7 @@ def row_floor(X: Floats, tol: float) -> float:
 
 
 def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
-    """Orthonormal basis of the span of the rows; each step adds the row farthest from it.
+    """Build an orthonormal basis of the rows' span; each step adds the row farthest from it.
 
     Stops when all rows are within a squared distance of `floor`. The pivots equal those of the
     Cholesky factor of ``X X'``, but inner products would keep only half of the digits.
@@ -376,7 +376,7 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
 def _is_indefinite(
     packed: Array, diagonal: Array, factor: Array, order: Ints, slack: float
 ) -> bool:
-    """Whether the remainder of the factorisation shows that the matrix is indefinite.
+    """Return whether the remainder of the factorisation shows that the matrix is indefinite.
 
     The remainder of a semi-definite matrix has no negative diagonal entry, and its product with a
     vector of signs satisfies the Cauchy-Schwarz inequality. The matrix is read above the diagonal,
@@ -393,12 +393,12 @@ def _is_indefinite(
 
 
 def pivot_floor(tol: float, size: int, largest: float) -> float:
-    """Size up to which a pivot is dropped: a share of the largest entry, or its rounding."""
+    """Return the size up to which a pivot is dropped: a share of the largest entry, or rounding."""
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float]:
-    """Exact features of the rows of a kernel matrix, which is overwritten.
+    """Compute exact features of the rows of a kernel matrix, which is overwritten.
 
     Returns
     -------

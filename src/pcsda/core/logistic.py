@@ -26,10 +26,10 @@ def fit_logistic(
     weights: Array | None = None,
     start: tuple[Sequence[float], float] | None = None,
 ) -> tuple[Array, float]:
-    """Fit slopes above zero, and an offset, to M scores of every sample.
+    """Fit slopes above zero and an offset to the M scores of every sample.
 
-    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior says that the mean of
-    the scores already is a log-likelihood ratio: slopes Gamma(2, M), with their mode at 1/M, and
+    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior holds that the mean of
+    the scores is already a log-likelihood ratio: slopes Gamma(2, M), with their mode at 1/M, and
     offset N(0, 10^2). It keeps the slopes of separable scores finite, and those of worthless scores
     positive.
 
@@ -87,7 +87,7 @@ class _Problem:
         return np.append(-self.centre, 1.0) / OFFSET_SPREAD
 
     def thinned(self) -> _Problem:
-        """A sample of the scores of each class, weighted to represent all of them."""
+        """Draw a sample of the scores of each class, weighted to represent all of them."""
         chosen, counting = [], []
         for sign in (-1, 1):
             own = np.flatnonzero(self.sign == sign)
@@ -100,7 +100,7 @@ class _Problem:
         )
 
     def at(self, point: Array) -> tuple[float, Array, Array]:
-        """Loss with gradient and Hessian, which share its exponentials."""
+        """Return the loss with its gradient and Hessian, which share its exponentials."""
         slopes, size = point[:-1], len(point)
         if slopes.min() <= 0:
             return np.inf, np.zeros(size), np.eye(size)
@@ -124,7 +124,7 @@ class _Problem:
 
 
 def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -> Array:
-    """Minimise over slopes and level; convex, by damped Newton steps."""
+    """Minimise the convex loss over slopes and level by damped Newton steps."""
     if near is not None:
         starts = [near]
     elif len(problem.sign) > MANY:  # steps on a sample of the scores are cheap and get close

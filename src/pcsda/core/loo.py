@@ -1,8 +1,8 @@
 """Left-out rows in closed form (MATH 8).
 
-Row i is left out of the means and the scatter. The ridge and the groups of the full fit are held,
-and the axes without the row are aligned with those of the full fit. The model that projects a
-left-out row has not seen it, so covariances and calibration are estimated as on new samples.
+Row i is left out of the means and the scatter. The ridge and the groups of the full fit are held
+fixed, and the axes without the row are aligned with those of the full fit. The model that projects
+a left-out row has not seen it, so covariances and calibration are estimated as if from new samples.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Row numbers; all of `n_rows` if none are given."""
+        """Return the row numbers, or all of `n_rows` if none are given."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the rows that are left out."""
+        """Return the values of the rows that are left out."""
         return values if self.rows is None else values[self.rows]
 
 
@@ -62,7 +62,7 @@ EVERY = Leave()
 
 
 def leave_of(leave_out: Leave | bool) -> Leave | None:
-    """Every row for True, none for False."""
+    """Translate a flag: True leaves out every row, False none."""
     if isinstance(leave_out, Leave):
         return leave_out
     return EVERY if leave_out else None
@@ -120,7 +120,7 @@ class LeftOut:
     Attributes
     ----------
     coordinates : array of shape (n, d)
-        z of the row, relative to the left-out positive mean.
+        Coordinates z of the row, relative to the left-out positive mean.
     residuals : array of shape (n, d)
         z minus the left-out mean of the row's own group; zero for a row alone in its group. For a
         positive this is z itself.
@@ -161,7 +161,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Rows with empty arrays for coordinates and residuals, to be filled block by block."""
+        """Make rows with empty arrays for coordinates and residuals, to be filled in blocks."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -212,7 +212,7 @@ class LeftOut:
         return shared
 
     def spread(self, values: Array, n_rows: int) -> Array:
-        """Values of the rows at their places among all rows, NaN elsewhere."""
+        """Place values of the rows among all rows, with NaN elsewhere."""
         if self.rows is None:
             return values
         full = np.full(n_rows, np.nan)
@@ -255,7 +255,7 @@ class LeftOut:
         return bool(np.any(known == 0) and np.any(known > 0))
 
     def moments(self) -> LeftMoments:
-        """Scatter of the left-out residuals, and the weight behind it."""
+        """Return the scatter of the left-out residuals, and the weight behind it."""
         weight = np.where(self.known, self.mass, 0.0)
         scatters: list[Array] = []
         totals: list[float] = []
@@ -269,7 +269,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class LeftMoments:
-    """Scatter of left-out residuals, of positives and of negatives, and the weight behind each."""
+    """Scatter of the left-out residuals of positives and of negatives, with the weight of each."""
 
     positive: Array
     within: Array
@@ -302,7 +302,7 @@ def left_out(
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
-    """Left-out rows, rotated to the components; arrays in `out` if given.
+    """Return left-out rows rotated to the components, using the arrays in `out` if given.
 
     A row without which the scatter is singular cannot be left out; its coordinates are unchanged.
 
@@ -393,7 +393,7 @@ class Leaver:
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
-        """Prepare to leave rows out of any exact PCSDA solution; ``D^3/3`` operations."""
+        """Prepare to leave rows out of any exact PCSDA solution, in ``D^3/3`` operations."""
         factor = projection.factor
         if factor is None:
             factor = linalg.cholesky(scatter.intra, ridge)
@@ -421,7 +421,7 @@ class Leaver:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
-        """Left-out projections of rows that the fit has seen.
+        """Return left-out projections of rows that the fit has seen.
 
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
         products are float32 wherever that is accurate enough.
@@ -455,7 +455,7 @@ class Leaver:
     def _whitened(
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Parts of the rows with ``Delta A r``, leverages and gaps; `ways` are tried in turn."""
+        """Yield parts of the rows with ``Delta A r``, leverages and gaps, trying `ways` in turn."""
         # No D x D sums are stored, so blocks are small enough for the cache and reuse memory: fresh
         # pages would cost as much as the product.
         width = X.shape[1] + len(self.gram)
@@ -475,7 +475,7 @@ class Leaver:
             yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
-        """Means, whitening, columns and turn of :func:`_whiten`, for float32 rows.
+        """Return the means, whitening, columns and turn of :func:`_whiten` for float32 rows.
 
         The columns are rotated to unit variance; otherwise the rounding of strong directions would
         swamp weak ones.
@@ -497,7 +497,7 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Leverages of rows, which are centred in the buffer, and ``Delta A r`` from `columns`.
+    """Return leverages of rows, which are centred in the buffer, and ``Delta A r`` from `columns`.
 
     Means come in parts; `turn`, if given, maps the products with the columns to the result.
     """

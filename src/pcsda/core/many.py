@@ -1,4 +1,4 @@
-"""Many labels against the rest, on rows factorised once (MATH 4, 11).
+"""Many labels, each against the rest, on rows factorised once (MATH 4, 11).
 
 Means and the total scatter need every row once. After that, the cost of a label depends only on its
 own rows and a fixed sample of all rows: its groups are the shared clusters minus its own rows, and
@@ -51,7 +51,7 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Positions of the rows of another sample, and which of them are here."""
+        """Return the positions of another sample's rows, and which of them are here."""
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
@@ -77,9 +77,9 @@ class SharedRows:
     counts : array of shape (K,)
         Sizes of the clusters.
     totals : array of shape (K, r)
-        Sums of the cluster's rows about c.
+        Sums of each cluster's rows about c.
     keys : array of shape (N,)
-        Random numbers: the sample consists of the rows with the smallest in each cluster.
+        Random numbers: the sample consists of the rows with the smallest ones in each cluster.
     most : int
         Approximate number of rows in the sample.
     together : array of shape (N,) or None
@@ -114,7 +114,7 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows: ``N r^2 + r^3/3``; a given `ridge` is absolute."""
+        """Factorise rows, at a cost of ``N r^2 + r^3/3``; a given `ridge` is absolute."""
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -131,7 +131,7 @@ class SharedRows:
         return np.flatnonzero(self.owner != GONE)
 
     def about(self, chosen: Ints) -> Array:
-        """The chosen rows about the origin."""
+        """Return the chosen rows about the origin."""
         middle: Array = self.rows[chosen].astype(np.float64) - self.origin
         return middle
 
@@ -180,7 +180,7 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Results for the sample so far."""
+        """Return the results for the sample so far."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
@@ -203,7 +203,7 @@ class SharedRows:
         return order, self.owner[order]
 
     def own(self, label: int) -> Ints:
-        """Numbers of the rows of a label."""
+        """Return the row numbers of a label."""
         if "_by_owner" not in self.__dict__:
             return np.flatnonzero(self.owner == label)
         order, sorted_owner = self._by_owner
@@ -215,7 +215,7 @@ class SharedRows:
         _ = self._by_owner
 
     def owned(self, owner: Ints) -> SharedRows:
-        """The same rows with renumbered labels."""
+        """Return the same rows with renumbered labels."""
         return replace(self, owner=owner, held=self._ready())
 
     def holding(
@@ -227,7 +227,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """The same statistics for a changed array of rows: longer, or with only those `kept`."""
+        """Return the same statistics for a longer array of rows, or for only those `kept`."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -238,7 +238,7 @@ class SharedRows:
         )
 
     def with_last(self, count: int) -> SharedRows:
-        """Add the last rows; the ridge and the origin stay, as in `without`."""
+        """Add the last rows; as in `without`, the ridge and the origin stay the same."""
         return self._moved(np.arange(len(self.rows) - count, len(self.rows)), 1.0)
 
     def without(self, gone: Ints) -> SharedRows:
@@ -274,14 +274,14 @@ class SharedRows:
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
-        """Groups of chosen rows for a label whose negatives are in the clusters `kept`."""
+        """Return groups of chosen rows for a label whose negatives are in the clusters `kept`."""
         # A label fitted before may have had rows in clusters that are empty now.
         number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
     def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
-        """Clusters with negatives of a label, and the sizes and means about c of its groups."""
+        """Return clusters with negatives of a label, and its groups' sizes and means about c."""
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
         np.add.at(sums, clusters, middle)
@@ -293,7 +293,7 @@ class SharedRows:
         return kept, counts, means
 
     def own_sums(self, labels: Ints) -> tuple[Array, Array]:
-        """Whitened sums (L, K, r) and sizes (L, K) of the labels' own rows in each cluster."""
+        """Return whitened sums (L, K, r) and sizes (L, K) of the labels' rows in each cluster."""
         own = [self.own(int(label)) for label in labels]
         chosen, size = np.concatenate(own), len(self.counts)
         cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
@@ -307,14 +307,14 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label solved against the rest, with what density and calibration need.
+    """One label solved against the rest, with what its density and calibration need.
 
     Attributes
     ----------
     kept : array of shape (K',)
         Clusters with negatives of the label.
     turn : array of shape (K', d)
-        From the coordinates ``Delta A (x - m)`` to the axes.
+        Maps the coordinates ``Delta A (x - m)`` to the axes.
     subspace : Subspace
         Axes over the rows or features. `left` holds the label's own rows first, then the rows of
         the sample that belong to others.
@@ -359,7 +359,7 @@ class SolvedLabel:
 def solve_labels(
     shared: SharedRows, labels: Ints, n_components: int | None = None
 ) -> Iterator[SolvedLabel]:
-    """Solve labels one after the other; the sample is projected for many labels at once."""
+    """Solve labels one after another, projecting the sample for many labels at once."""
     if len(labels) > 1:
         shared.index()
     width = len(shared.counts) + 1

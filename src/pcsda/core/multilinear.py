@@ -48,7 +48,7 @@ def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Arr
 
 
 def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Array]:
-    """S_n and S_p of the unfolding along a mode, of tensors about the positive mean."""
+    """Return S_n and S_p of the unfolding along a mode, for tensors about the positive mean."""
     unfolded = np.moveaxis(tensors, mode + 1, -1)
     size = unfolded.shape[-1]
     both = (unfolded[part].reshape(-1, size) for part in (~positive, positive))
@@ -89,7 +89,7 @@ def solve_modes(
 def _solve(
     numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
 ) -> tuple[Array, float]:
-    """Best directions of one mode, and the ratio they reach."""
+    """Find the best directions of one mode, and the ratio they reach."""
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
@@ -125,7 +125,7 @@ class MultilinearFactor:
     report: Callable[[Factors], None]
 
     def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
-        """Directions of every mode, group means and the absolute ridge."""
+        """Find the directions of every mode, the group means and the absolute ridge."""
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
         counts = np.bincount(groups, self.weights).astype(np.float64)

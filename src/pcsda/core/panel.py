@@ -112,7 +112,7 @@ class Panel:
             self.cloud[label] = own
 
     def take(self, labels: Any) -> Panel:
-        """The densities of some labels."""
+        """Return the densities of some labels."""
         arrays: dict[str, Any] = {
             field.name: getattr(self, field.name)[labels]
             for field in fields(self)
@@ -134,10 +134,10 @@ class Panel:
         return replace(self, centres=centres, log_weights=log_weights, cloud=cloud)
 
     def views(self, z: Floats, tails: Tails) -> Array:
-        """Views of coordinates (L, n, d) on the axes of the panel, shape (n_views, L, n).
+        """Return views of coordinates (L, n, d) on the panel's axes, shape (n_views, L, n).
 
-        Computed in the precision of the coordinates, some labels at a time, so that intermediate
-        results stay in cache.
+        They are computed in the precision of the coordinates, some labels at a time, so that
+        intermediate results stay in cache.
         """
         count, n_rows, _ = z.shape
         rows: Any = z
@@ -187,7 +187,7 @@ class Panel:
         return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
-        """View of the mixture from squared lengths (L, n) and their excess (L, K, n) at centres."""
+        """Return the mixture view from squared lengths (L, n) and excesses (L, K, n) at centres."""
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
         if isinf(tail):
             near *= -0.5
@@ -206,7 +206,7 @@ class Panel:
         return ratio
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """View of the negatives as one cloud; that of the mixture if a label has no such axis."""
+        """Return the view of all negatives as one cloud, or the mixture's if there is no axis."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
         if isinf(tail):

@@ -64,7 +64,7 @@ class Pool:
         return views_of(self.negatives)
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
-        """The density of a label, with the common tails."""
+        """Return the density of a label, with the common tails."""
         return with_tails(label.density(self.negatives, self.shrinkage), self.tails)
 
 
@@ -93,14 +93,14 @@ def views_of(negatives: str) -> int:
 
 
 def with_tails(density: Mixture | Blend, tails: Tails) -> Mixture | Blend:
-    """A density with given degrees of freedom."""
+    """Return a density with the given degrees of freedom."""
     if isinstance(density, Blend):
         return replace(density, base=replace(density.base, tail=tails.mixture), tail=tails.cloud)
     return replace(density, tail=tails.mixture)
 
 
 def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend]) -> Tails:
-    """Degrees of freedom under which the left-out negatives of all labels are most likely."""
+    """Return the degrees of freedom under which all labels' left-out negatives are most likely."""
     widths = [len(density.base.positive) for density in densities]
     usual = max(set(widths), key=widths.count)
     squares: list[Array] = []
@@ -127,7 +127,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
-    """Rotations of labels over all clusters, padded with zeros, shape (L, K, d)."""
+    """Return rotations of labels over all clusters, padded with zeros, shape (L, K, d)."""
     turns = np.zeros((len(labels), n_clusters, width))
     for place, label in enumerate(labels):
         turns[place, label.kept, : label.turn.shape[1]] = label.turn
@@ -157,7 +157,7 @@ class Block:
         return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
 
     def views(self, panel: Panel, tails: Tails) -> Array:
-        """Views of the rows under the densities of the labels."""
+        """Return views of the rows under the labels' densities."""
         turn = panel.turn.swapaxes(1, 2)
         moved = panel.with_centres(self.centres @ turn, self.log_weights)
         views: Array = moved.views(self.z @ turn, tails)
@@ -173,7 +173,7 @@ def choose_pool(
     shrinkage: float | None,
     tails: str,
 ) -> Pool:
-    """Choose strength and tails by the loss of left-out scores, on some of a bank's labels.
+    """Choose strength and tails by the loss on left-out scores of some of a bank's labels.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def choose_pool(
 def positive_views(
     labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend], n_views: int
 ) -> tuple[Array, Array]:
-    """Views of the left-out positives of all labels, (n_views, n), and their weights.
+    """Return views (n_views, n) of the left-out positives of all labels, and their weights.
 
     If there are few, rows where new positives may lie are added (MATH 16).
     """
@@ -244,7 +244,7 @@ def positive_views(
 
 
 def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibration, float]:
-    """Weights and offset from views of both kinds, which weigh equally, and the log-loss."""
+    """Fit weights and offset to equally weighted views of both kinds, and return the log-loss."""
     views = np.concatenate([positives, negatives], axis=1)
     positive = np.arange(views.shape[1]) < positives.shape[1]
     total = max(mass.sum(), 1.0)
@@ -267,7 +267,7 @@ class Own:
 def moved_labels(
     scores: Sequence[Own], spread: tuple[float, float] | None = None
 ) -> tuple[Array, tuple[float, float]]:
-    """Log slope and offset of each label about the common ones, shape (L, 2), and their spread.
+    """Return each label's log slope and offset about the common ones, (L, 2), and their spread.
 
     The spread is estimated from the labels: the variance of their estimates minus the variance of
     the estimation errors.
@@ -288,7 +288,7 @@ def moved_labels(
 
 
 def _moved(own: Own, spread: tuple[float, float]) -> tuple[Array, Array]:
-    """Most likely log slope and offset of a label, and their variances, by Newton steps."""
+    """Find a label's most likely log slope and offset, and their variances, by Newton steps."""
     prior = np.array([1 / max(size, 1e-3) ** 2 for size in spread])
     point = np.zeros(2)
     sign = np.where(own.positive, -1.0, 1.0)

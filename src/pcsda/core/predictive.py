@@ -29,7 +29,7 @@ STRAY_MASS = 1.0
 
 
 def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
-    """Rows where new positives may lie, and their weights; None if there are enough positives.
+    """Return rows where new positives may lie, with weights; None if there are enough positives.
 
     Every negative that can be left out contributes its residual and the negated residual, so that
     neither the order of rows nor the signs of axes matter.
@@ -50,7 +50,7 @@ def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
 def with_pseudo_positives(
     subspace: Subspace, density: Density, views: Array, positive: Mask, weight: Array
 ) -> tuple[Array, Mask, Array]:
-    """Views, labels and weights of left-out rows, with pseudo-positives added.
+    """Return views, labels and weights of left-out rows, with pseudo-positives added.
 
     Pseudo-positives come last. If there are enough positives, none are added.
     """
@@ -68,7 +68,7 @@ def with_pseudo_positives(
 
 
 def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
-    """Views, labels and weights of rows; few positives are joined by lightly weighted negatives."""
+    """Return views, labels and weights, adding lightly weighted negatives if positives are few."""
     count = float(weight[positive].sum())
     if count >= FEW_POSITIVES:
         return views, positive, weight
@@ -79,13 +79,13 @@ def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mas
 
 
 def _strays(weight: Array, count: float) -> Array:
-    """Weights with which negatives count as positives, given `count` known positives."""
+    """Return the weights with which negatives count as positives, given `count` known positives."""
     strays: Array = weight * (STRAY_MASS / count**2 / weight.sum())
     return strays
 
 
 def _all_ones(subspace: Subspace) -> Array:
-    """``u = R'1``: a common shift of all subclass means, on the axes."""
+    """Return ``u = R'1``: a common shift of all subclass means, expressed on the axes."""
     means = subspace.projected.means
     toward: Array = ((means[1:] - means[0]) / subspace.eigenvalues).sum(axis=0)
     return toward

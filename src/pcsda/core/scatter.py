@@ -1,8 +1,8 @@
 """Group statistics: all that the dense solvers need from the data.
 
-Group 0 is the positive class, groups 1..K are the subclasses of the negative class. There are two
-scatter matrices for any K, so the statistics of chunks, workers and batches stay small and merge
-exactly (Chan, Golub and LeVeque, 1983).
+Group 0 is the positive class, groups 1..K are the subclasses of the negative class. Whatever K is,
+there are two scatter matrices, so the statistics of chunks, workers and batches stay small and
+merge exactly (Chan, Golub and LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def _collect(
 def _scatter_about(
     means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Scatter of rows, sorted by group, about their group means, which are written to `means`.
+    """Return the scatter of rows, sorted by group, about group means, which are put in `means`.
 
     A block may hold many groups, each centred at its own mean, so the D x D products are summed
     once per block, not once per group.
@@ -288,7 +288,7 @@ def _scatter_about(
 
 
 def _runs(numbers: Ints) -> Iterator[slice]:
-    """Slices of equal neighbours."""
+    """Yield slices of equal neighbours."""
     if len(numbers):
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         yield from map(slice, edges[:-1], edges[1:])
@@ -327,7 +327,7 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
 
 
 def group_order(groups: Ints) -> Ints:
-    """Order that sorts rows by group; a radix sort of short integers is much faster."""
+    """Return the order that sorts rows by group; a radix sort of short integers is much faster."""
     short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
     return np.argsort(short, kind="stable")
 
@@ -344,7 +344,7 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 
 
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Weighted mean of every group by one sparse product; X may be sparse."""
+    """Compute the weighted mean of every group by one sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
     # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)

@@ -1,9 +1,9 @@
 """From group statistics to a projection: one pure function per solver.
 
 PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means (MATH 1 to 5); the
-solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is on the denominator.
-Components are rows in descending order of their eigenvalue, scaled so that the denominator becomes
-the identity, largest entry positive.
+solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is added to the
+denominator. Components are rows in descending order of their eigenvalue, scaled so that the
+denominator becomes the identity, with the largest entry positive.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def count_axes(values: Array, noise: Array | float, size: int) -> int:
 
 
 def means_noise(directions: Array, means: Array) -> Array:
-    """Largest value of the criterion that rounding of the group means can cause on directions.
+    """Return the largest criterion value that rounding of the group means can cause on directions.
 
     Directions are columns, scaled so that the denominator is the identity. Then a value is the
     squared distance of the means along its direction. If no row varies along it, only a small ridge
@@ -96,7 +96,7 @@ def means_noise(directions: Array, means: Array) -> Array:
 
 
 def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
-    """Build a projection from columns in descending order, without those that are only rounding."""
+    """Build a projection from columns in descending order, dropping those that are rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
 
@@ -113,7 +113,7 @@ def count_apart(directions: Array, means: Array) -> int:
 
 
 def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
-    """Best directions inside the span of the columns of `basis`.
+    """Find the best directions inside the span of the columns of `basis`.
 
     `numerator` and `denominator` are the two forms on that basis. Columns are scaled to equal size
     first, and linearly dependent ones are dropped.
@@ -185,7 +185,7 @@ def eigen(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def label_targets(counts: Array) -> Array:
-    """Coefficients (K + 1, K) of the spectral targets on the group indicators (MATH 5).
+    """Return coefficients (K + 1, K) of the spectral targets on the group indicators (MATH 5).
 
     The targets ``V = U Q`` are the top eigenvectors of ``(L_I + e I)^-1 L_n`` in
     eq. (EigProbLnLw), known from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p`` and Q the
@@ -231,7 +231,7 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _pseudo_solve(matrix: Array, right: Array) -> Array:
-    """Minimum-norm solution with a symmetric positive semi-definite matrix."""
+    """Return the minimum-norm solution for a symmetric positive semi-definite matrix."""
     values, vectors = linalg.eigh_descending(matrix)
     rank = linalg.numerical_rank(values, len(matrix))
     vectors = vectors[:, :rank]
@@ -244,10 +244,10 @@ def lsqr(
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
-    Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense
-    and no D x D or N x N matrix is formed. Columns are scaled to equal size, ridge included, so
-    their units do not matter. Cost: some 2 K products with X for each iteration of LSMR; the number
-    of iterations grows with the condition number of the problem. Warns if the iterations did not
+    Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense and
+    no D x D or N x N matrix is formed. Columns are scaled to equal size, ridge included, so their
+    units do not matter. Cost: about 2 K products with X for each iteration of LSMR; the number of
+    iterations grows with the condition number of the problem. Warns if the iterations did not
     converge.
     """
     n_samples, width = X.shape
@@ -288,7 +288,7 @@ def lsqr(
 
 
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
-    """Approximate weighted sums of squares of the columns about `origin`, and rounding of products.
+    """Estimate weighted sums of squares of the columns about `origin`, and rounding of products.
 
     Far from zero the sums are differences of large numbers, and products with the rows lose as many
     digits.

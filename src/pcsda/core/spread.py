@@ -32,7 +32,7 @@ def require_squares(X: Floats) -> None:
 
 
 def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool = False) -> float:
-    """Relative ridge for `n_positive` positives under ``regularization="auto"`` (MATH 16).
+    """Return the relative ridge for ``regularization="auto"`` and `n_positive` positives (MATH 16).
 
     Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
     Feature spaces have many, mostly weak directions, so kernels need a smaller ridge. If negatives
@@ -57,7 +57,7 @@ def no_spread() -> TooFewRowsError:
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
-    """Turn the relative ridge into an absolute one (MATH 1); refuses data without spread."""
+    """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
     if not np.isfinite(total_variance):
         raise OverflowingSquares
     if total_variance <= 0:
@@ -73,7 +73,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
 def ridges_of(
     total_variance: float, regularizations: list[float], ridges: list[float] | None
 ) -> list[float]:
-    """Absolute ridges: those given, or those from the relative ones."""
+    """Return the given absolute ridges, or those computed from the relative ones."""
     if ridges is not None:
         return ridges
     return [ridge_of(total_variance, value) for value in regularizations]
@@ -97,7 +97,7 @@ def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
 
 
 def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
-    """Centred rows, the grand mean, and the mean squared distance from it."""
+    """Return centred rows, the grand mean, and the mean squared distance from it."""
     total = len(X) if weights is None else weights.sum()
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
@@ -110,7 +110,7 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Total variance of rows with these means; 0 if it is only their rounding."""
+    """Return the total variance of rows with these means, or 0 if it is only their rounding."""
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

@@ -2,7 +2,7 @@
 
 All rows of an identity are removed from the negatives of a label, in closed form: from its total
 scatter, its group means and their weights. The axes without them are aligned with those of the full
-fit, and the covariances stay.
+fit, and the covariances stay fixed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Away:
 def as_strangers(
     shared: SharedRows, away: Away, labels: Ints, turns: Array
 ) -> tuple[Array, Array, Array]:
-    """Coordinates of the rows of a block under labels that have not seen it.
+    """Return coordinates of a block's rows under labels that have not seen it.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def as_strangers(
 
 
 def _contrast(values: Array) -> Array:
-    """The values of the subclasses minus that of the label, for each label."""
+    """Subtract each label's own value from the values of its subclasses."""
     return values[:, 1:] - values[:, :1]
 
 
 def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
-    """Whitened group means of each label before the block is removed; zero for empty groups."""
+    """Return whitened group means of each label with the block included; zero for empty groups."""
     counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
     sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
     means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)
@@ -120,7 +120,7 @@ def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
-    """``A Delta'`` as combinations of the group means, for each label; see `white.solution_of`."""
+    """Return ``A Delta'`` as combinations of each label's group means; see `white.solution_of`."""
     size = counts.shape[1]
     root = np.sqrt(counts)
     remainder = np.eye(size) - overlap * (root[:, :, None] * root[:, None, :])

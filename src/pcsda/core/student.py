@@ -22,17 +22,17 @@ FARTHEST_SQUARE = 1e30
 
 
 def whitening(covariance: Array) -> Array:
-    """Inverse of the lower Cholesky factor: rows times its transpose have unit covariance."""
+    """Return the inverse lower Cholesky factor; rows times its transpose have unit covariance."""
     return linalg.triangular_inverse(linalg.cholesky(covariance))
 
 
 def log_volume(white: Array) -> float:
-    """Minus half the log determinant of the covariance that `white` whitens."""
+    """Return minus half the log determinant of the covariance that `white` whitens."""
     return float(np.log(white.diagonal()).sum())
 
 
 def log_sum_exp(values: Array, axis: int = -1) -> Array:
-    """Log of the summed exponentials over an axis; at least one must not be zero."""
+    """Return the log of the summed exponentials over an axis; at least one must not be zero."""
     top: Array = values.max(axis=axis, keepdims=True)
     result = top.squeeze(axis)
     if values.shape[axis] > 1:
@@ -42,7 +42,7 @@ def log_sum_exp(values: Array, axis: int = -1) -> Array:
 
 
 def energy(square: Array, width: Any, tail: float) -> Array:
-    """Minus the log density at a squared Mahalanobis distance, up to a constant.
+    """Return minus the log density at a squared Mahalanobis distance, up to a constant.
 
     For a Gaussian it is half the square. For Student's t with `tail` degrees of freedom and the
     same covariance it grows like the logarithm of the square. The constant depends only on `tail`
@@ -59,14 +59,14 @@ def energy(square: Array, width: Any, tail: float) -> Array:
 
 
 def log_density(whitened: Array, white: Array, tail: float = np.inf) -> Array:
-    """Log density at whitened offsets, over the last axis."""
+    """Return the log density at whitened offsets, over the last axis."""
     square, width = np.einsum("...j,...j->...", whitened, whitened), white.shape[0]
     result: Array = log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
     return result
 
 
 def _log_normaliser(width: int, tail: float) -> float:
-    """Log density at the centre for a covariance of volume one."""
+    """Return the log density at the centre for a covariance of volume one."""
     if np.isinf(tail):
         return -0.5 * width * LOG_2PI
     half = 0.5 * (tail + width)
@@ -74,9 +74,9 @@ def _log_normaliser(width: int, tail: float) -> float:
 
 
 def fit_tail(squares: Array, width: int, weights: Array) -> float:
-    """Degrees of freedom under which squared Mahalanobis distances are most likely.
+    """Return the degrees of freedom under which squared Mahalanobis distances are most likely.
 
-    Infinite if no heavier tail is more likely than the Gaussian. The result is a root of the
+    The result is infinite if no heavier tail is more likely than the Gaussian. It is a root of the
     derivative of the likelihood, so it is as accurate as the distances. Cost: a dozen passes over a
     few thousand bins.
     """
@@ -105,7 +105,7 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Means and total weights of squares in narrow bins, independent of the row order."""
+    """Return means and total weights of squares in narrow bins, independent of the row order."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0
@@ -113,7 +113,7 @@ def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
-    """Sums of values over each set."""
+    """Sum values over each set."""
     total = np.zeros((n_sets, *values.shape[1:]))
     np.add.at(total, sets, values)
     return total
@@ -122,7 +122,7 @@ def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
 def shared_mean_log_likelihood(
     z: Array, sets: Ints, n_sets: int, between: Array, within: Array
 ) -> Array:
-    """Log likelihood of sets of samples that share an unknown mean, eq. (P_Sk_Prod).
+    """Return the log likelihood of sets of samples that share an unknown mean, eq. (P_Sk_Prod).
 
     The mean of a set is drawn from N(0, `between`), its samples from N(mean, `within`); `between`
     is clipped to be positive semi-definite relative to `within`. One eigendecomposition serves

@@ -183,7 +183,7 @@ class Solution:
     def left_out(
         self, axes: Axes, groups: Ints, counts: Array, weights: Array | None, leave: Leave
     ) -> LeftOut:
-        """Leave rows out, one by one or together, and project them on the axes.
+        """Leave rows out, one by one or together, and project them onto the axes.
 
         All axes are turned together, so that the first ones do not depend on how many are kept.
         """
@@ -249,6 +249,6 @@ def project_rows(
 def is_far(
     components: Floats, centre: Array, variances: Array, dtype: np.dtype[np.floating]
 ) -> bool:
-    """Whether a centre is so far from zero along some axis that rows would lose digits."""
+    """Return whether a centre is so far from zero along some axis that rows would lose digits."""
     offset = (components.astype(np.float64, copy=False) * centre) ** 2
     return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))

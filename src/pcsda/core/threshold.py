@@ -1,4 +1,4 @@
-"""Thresholds on log-likelihood ratios, chosen on held-out rows, and the error rates there.
+"""Thresholds on log-likelihood ratios, chosen from held-out rows, and their error rates.
 
 scores of both classes -> tail of each -> Threshold
 """
@@ -36,10 +36,10 @@ class Threshold:
     value : float
         Accept a row if its log-likelihood ratio is at least this.
     false_alarms, misses : float
-        Expected share of negatives that are accepted and of positives that are rejected; NaN
-        without rows to estimate them.
+        Expected shares of negatives that are accepted and of positives that are rejected; NaN if
+        there are no rows to estimate them from.
     false_alarms_interval, misses_interval : tuple of two floats
-        Their 90 % intervals by Clopper and Pearson.
+        Their 90 % Clopper-Pearson intervals.
     n_negatives, n_positives : int
         Number of rows behind the rates.
     rule : str
@@ -77,7 +77,7 @@ class Threshold:
         return f"<Threshold: {self}>"
 
     def _repr_html_(self) -> str:
-        """A table of the expected error rates, for notebooks."""
+        """Return a table of the expected error rates, for notebooks."""
         rows = [
             ("false alarms", self.false_alarms, self.false_alarms_interval, self.n_negatives),
             ("misses", self.misses, self.misses_interval, self.n_positives),
@@ -150,7 +150,7 @@ class Tail:
         return cls(scores, shares, start, excess, share, worth)
 
     def rate(self, value: float) -> float:
-        """Share of rows with a score of at least `value`."""
+        """Return the share of rows with a score of at least `value`."""
         if value > self.start:
             if self.mean_excess == 0:
                 return 0.0
@@ -159,7 +159,7 @@ class Tail:
         return float(self.shares[count - 1]) if count else 0.0
 
     def value(self, rate: float) -> float:
-        """Smallest value at which the rate is at most the given one.
+        """Return the smallest value at which the rate is at most the given one.
 
         Where rates are counted, all values between two scores have the same rate; the result is
         their midpoint.
@@ -195,7 +195,7 @@ def choose_threshold(
         Log-likelihood ratios of rows that the model has not seen.
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
-        How many rows each represents, above zero.
+        How many rows each row represents, above zero.
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
         Criteria as checked by :func:`check_criterion`.
     source : str
@@ -265,7 +265,7 @@ def check_criterion(
 
 
 def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of a rate by Clopper and Pearson; the number of errors may be a fraction."""
+    """Return the Clopper-Pearson interval of a rate; the number of errors may be fractional."""
     errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
     high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0

@@ -1,10 +1,10 @@
-"""Groups of rows left out whole, such as a recording or an identity, in closed form (MATH 17).
+"""Leaving out whole groups of rows, such as a recording or an identity, in closed form (MATH 17).
 
 Leaving out one row while near-copies of it stay is a leak. So a block B of rows is left out, with
-the ridge and the groups of all other rows held; the axes without the block are aligned with those
-of all rows. The result depends only on products with ``A_T = (T + eps I)^-1`` about a fixed origin.
-With V the rows of B and the group means, the inner products ``V A_T V'`` are enough, whether they
-come from whitened rows or from a kernel matrix.
+the ridge and the groups of all other rows held fixed; the axes without the block are aligned with
+those of all rows. The result depends only on products with ``A_T = (T + eps I)^-1`` about a fixed
+origin. With V the rows of B and the group means, the inner products ``V A_T V'`` are enough,
+whether they come from whitened rows or from a kernel matrix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STACK = 256
 
 
 def stacks_of(ids: Ints) -> Iterator[Ints]:
-    """Positions of the rows of each block, in stacks of blocks of one size, shape (n, size)."""
+    """Yield positions of each block's rows, in stacks of blocks of one size, shape (n, size)."""
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.diff(ids[order], prepend=ids[order[:1]] - 1))
     sizes = np.diff(starts, append=len(ids))
@@ -48,7 +48,7 @@ def leave_together(
     weights: Array | None,
     leave: Leave,
 ) -> LeftOut:
-    """Project the rows of every block by the model without the block.
+    """Project the rows of every block with the model fitted without that block.
 
     Rows of a block get NaN if there is no model without the block.
 
@@ -107,7 +107,7 @@ def leave_together(
 
 @dataclass(frozen=True)
 class _Stack:
-    """Blocks of one size, their rows with group and weight, and the groups without each block."""
+    """Blocks of one size, their rows' groups and weights, and the groups without each block."""
 
     members: Ints
     own: Ints
@@ -134,7 +134,7 @@ class _Stack:
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
-        """Inner products ``V A V'`` without each block, and its group means in terms of V."""
+        """Return inner products ``V A V'`` without each block, and group means in terms of V."""
         among, with_means = block(self.members)
         (n_blocks, size), n_groups = self.own.shape, len(counts)
         inner = np.empty((n_blocks, size + n_groups, size + n_groups))
@@ -157,7 +157,7 @@ class _Stack:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Lower Cholesky factors of a stack; raises an error if any matrix is singular."""
+    """Return lower Cholesky factors of a stack, or raise an error if any matrix is singular."""
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError as error:

@@ -33,7 +33,7 @@ SMALLEST_REMAINDER = 1e-8
 
 @dataclass(frozen=True)
 class WhiteFactor:
-    """Solves any division of rows whitened once; D at most N.
+    """Solves any division of rows whitened once; D must be at most N.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class WhiteFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``2 N D K + O(N K^2)``."""
+        """Solve one division, at a cost of ``2 N D K + O(N K^2)``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         white = group_means(self.rows, groups, counts, self.weights)
         means = group_means(self.X - self.origin, groups, counts, self.weights)
@@ -87,7 +87,7 @@ class WhiteFactor:
         n_components: int | None,
         leave_out: Leave | bool,
     ) -> Subspace:
-        """Solve a division given its group means: whitened, and about the origin.
+        """Solve a division given its group means, both whitened and about the origin.
 
         A division gets its own factorisation if the groups, or a left-out row, account for nearly
         all of the scatter in some direction: the rest would be rounding.
@@ -116,9 +116,9 @@ class WhiteFactor:
         return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
 
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
-        """Add rows of weight one, the last of X: a low-rank update, ``4 N D`` for each row.
+        """Add the last rows of X, with weight one, by a low-rank update: ``4 N D`` per row.
 
-        The ridge and the origin stay, also when rows are removed.
+        The ridge and the origin stay the same, as they do when rows are removed.
         """
         count = len(X) - len(self.X)
         fresh = (X[-count:] - self.origin) @ self.back
@@ -229,7 +229,7 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten rows at each ridge; given `ridges` are absolute.
+    """Whiten rows at each ridge; `ridges`, if given, are absolute.
 
     Each ridge costs a Cholesky factor, ``N D^2 + D^3/3``. More than two share one
     eigendecomposition of the total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N
