@@ -239,8 +239,8 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
     """Raise the trace ratio step by step, starting from a ratio already reached.
 
     Each step takes the top eigenvectors of ``S_n(s) - rho (S_p(s) + eps I)`` at the current ratio
-    rho, with the s that is best at rho for any directions. So the ratio never falls, and its limit
-    is the largest over directions and references together (Dinkelbach).
+    rho, with the s that is best at rho whatever the directions. So the ratio never falls, and its
+    limit is the largest over directions and references together (Dinkelbach).
     """
     size = len(forms.numerator)
     while True:

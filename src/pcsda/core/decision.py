@@ -1,4 +1,4 @@
-"""From a prior and the costs of errors to decisions on log-likelihood ratios."""
+"""Decisions on log-likelihood ratios, given a prior and the costs of errors."""
 
 from __future__ import annotations
 

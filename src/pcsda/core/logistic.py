@@ -78,7 +78,7 @@ class _Problem:
 
     @cached_property
     def columns(self) -> Array:
-        """Factors of slopes and level, shape (M + 1, n)."""
+        """Factors that multiply slopes and level, shape (M + 1, n)."""
         return np.vstack([self.scores, self.sign])
 
     @cached_property

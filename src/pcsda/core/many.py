@@ -34,7 +34,7 @@ STEP_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class HeldSample:
-    """Results for the sample that need all columns, kept while rows come and go.
+    """Results for the sample that need all columns, kept while rows are added or removed.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class SharedRows:
     together : array of shape (N,) or None
         Rows with the same number are left out together.
     held : HeldSample or None
-        Results for a sample from before rows came or went.
+        Results for a sample drawn before rows were added or removed.
     """
 
     rows: Floats

@@ -51,7 +51,7 @@ class Panel:
     axis : array of shape (L, d)
         Fisher's axis; zero for a label without a cloud, whose mixture view is repeated.
     cloud : array of shape (L, 3)
-        Centre of the cloud, and the variances of positives and of the cloud on that axis.
+        Centre of the cloud, and the variances of positives and of the cloud along it.
     turn : array of shape (L, d, d)
         Rotation from the axes of the criterion to those of the panel.
     n_views : int

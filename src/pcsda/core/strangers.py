@@ -1,4 +1,4 @@
-"""Scores of a bank's own identities as if they were strangers (MATH 17).
+"""Scoring a bank's own identities as if they were strangers (MATH 17).
 
 All rows of an identity are removed from the negatives of a label, in closed form: from its total
 scatter, its group means and their weights. The axes without them are aligned with those of the full

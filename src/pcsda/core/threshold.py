@@ -199,7 +199,7 @@ def choose_threshold(
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
         Criteria as checked by :func:`check_criterion`.
     source : str
-        Description of the rows, for the rule.
+        Description of the rows, quoted in the rule.
 
     Examples
     --------

@@ -206,7 +206,7 @@ def solution_of(
 
 @dataclass(frozen=True)
 class WhiteCells:
-    """Whitened rows, and the rows about their origin, summed over cells."""
+    """Whitened rows, and the rows about their origin, both summed over cells."""
 
     factor: WhiteFactor
     cells: Cells
