@@ -265,7 +265,7 @@ def test_kernels_name_the_nearest_training_rows(data):
         )
     assert "nearest training rows of the class " in str(why[0])
     assert why.columns is None
-    with pytest.raises(ValueError, match=r"known for linear models \(PCSDA, CSDA\) and up to 200"):
+    with pytest.raises(ValueError, match=r"exist for linear models \(PCSDA, CSDA\) and up to 200"):
         why.table()
 
 
