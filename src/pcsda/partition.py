@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -397,6 +399,11 @@ def _is_far_off(origin: Array, shifted: Array) -> bool:
 # The end of a name if no label has a majority in a subclass.
 MIXED = "among others"
 EMPTY = "empty"
+
+
+def counted(names: Sequence[str]) -> list[str]:
+    """List each name once, most frequent first, with its number if it occurs more than once."""
+    return [name if n == 1 else f"{n} {name}" for name, n in Counter(names).most_common()]
 
 
 def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:

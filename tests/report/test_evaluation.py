@@ -198,6 +198,47 @@ def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
     assert f"Identify is stricter than this: {found.facts['Names by identify']}." in summary(found)
 
 
+def test_a_name_that_many_subclasses_share_is_drawn_once(blobs):
+    X, y, X_test, y_test = blobs
+    model = PCSDA(n_subclasses=12, random_state=0).fit(X, y == "ash")
+    names = np.array(["oak", "oak", "fir"])[np.arange(12) % 3]
+    model.name_rows(np.where(y == "ash", "ash", names[np.maximum(model.partition_, 1) - 1]))
+    found = evaluate(model, X_test, y_test == "ash", n_resamples=50)
+    (drawn,) = found.subspaces
+    (oak,) = (centre for centre in drawn["centres"] if centre[0].startswith("oak"))
+    assert oak[0] == "oak (largest of 8)"
+    largest = max(np.flatnonzero(names == "oak"), key=lambda i: model.subclass_counts_[i])
+    np.testing.assert_allclose(oak[1:], model.density_.base.subclasses[largest, :2])
+    assert found.facts["Subclasses"] == "12: 8 oak, 4 fir"
+
+
+@pytest.mark.parametrize("groups", [None, np.repeat(np.arange(15), 3)])
+def test_no_errors_in_few_rows_do_not_mean_no_errors(blobs, groups):
+    _, _, X_test, y_test = blobs
+    positive = y_test == "birch"
+    rows = np.r_[np.flatnonzero(positive)[:15], np.flatnonzero(~positive)[:30]]
+    ratios = np.where(positive[rows], 9.0, -9.0)[:, None]
+    found = evaluate_scores(
+        one(blobs),
+        ratios,
+        y_test[rows],
+        lambda chosen: X_test[rows[chosen]],
+        pos_label="birch",
+        n_resamples=50,
+        groups=groups,
+        level=0.9,
+    )
+    by_key = {figure.key: figure for figure in found.figures}
+    positives, negatives = (15, 30) if groups is None else (5, 10)
+    for key, n in (("misses", positives), ("false_alarms", negatives), ("eer", positives)):
+        assert (by_key[key].value, by_key[key].low) == (0, 0)
+        # So many rows without an error are seen in one of twenty tests at this rate.
+        assert (1 - by_key[key].high) ** n == pytest.approx(0.05)
+    best = by_key["precision_at_k"]
+    assert (best.value, best.high) == (1, 1)
+    assert best.low ** min(10, positives) == pytest.approx(0.05)
+
+
 def test_intervals_of_a_bank_resample_rows(blobs):
     """Scores of one row for several labels are no independent trials."""
     X, y, X_test, y_test = blobs

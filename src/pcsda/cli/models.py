@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from .. import tables
 from ..estimators import MixtureVerifier
 from ..onnx_export import export_onnx
+from ..partition import counted
 from ..persistence import load
 from ..report.evaluation import changed_parameters
 from ..scoring import Scorer
@@ -112,9 +112,7 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
     }
     if scorer.is_bank and hasattr(model, "subclass_names_"):
         # --json lists them one by one.
-        names = Counter(model.subclass_names_).most_common()
-        told = [name if count == 1 else f"{count} {name}" for name, count in names]
-        found["subclasses are"] = tables.listed(told, MOST_TOLD)
+        found["subclasses are"] = tables.listed(counted(model.subclass_names_), MOST_TOLD)
     return found
 
 

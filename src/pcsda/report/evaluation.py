@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from .. import metrics
 from ..core.linalg import Array, Mask
 from ..estimators import MixtureVerifier
-from ..partition import MIXED
+from ..partition import MIXED, counted
 from ..scoring import Scorer
 from ..unwrap import unwrap
 from ..validation import MatrixLike, Seed
@@ -30,6 +31,8 @@ from .views import View, make_view, subspace_sample, take_rows
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
+# More subclasses of one name than this have it once in a picture.
+MOST_ALIKE = 3
 
 # A label whose subspace is drawn: in the model, in y, and how many labels share its points.
 Drawn = tuple[Any, Any, int]
@@ -429,13 +432,24 @@ def _subspaces(
 
 
 def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
-    """Names and first two coordinates of the subclasses in which one label has a majority."""
+    """Names and first two coordinates of the subclasses in which one label has a majority.
+
+    A name that many subclasses share is written once, at the largest, so that labels do not cover
+    each other.
+    """
     names = getattr(model, "subclass_names_", None)
     if names is None or model.n_components_ < 2:
         return []
-    centres = model.density_.base.subclasses[:, :2].tolist()
-    pairs = zip(names, centres, strict=True)
-    return [(name, *centre) for name, centre in pairs if not name.endswith(MIXED)]
+    times, seen = Counter(names), set()
+    found = []
+    for i in np.argsort(-np.asarray(model.subclass_counts_), kind="stable"):
+        name = names[i]
+        if name.endswith(MIXED) or (name in seen and times[name] > MOST_ALIKE):
+            continue
+        seen.add(name)
+        shown = name if times[name] <= MOST_ALIKE else f"{name} (largest of {times[name]})"
+        found.append((shown, *model.density_.base.subclasses[i, :2].tolist()))
+    return found
 
 
 def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
@@ -464,7 +478,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
         }
         # Each label of a bank has its own subclasses, named in its plot.
         if not scorer.is_bank and (names := getattr(models[0], "subclass_names_", None)):
-            sizes["Subclasses"] += ": " + ", ".join(names)
+            sizes["Subclasses"] += ": " + ", ".join(counted(names))
     return {
         "Model": ", ".join(
             [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]

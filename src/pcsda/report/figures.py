@@ -21,6 +21,8 @@ Spec = tuple[str, str, str, bool, Callable[..., Any]]
 # Truth, scores and identities.
 Trials = tuple[NDArray[Any], Array, NDArray[Any] | None]
 
+# Number of best scores whose precision is reported.
+BEST = 10
 # False-alarm rate at which misses are reported; it needs at least 1 / FMR negatives.
 FMR = 0.01
 # Scores in all resamples together; more would take too long.
@@ -30,6 +32,8 @@ LEAST_RESAMPLES = 50
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
 # Shares of rows, by the class that is counted; None counts all rows.
 COUNTED = {"misses": True, "false_alarms": False, "rank_1": None, "rank_5": None}
+# Rates at a threshold, or rank, that depends on the rows: resampled, unless there are no errors.
+RESAMPLED = ("eer", "fnmr", "precision_at_k")
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def figures(
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]
     misses, alarms = (partial(_rate, threshold=s.threshold, missed=m) for m in (True, False))
-    n_best = min(10, int(positive.sum()))
+    n_best = min(BEST, int(positive.sum()))
     best = partial(metrics.precision_at_k, k=n_best)
     precision = average_precision_score
     cost = partial(metrics.detection_cost, threshold=s.threshold, **s.application)
@@ -198,11 +202,17 @@ def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, f
     there are. Identities of several rows are resampled, unless none of them, or all, have errors.
     """
     truth, _, groups = trials
-    if key not in COUNTED or (groups is not None and 0 < found.value < 1):
+    whole = found.value in (0, 1)
+    exact = key in COUNTED and (whole or groups is None)
+    if not (exact or (whole and key in RESAMPLED)):
         return found.low, found.high
-    chosen = np.ones(len(truth), dtype=bool) if COUNTED[key] is None else truth == COUNTED[key]
-    count = int(chosen.sum()) if groups is None else len(np.unique(groups[chosen]))
-    return binomial_interval(found.value, count, found.level)
+    units = np.arange(len(truth)) if groups is None else groups
+    chosen = {None: np.ones(len(truth), dtype=bool), True: truth == 1, False: truth == 0}
+    count = {kind: len(np.unique(units[rows])) for kind, rows in chosen.items()}
+    n_units = count[COUNTED[key]] if key in COUNTED else min(count[True], count[False])
+    if key == "precision_at_k":
+        n_units = min(BEST, n_units)
+    return binomial_interval(found.value, n_units, found.level)
 
 
 def _figure(spec: Spec, trials: Trials, settings: Settings) -> Figure:
