@@ -254,11 +254,8 @@ def evaluate_scores(
     facts = _facts(scorer, labels)
     if trials is not None:
         facts["Trials"] = str(len(units.labels))
-    if scorer.threshold is not None:
-        facts["Threshold of the model"] = str(scorer.threshold)
     if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
         facts["Names by identify"] = _named(scorer, units.labels, ratios)
-    facts["Labels in the test"] = str(len(np.unique(labels.astype(str))))
     why: list[str] = []
     if trials is None and not scorer.is_bank:
         one, own = parts["views"][0], np.asarray(labels == drawn[0][1])
@@ -479,6 +476,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
         # Each label of a bank has its own subclasses, named in its plot.
         if not scorer.is_bank and (names := getattr(models[0], "subclass_names_", None)):
             sizes["Subclasses"] += ": " + ", ".join(counted(names))
+    chosen = {} if scorer.threshold is None else {"Threshold of the model": str(scorer.threshold)}
     return {
         "Model": ", ".join(
             [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]
@@ -487,6 +485,8 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
         **sizes,
         "Features": str(scorer.n_features),
         "Test rows": str(len(labels)),
+        "Labels in the test": str(len(np.unique(labels.astype(str)))),
+        **chosen,
     }
 
 
