@@ -68,6 +68,17 @@ def test_the_learned_reference_is_the_best_of_a_scan(sizes, eps, d, weighted):
     assert reached > best_at(X, groups, 0.0, eps, d, weights)
 
 
+@pytest.mark.parametrize(("sizes", "eps"), [([25, 60], 0.5), ([3, 90], 60.0), ([40, 20], 300.0)])
+@WEIGHTED
+def test_a_reference_at_the_mean_is_the_trace_ratio(sizes, eps, weighted):
+    X, groups, weights = make_rows(sizes, 5, weighted=weighted)
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    found = csda_solvers.trace_ratio(scatter, eps, 2)
+    assert found.step == 0
+    reached = ratio_of(found, X, groups, eps, weights)
+    assert_allclose(reached, best_at(X, groups, 0.0, eps, 2, weights), rtol=1e-9)
+
+
 def test_few_positives_and_a_large_ridge_need_a_reference_far_away():
     X, groups, _ = make_rows([3, 90], 5)
     scatter = GroupScatter.from_samples(X, groups)
