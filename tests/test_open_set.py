@@ -24,7 +24,7 @@ def test_a_run_writes_every_cell_once_resumes_and_has_a_page(rows):
     found = open_set.read(rows)
     assert len(found) == 2 * 2 * 3  # draws, rows a label, methods
     alone = [row for row in found if row["n_rows"] == 1 and row["method"] == "PLDA"]
-    assert all("one row a label" in row["error"] for row in alone)
+    assert all("one row per label" in row["error"] for row in alone)
     open_set.main()
     assert rows.read_bytes() == before
     page = open_set.page(found)

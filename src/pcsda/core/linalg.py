@@ -182,10 +182,10 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
     # LAPACK reads rows in C order as the transpose. NumPy would move them twice, which takes as
     # long as the factor itself.
     with one_thread(TINY < len(matrix) <= SMALL):
-        upper, failed = dpotrf(shifted.T, lower=0, overwrite_a=1)
+        found, failed = dpotrf(shifted.T, lower=1, overwrite_a=1)
     if failed:
         raise SingularMatrixError("the matrix is not positive definite")
-    factor: Array = upper.T
+    factor: Array = np.ascontiguousarray(found)
     if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor
