@@ -1,4 +1,4 @@
-"""Explanations in the user's terms: columns of X, or training rows."""
+"""Explain scores in the user's terms: by columns of X or by training rows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def attributed(
     found: Explanation,
     project: Callable[[Floats], Floats],
 ) -> Explanation:
-    """Add the contribution of each column, or the nearest training rows, to an explanation.
+    """Add each column's contribution, or the nearest training rows, to an explanation.
 
-    `project` maps training rows of a kernel model to coordinates.
+    For a kernel model, `project` maps training rows to coordinates.
     """
     if not 0 < len(z) <= MOST_ROWS:
         return found
@@ -86,7 +86,7 @@ def _with_neighbours(
 
 
 def nearest_rows(z: Array, known: Array, numbers: Ints) -> Ints:
-    """Numbers of the known rows nearest to each row of z."""
+    """Return the numbers of the known rows nearest to each row of z."""
     apart = np.stack([np.linalg.norm(known - row, axis=1) for row in z])
     found: Ints = numbers[np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]]
     return found

@@ -1,4 +1,4 @@
-"""A class-specific model for every label, on one factorisation."""
+"""A class-specific model for each label, all sharing one factorisation."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ from .threads import updates
 
 @documented
 class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstimator):
-    """A verifier for every label, fitted on one factorisation of the data.
+    """A verifier for each label, all fitted from one factorisation of the data.
 
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
-        The model of each label; None means ``PCSDA()``. PCSDA with its default solver, and
+        The model for each label; None means ``PCSDA()``. PCSDA with its default solver, and
         KernelPCSDA with one bandwidth for all classes (`gamma` "all", "scale" or a number), share
-        one factorisation. So does PCSDACV of these, with bandwidths other than "positive". Any
-        other estimator is fitted separately for each label, in parallel.
+        one factorisation. So does PCSDACV around one of these, with bandwidths other than
+        "positive". Any other estimator is fitted separately for each label, in parallel.
     subclasses : {"shared", "per-class"}, default="shared"
-        One clustering of all rows, from which each label removes its own, or a separate k-means for
-        each label, started from the shared one. With one calibration, ten or more labels with few
-        rows each need no clusters: they share two covariances, see the notes. Give the estimator a
-        number for `n_subclasses` to use k-means there too.
-        PCSDACV, which chooses K for each label, has one shared clustering per K, and separate
+        Use one clustering of all rows, from which each label removes its own rows, or a separate
+        k-means for each label, started from the shared clustering. With pooled calibration, ten or
+        more labels with few rows each need no clusters: they share two covariances (see the notes).
+        Set the estimator's `n_subclasses` to a number to use k-means there too.
+        PCSDACV, which chooses K for each label, has one shared clustering per K, or separate
         clusters if it needs folds or cannot share.
     calibration : {"pooled", "per-label"}, default="pooled"
-        One shrinkage, one pair of tails and one calibration for all labels, from the left-out
-        scores of all of them; or separate ones for each label from its own scores. Labels with
-        many rows depart from the common calibration as far as their rows support it. Labels are
-        calibrated separately if rows cannot be left out in closed form: for estimators other than
-        PCSDA and KernelPCSDA, ``subclasses="per-class"``, settings of the published rule, and a
+        Estimate one shrinkage, one pair of tails and one calibration from the left-out scores of
+        all labels, or separate ones for each label from its own scores. Labels with many rows
+        depart from the common calibration as far as their rows support it. Labels are calibrated
+        separately if rows cannot be left out in closed form: with estimators other than PCSDA and
+        KernelPCSDA, with ``subclasses="per-class"``, with the published rule's settings, and in a
         bank of two labels without background.
     n_jobs : int or None, default=None
-        Parallel jobs, as in joblib, if models are fitted separately. The result does not depend
-        on it.
+        Number of parallel jobs, as in joblib, if models are fitted separately. The result does not
+        depend on it.
     verbose : bool, default=False
         Draw a progress bar on a terminal.
 
@@ -78,39 +78,40 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     ----------
     classes_ : array of shape (n_classes,)
     models_ : mapping
-        The fitted estimator of each label; its positive class is True. Read-only; with one
-        calibration for all labels, an estimator is built on request.
+        The fitted estimator for each label; its positive class is True. Read-only; if labels
+        share one calibration, estimators are built on request.
     threshold_ : Threshold
-        The threshold of `identify`: that of `choose_threshold`, or one that accepts 1 % of
-        strangers. Present only if the labels share one calibration or strangers were given.
+        The threshold used by `identify`: set by `choose_threshold`, or by default one that accepts
+        1 % of strangers. Present only if the labels share one calibration or strangers were given.
     clusters_ : array of shape (n_samples,)
-        Shared cluster of each training row, those of the background at the end.
+        Shared cluster of each training row; background rows come last.
     centroids_ : array of shape (n_clusters, n_features)
-        Means of the clusters, to which enrolled rows are assigned.
+        Cluster means; enrolled rows join the cluster with the nearest mean.
     ridge_ : float
-        The absolute ridge, kept when rows are added or removed.
+        The absolute ridge, which stays the same when rows are added or removed.
 
     Notes
     -----
-    Banks of ten or more labels share two covariances, that of rows within labels and that between
-    labels (two-covariance PLDA), if the median label has up to 50 rows, or any number of rows with
-    more than 100 labels. The axes are those of PCSDA with the labels as subclasses. A row is
-    compared under two predictive distributions: that of the label, whose mean is shrunk toward the
-    centre of all labels the more the fewer its rows, and that of a stranger. This requires the
-    defaults of `subclasses`, `n_subclasses`, `n_components`, `negatives` and `shrinkage`, and no
-    groups. There, ``regularization="auto"`` is Ledoit and Wolf's shrinkage, or 0.1, 0.3 or 3 times
-    that, whichever separates left-out rows from strangers best. Each row of the background counts
-    as a separate label with one row. If most labels have one row, the rows do not determine the
-    covariance within labels. It is assumed to be the square root of the total covariance, with 30 %
-    of the variance; ratios are calibrated on simulated rows, and models have no left-out scores.
+    Banks of ten or more labels share two covariances, one within labels and one between labels
+    (two-covariance PLDA), if the median label has up to 50 rows, or with more than 100 labels
+    whatever their size. The axes are the same as in PCSDA with the labels as subclasses. A row is
+    compared under two predictive distributions: one for the label, whose mean is shrunk more
+    strongly toward the centre of all labels the fewer rows it has, and one for a stranger. This
+    requires the default values of `subclasses`, `n_subclasses`, `n_components`, `negatives` and
+    `shrinkage`, and no groups. In this case, ``regularization="auto"`` is Ledoit and Wolf's
+    shrinkage, or 0.1, 0.3 or 3 times that value, whichever separates left-out rows from strangers
+    best. Each background row counts as a separate label with one row. If most labels have one row,
+    the rows do not determine the within-label covariance. It is assumed to be the square root of
+    the total covariance, with 30 % of the variance; ratios are calibrated on simulated rows, and
+    models have no left-out scores.
 
-    `enroll`, `update`, `reject`, `remove` and `refresh` need no data from the caller: the bank
+    `enroll`, `update`, `reject`, `remove` and `refresh` need no earlier data from you: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and
-    the common calibration. If labels share covariances, all labels follow at once: the sums behind
-    the covariances are updated in closed form, and the next question solves them. Banks with
-    clusters update their factorisation, which costs ``D^2`` per row. Kernel banks, and linear ones
-    with more features than rows, factorise again. So do all banks after unpickling, because pickles
-    do not contain the factorisation.
+    the common calibration. If labels share covariances, all labels are updated at once: the sums
+    behind the covariances are updated in closed form, and the next query solves for the models.
+    Banks with clusters update their factorisation, which costs ``D^2`` per row. Kernel banks, and
+    linear ones with more features than rows, factorise again. So do all banks after unpickling,
+    because pickles do not contain the factorisation.
 
     Examples
     --------
@@ -198,7 +199,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit a model for every label in y, and choose a threshold that accepts 1 % of strangers.
+        """Fit a model for each label in y, and choose a threshold that accepts 1 % of strangers.
 
         Parameters
         ----------
@@ -206,13 +207,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         y : array-like of shape (n_samples,)
             At least two labels.
         background : array-like of shape (n_background, n_features), optional
-            Rows of no label: negatives for all labels.
+            Rows without a label, which serve as negatives for all labels.
         subclass_labels : array-like of shape (n_samples,), optional
-            Shared clusters of all rows; by default the labels, or clusters found by k-means, see
-            `subclasses`. Background rows join the nearest.
+            Shared clusters of all rows; by default the labels, or clusters found by k-means (see
+            `subclasses`). Background rows join the nearest cluster.
         groups : array-like of shape (n_samples,), optional
-            Rows of one group, such as the frames of one recording, are left out together. Rows
-            added later form a group of their own; so does each background row.
+            Rows in the same group, such as frames from one recording, are left out together. Rows
+            added in one later call form their own group; so does each background row.
 
         Returns
         -------
@@ -251,7 +252,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> BankRows:
-        """Collect the rows of all labels and of the background, with their clusters."""
+        """Collect the labelled and background rows, together with their clusters."""
         together = validation.check_groups(groups, len(X))
         rows, clusters = X, None
         if subclass_labels is not None:
@@ -291,7 +292,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         return Settings(*fixed, self.n_jobs, bool(self.verbose), isinstance(given, str))
 
     def _fit_labels(self) -> None:
-        """Fit all labels on the current rows; keep a known ridge and kernel."""
+        """Fit all labels to the current rows, keeping the ridge and kernel if already known."""
         settings = self._settings
         known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
         found: Labels | None = None
@@ -318,7 +319,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             self._set_door()
 
     def _take_clusters(self) -> None:
-        """Switch from shared covariances to clusters of all rows."""
+        """Switch from shared covariances to a clustering of all rows."""
         self._kindred_ = False
         for name in ("ridge_", "kernel_"):
             self.__dict__.pop(name, None)
@@ -328,13 +329,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._set_rows(replace(self._rows, clusters=clusters))
 
     def _set_rows(self, rows: BankRows) -> None:
-        """Store rows, and the means of their clusters."""
+        """Store the rows and compute their cluster means."""
         self._rows, self.clusters_ = rows, rows.clusters
         sizes = np.bincount(rows.clusters).astype(np.float64)
         self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
 
     def _auto_ridge(self, labels: Ints) -> float:
-        """One ridge for all labels, so that one factorisation serves them."""
+        """Return one ridge for all labels, so that they can share one factorisation."""
         median = float(np.median(np.bincount(labels[labels >= 0])))
         template = PCSDA() if self.estimator is None else self.estimator
         return auto_ridge(template, median)
@@ -356,18 +357,18 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     def name_rows(self, ids: ArrayLike) -> Self:
         """Name the training rows, so that explanations name examples of the nearest subclass.
 
-        Subclasses are called what most of their rows are, as "mostly 8", without this.
+        Without names, a subclass is only described by its most frequent label, such as "mostly 8".
 
         Parameters
         ----------
         ids : array-like of shape (n_samples,)
-            Names of the rows of `fit`, then of its background; or of all rows since then. Rows
-            that come later are named by their numbers.
+            Names of the rows given to `fit`, then of its background rows, then of any rows added
+            since. Rows added later are named by their numbers.
 
         Returns
         -------
         self : VerifierBank
-            The next fit forgets the names.
+            Fitting again discards the names.
 
         Examples
         --------
@@ -396,7 +397,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @property
     def models_(self) -> Mapping[Any, Any]:
-        """The fitted estimator of each label."""
+        """The fitted estimator for each label."""
         if "_labels_" not in self.__dict__:
             raise AttributeError("models_ exists only after fit")
         names, fitted = self.classes_.tolist(), self._labels_
@@ -406,16 +407,16 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
-        """Add a label from new rows; see the class notes for the other labels.
+        """Add a new label with its rows; the class notes say what happens to the other labels.
 
-        The new model equals a separate fit on all rows with the bank's ridge and clusters; new rows
-        belong to the cluster with the nearest centroid.
+        The new model equals a separate fit to all rows with the bank's ridge and clusters; new rows
+        join the cluster with the nearest centroid.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         label : object
-            A label that the bank does not have.
+            A label that is not yet in the bank.
 
         Returns
         -------
@@ -424,7 +425,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         Warns
         -----
         UserWarning
-            For a single row, with the expected error rate of the label.
+            If X has a single row; the message gives the label's expected error rate.
 
         Examples
         --------
@@ -456,7 +457,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def update(self, X: Any, label: Any) -> Self:
-        """Add rows to a label and refit it; see the class notes for the other labels.
+        """Add rows to a label and refit it; the class notes say what happens to the other labels.
 
         Parameters
         ----------
@@ -488,14 +489,14 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def reject(self, X: Any, label: Any) -> Self:
-        """Add rows to the background that do not belong to a label.
+        """Add rows that do not belong to `label` to the background.
 
-        The label is refitted at once; see the class notes for the other labels.
+        The label is refitted at once; the class notes say what happens to the other labels.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows of no known label.
+            Rows that belong to no known label.
         label : object
             One of `classes_`.
 
@@ -531,7 +532,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         touched: int,
         name: Any,
     ) -> None:
-        """Add rows and refit one label; if that fails, nothing changes."""
+        """Add rows and refit one label; if this fails, leave the bank unchanged."""
         kindred = isinstance(self._labels_, KindredLabels)
         # Labels that share covariances are their own clusters, see `_change`.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
@@ -562,7 +563,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def remove(self, label: object) -> Self:
-        """Remove a label and its rows; see the class notes for the other labels.
+        """Remove a label and its rows; the class notes say what happens to the other labels.
 
         Parameters
         ----------
@@ -598,10 +599,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def refresh(self) -> Self:
-        """Refit all models, and their common calibration, on the current rows.
+        """Refit all models and their common calibration to the current rows.
 
-        The rows are factorised from scratch, which also removes the rounding of many updates. A
-        threshold chosen on the bank's own labels is chosen again for the same rate.
+        The rows are factorised from scratch, which also removes rounding errors accumulated over
+        many updates. A threshold chosen from the bank's own labels is chosen again for the same
+        rate.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Scores of a fitted bank: ratios, probabilities, names, thresholds and explanations."""
+"""Scoring with a fitted bank: ratios, probabilities, names, thresholds and explanations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ USUAL_RATE = 0.01
 
 
 class BankScores:
-    """Methods that use the models of a bank without changing them; `VerifierBank` adds the rest.
+    """Methods that use a bank's models without changing them; `VerifierBank` adds the rest.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class BankScores:
 
         @property
         def models_(self) -> Mapping[Any, Any]:
-            """The fitted estimator of each label."""
+            """The fitted estimator for each label."""
 
     def _checked(self, X: MatrixLike) -> Floats:
         check_is_fitted(self)
@@ -59,7 +59,7 @@ class BankScores:
     def _scores(
         self, X: MatrixLike, trials: ArrayLike | None = None
     ) -> tuple[Floats, np.dtype[np.floating]]:
-        """Log-likelihood ratios (n, n_classes), and the type to return them in."""
+        """Return log-likelihood ratios, shape (n, n_classes), and the dtype for the result."""
         X = self._checked(X)
         fitted = self._labels_
         if not isinstance(fitted, SeparateLabels) and trials is not None:
@@ -71,7 +71,7 @@ class BankScores:
 
     @reads
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log-likelihood ratio of every row, or trial, for every label.
+        """Return the log-likelihood ratio of each row or trial for each label.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class BankScores:
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Log posterior ratio of every label against the rest.
+        """Return the log posterior ratio of each label against the rest.
 
         Parameters
         ----------
@@ -103,14 +103,15 @@ class BankScores:
         Returns
         -------
         array of shape (n_samples, n_classes)
-            With two labels that of ``classes_[1]``, shape (n_samples,), as in scikit-learn.
+            With two labels, the values for ``classes_[1]`` in shape (n_samples,), as in
+            scikit-learn.
         """
         odds, dtype = self._odds(X)
         return narrowed(second_of_two(odds), dtype)
 
     @reads
     def predict_proba(self, X: MatrixLike) -> Floats:
-        """Probabilities of the labels in a closed set: posteriors, normalised over the labels.
+        """Return posterior label probabilities for a closed set, normalised to sum to one.
 
         Parameters
         ----------
@@ -125,7 +126,7 @@ class BankScores:
 
     @reads
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Label with the largest posterior ratio: identification in a closed set.
+        """Return the label with the largest posterior ratio (closed-set identification).
 
         Parameters
         ----------
@@ -142,27 +143,27 @@ class BankScores:
     def choose_threshold(
         self, max_false_alarms: float = USUAL_RATE, strangers: MatrixLike | None = None
     ) -> Threshold:
-        """Choose the log-likelihood ratio at which `identify` names a row, and store it.
+        """Choose and store the log-likelihood ratio from which `identify` names a row.
 
         Parameters
         ----------
         max_false_alarms : float, default=0.01
-            Share of strangers that may be named.
+            Largest share of strangers that may be given a label.
         strangers : array-like of shape (n_strangers, n_features), optional
-            Rows of strangers, neither enrolled nor in the background. Without them each label of
-            the bank serves as a stranger: its rows are left out of all labels, and the best score
-            over the other labels is taken as that of a stranger.
+            Rows from strangers, neither enrolled nor in the background. Without them, each label
+            in the bank serves as a stranger: its rows are left out of all models, and their best
+            score among the other labels is taken as a stranger's score.
 
         Returns
         -------
         Threshold
-            `misses` is the share of left-out rows that their own label rejects.
+            `misses` is the share of left-out rows rejected by their own label.
 
         Notes
         -----
         If clusters have fewer than 50 rows or 10 labels, labels are left out in folds, each with
-        its own clusters; otherwise one by one, in closed form. The best score over many labels is
-        higher than that over few, so the threshold follows the number of labels when labels are
+        its own clusters; otherwise they are left out one by one, in closed form. The best score
+        is higher among many labels than among few, so the threshold is adjusted when labels are
         added or removed.
 
         Examples
@@ -201,23 +202,23 @@ class BankScores:
         *,
         trials: ArrayLike | None = None,
     ) -> NDArray[Any]:
-        """Label with the largest log-likelihood ratio, or `unknown` if none reaches `threshold`.
+        """Return the label with the largest log-likelihood ratio, or `unknown` if it is too low.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         threshold : float, optional
-            Smallest log-likelihood ratio that gets a label. None means that of `threshold_`, or 0
-            for a bank that has none; see :meth:`choose_threshold`.
+            Smallest log-likelihood ratio for which a row gets a label. None means the value of
+            `threshold_`, or 0 if the bank has no threshold; see :meth:`choose_threshold`.
         unknown : object, default=None
-            What to return for rows that no label accepts.
+            Value returned for rows that no label accepts.
         trials : array-like of shape (n_samples,), default=None
             Trial of each row; the result then has one label for each of ``np.unique(trials)``.
 
         Returns
         -------
         array of shape (n_samples,) or (n_trials,)
-            Of the type of the labels if `unknown` fits it, otherwise of objects.
+            Has the labels' dtype if `unknown` fits it, otherwise the dtype object.
         """
         scores, _ = self._scores(X, trials)
         if threshold is None:
@@ -230,16 +231,17 @@ class BankScores:
     def verify(
         self, X: MatrixLike, claimed: ArrayLike, *, trials: ArrayLike | None = None
     ) -> Floats:
-        """Log-likelihood ratio of each row, or trial, for the label it claims.
+        """Return the log-likelihood ratio of each row or trial for the label it claims.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         claimed : label or array-like of shape (n_samples,)
-            Rows must be new: a label always accepts its own training rows.
+            The claimed label, one for all rows or one per row. Rows must be new: a label always
+            accepts its own training rows.
         trials : array-like of shape (n_samples,), default=None
-            Trial of each row. All rows of a trial must claim one label; the result has one value
-            for each of ``np.unique(trials)``.
+            Trial of each row. All rows in a trial must claim the same label; the result has one
+            value for each of ``np.unique(trials)``.
 
         Returns
         -------
@@ -292,7 +294,7 @@ class BankScores:
 
     @reads
     def named_model(self, label: object) -> Any:
-        """Estimator of one label, with examples of its subclasses if rows have names.
+        """Return the estimator for one label, with subclass examples if rows have names.
 
         Parameters
         ----------
@@ -302,8 +304,8 @@ class BankScores:
         Returns
         -------
         estimator
-            As in `models_`; after `name_rows` with `subclass_examples_`, the rows that are nearest
-            to the centre of each subclass.
+            As in `models_`. After `name_rows` it also has `subclass_examples_`, the rows nearest to
+            the centre of each subclass.
 
         Examples
         --------
@@ -340,7 +342,7 @@ class BankScores:
         return order
 
     def _claims(self, X: Floats, label: object, trials: Ints | None) -> Floats:
-        """Log-likelihood ratios of rows, or trials, for one label."""
+        """Return the log-likelihood ratios of rows or trials for one label."""
         fitted = self._labels_
         if trials is None and isinstance(fitted, KindredLabels):  # needs no estimator
             return fitted.scores(X, self._place(self._known(label)))[:, 0]
@@ -362,7 +364,7 @@ class BankScores:
         return int(np.flatnonzero(self.classes_ == label)[0])
 
     def _refuse_known(self, X: Floats, name: str = "X") -> None:
-        """Refuse rows that the bank already contains."""
+        """Reject rows that the bank already contains."""
         found = known_row(self._rows, X)
         if found is not None:
             owner = self._rows.labels[found[1]]

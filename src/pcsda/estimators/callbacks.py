@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks, if its version has them: a fit reports its start and end."""
+"""Support for callbacks in scikit-learn versions that have them: report a fit's start and end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ except ImportError:  # before scikit-learn 1.9
 
 
 def calls_back(fit: Fit) -> Fit:
-    """Report a fit to the callbacks registered with ``set_callbacks``.
+    """Wrap a fit method so that it reports to callbacks registered with ``set_callbacks``.
 
-    A fit is one task: closed forms have no iterations to report. `fitted_estimator` in the last
-    call is the fitted estimator itself.
+    A fit is a single task, because closed-form solutions have no iterations to report. In the last
+    call, `fitted_estimator` is the fitted estimator itself.
     """
     if with_callbacks is None:
         return fit

@@ -31,23 +31,23 @@ GAMMA = ("positive", 0.3, 1.0, 3.0)
 
 
 def template_of(search: PCSDACV) -> Any:
-    """The estimator to tune, or the pipeline that ends in it."""
+    """Return the estimator to tune, or the pipeline that ends with it."""
     return PCSDA() if search.estimator is None else search.estimator
 
 
 def final_of(template: BaseEstimator) -> Any:
-    """The estimator at the end of a pipeline."""
+    """Return the final estimator of a pipeline, or the estimator itself."""
     return template[-1] if isinstance(template, Pipeline) else template
 
 
 def is_standard(search: PCSDACV) -> bool:
-    """Whether the user gave no values, so that the search chooses its own."""
+    """Check whether the user gave no values, so that the search uses its defaults."""
     given = search.n_subclasses, search.n_components, search.regularization, search.gamma
     return all(values is None for values in given)
 
 
 def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
-    """All settings that the data allow; those of one factorisation are adjacent."""
+    """Return all settings that the data allow; settings that share a factorisation are adjacent."""
     template = template_of(search)
     counts = _counts(search, final_of(template), data)
     dims = _values("n_components", search.n_components, None, whole=True)
@@ -70,7 +70,7 @@ def grid_of(search: PCSDACV, data: Data) -> list[Cell]:
 
 
 def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
-    """Return the values of K for which there are enough distinct negatives."""
+    """Return the values of K to try for which there are enough distinct negatives."""
     if data.subclass_labels is not None:
         return [len(np.unique(given_labels(data.subclass_labels, data.positive)))]
     way = final.subclasses
@@ -99,18 +99,18 @@ def standard_counts(final: BaseEstimator, auto: int) -> list[int]:
 
 
 def _dims(most: int, own: int | None) -> list[int]:
-    """Return the default values of d: a few, all axes, and that of the estimator."""
+    """Return the default values of d: a few small ones, all axes, and the estimator's own."""
     return sorted({*(d for d in N_COMPONENTS if d < most), most} | ({own} if own else set()))
 
 
 def standard_ridges(template: BaseEstimator, n_positive: float) -> tuple[float, ...]:
-    """Return the ridges that a search tries by default: fixed ones, and the estimator's own."""
+    """Return the ridges that a search tries by default: a fixed list and the estimator's own."""
     own = auto_ridge(final_of(template), n_positive)
     return tuple(sorted({*REGULARIZATION, own} - {0.0}))
 
 
 def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
-    """Return the bandwidths to try, as rules or numbers, independent of the data."""
+    """Return the bandwidths to try, as rules or numbers that do not depend on the data."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
     if search.gamma is None:
@@ -139,7 +139,7 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """Return the estimator's own setting, if it is in the grid.
 
-    If K depends on the number of negatives, the next smaller value in the grid counts as its own.
+    If K depends on the number of negatives, the next smaller value in the grid is used.
     """
     steps = template if isinstance(template, Pipeline) else [template]
     final, count = steps[-1], steps[-1].n_subclasses
@@ -160,7 +160,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
 
 
 def _values(name: str, given: object, default: object, whole: bool = False) -> Any:
-    """Check the values of one parameter of the grid."""
+    """Return the grid values of one parameter, after checking them."""
     if given is None:
         return default
     values = [given] if isinstance(given, Real) or not np.iterable(given) else list(given)

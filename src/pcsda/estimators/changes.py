@@ -1,4 +1,4 @@
-"""The rows of a bank, and checks of rows and labels that are added later."""
+"""A bank's training rows, and checks for rows and labels that are added later."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .selection import check_search
 
 @dataclass(frozen=True)
 class BankRows:
-    """Training rows of a bank.
+    """A bank's training rows.
 
     Attributes
     ----------
     X : array of shape (N, D)
     labels : array of shape (N,)
-        Number of each row's label, `BACKGROUND` for unlabelled rows.
+        Index of each row's label, or `BACKGROUND` for unlabelled rows.
     clusters : array of shape (N,)
     keys : array of shape (N,)
         Random numbers that determine which rows are sampled.
     together : array of shape (N,) or None
         Rows with the same number are left out together.
     ids : array of shape (N,) or None
-        Names of the rows. Rows that come later are named by their numbers.
+        Row names. Rows added later are named by their numbers.
     """
 
     X: Floats
@@ -50,7 +50,7 @@ class BankRows:
     ids: NDArray[np.str_] | None = None
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows of one label, or of the background; with groups, the new rows are one group."""
+        """Add rows for one label or the background; if rows have groups, the new ones form one."""
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))
@@ -68,14 +68,14 @@ class BankRows:
         )
 
     def kept(self, rows: Mask) -> BankRows:
-        """Some of the rows."""
+        """Return the selected subset of the rows."""
         together = None if self.together is None else self.together[rows]
         ids = None if self.ids is None else self.ids[rows]
         kept = self.X[rows], self.labels[rows], self.clusters[rows], self.keys[rows]
         return BankRows(*kept, together, ids)
 
     def numbered(self, numbers: Ints) -> BankRows:
-        """Renumber the labels."""
+        """Renumber the labels: label i becomes ``numbers[i]``."""
         known = self.labels >= 0
         labels = self.labels.copy()
         labels[known] = numbers[self.labels[known]]
@@ -83,14 +83,14 @@ class BankRows:
 
 
 def alone(labels: Ints) -> Ints:
-    """Clusters equal to the labels, where each background row is its own cluster."""
+    """Return the labels as clusters, with a separate cluster for each background row."""
     clusters, unknown = labels.copy(), np.flatnonzero(labels < 0)
     clusters[unknown] = labels.max() + 1 + np.arange(len(unknown))
     return clusters
 
 
 def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
-    """Find the first row of X that is already a training row, and its number among them."""
+    """Find the first row of X that is already a training row; return both row numbers."""
     near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
@@ -102,7 +102,7 @@ def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
 
 
 def check_background(X: Floats, background: Floats) -> None:
-    """Refuse a background that has no rows, or rows of a label."""
+    """Reject a background that is empty or contains labelled rows."""
     n_rows = len(X)
     if len(background) == 0:
         raise ValueError(
@@ -118,7 +118,7 @@ def check_background(X: Floats, background: Floats) -> None:
 
 
 def numbered_labels(y: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Return the sorted labels and the index of each row's; refuse labels without an order."""
+    """Return the sorted labels and each row's label index; reject labels that cannot be sorted."""
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError as error:
@@ -152,7 +152,7 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
 
 
 def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
-    """Return the labels with a new one at the end; refuse one of another kind."""
+    """Return the labels with a new one at the end; reject a label of a different kind."""
     order = np.append(classes, label)
     try:
         same = order.dtype.kind == classes.dtype.kind and len(np.unique(order)) > 0
@@ -170,7 +170,7 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
 def missed_share(
     solved: SolvedLabel, density: Mixture | Blend, pool: Pool, threshold: float | None
 ) -> float | None:
-    """Share of the rows of a one-row label that a threshold would miss, or None if unknown."""
+    """Estimate the share of a one-row label's rows that a threshold would miss, or return None."""
     few = pseudo_positives(solved.subspace)
     if few is None or threshold is None:
         return None
@@ -179,7 +179,7 @@ def missed_share(
 
 
 def warn_of_one_row(label: object, missed: float | None, threshold: float | None) -> None:
-    """Warn about a label with a single row, and give its expected error rate."""
+    """Warn about a label with a single row, and state its expected error rate."""
     expected = ""
     if missed is not None:
         expected = (
@@ -219,6 +219,6 @@ def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
 
 
 def listed(classes: NDArray[Any]) -> str:
-    """List labels for a message, only the first ones if there are many."""
+    """List labels for a message, showing only the first few if there are many."""
     shown = classes[:8].tolist()
     return str(shown) if len(classes) <= 8 else f"{str(shown)[:-1]}, ...] ({len(classes)} labels)"

@@ -1,4 +1,4 @@
-"""From log odds of many labels to probabilities, and from best labels to identities."""
+"""Convert log odds for many labels to probabilities, and best labels to identities."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.linalg import Array, Mask
 
 
 def second_of_two(odds: Array) -> Array:
-    """For two labels, return the second against the first; for more, return all."""
+    """Return the log odds of the second label against the first if there are two, else all."""
     return odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
 
 
 def chances(odds: Array) -> Array:
-    """Posterior probabilities of the labels, normalised over the labels."""
+    """Return posterior label probabilities, normalised to sum to one."""
     if odds.shape[1] == 2:
         odds = second_of_two(odds)[:, None] * np.array([-1.0, 1.0])
         both: Array = np.exp(log_expit(odds))
@@ -29,7 +29,7 @@ def chances(odds: Array) -> Array:
 
 
 def identities(labels: NDArray[Any], known: Mask, unknown: object) -> NDArray[Any]:
-    """Labels of the known rows, `unknown` for the others; objects if the types differ."""
+    """Return the labels, with `unknown` for unknown rows; as objects if the types differ."""
     kind = np.result_type(np.asarray(unknown), labels) if unknown is not None else object
     same = np.asarray(unknown).dtype.kind == labels.dtype.kind
     found: NDArray[Any] = labels.astype(kind if same else object)

@@ -1,4 +1,4 @@
-"""CSDA as a scikit-learn estimator: check the data, call the core, store the result."""
+"""CSDA as a scikit-learn estimator, which checks the data, calls the core and stores the result."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from .verifier import Verifier
 class CSDA(Verifier):
     """Class-specific discriminant analysis, as a probabilistic classifier.
 
-    The criterion of PCSDA with each negative as its own subclass: it maximises the spread of all
-    negatives about the positive mean relative to that of the positives. The density of the
-    negatives is one Gaussian about the positive mean; covariances are resubstituted. Scores are
-    calibrated on five folds; far from the positive mean they count by their logarithm, since new
-    positives lie farther out than those of the training.
+    The criterion is that of PCSDA with each negative as its own subclass: it maximises the spread
+    of all negatives about the positive mean, relative to the spread of the positives. The negatives
+    are modelled by one Gaussian centred at the positive mean; covariances are estimated from the
+    training rows themselves. Scores are calibrated using five folds. Far from the positive mean,
+    scores grow only logarithmically, since new positives lie farther out than training positives.
 
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
         Dimension of the subspace. "auto" is 25, or fewer if there are fewer axes; None is the
-        largest, ``min(n_negatives, n_features, rank)``, on which a few hundred negatives do not
-        determine a density.
+        largest, ``min(n_negatives, n_features, rank)``, where a few hundred negatives are too few
+        to determine a density.
     solver : {"auto", "eigen", "lowrank", "trace_ratio", "labels", "raw_labels", "spectral"}, \
 default="auto"
-        "eigen", the choice of "auto", is the literal generalised eigenproblem, "lowrank" the
+        "eigen", chosen by "auto", solves the literal generalised eigenproblem; "lowrank" is the
         low-rank regression form with the same subspace; "trace_ratio" maximises the trace ratio
-        itself over orthonormal directions. The others regress on targets known from the labels, as
-        fast approximations: "raw_labels" uses the result directly, "spectral" too except for the
-        length of the first axis (class-specific spectral regression), and "labels" takes the best
-        directions in its span.
+        itself over orthonormal directions. The others are fast approximations that regress on
+        targets derived from the labels: "raw_labels" uses the result directly, "spectral" does too
+        except for the length of the first axis (class-specific spectral regression), and "labels"
+        takes the best directions in the span of the result.
     reference : {"mean", "optimal"}, default="mean"
-        The point about which negatives are spread and to which positives are close: the mean of the
-        positives, or a vector learned together with the directions. "optimal" maximises a trace
+        The point around which negatives spread and to which positives are close: the positive mean,
+        or a vector learned together with the directions. "optimal" maximises a trace
         ratio, so it requires the solver "auto" or "trace_ratio".
     regularization : float, default=0.01
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
     shrinkage : float or "auto", default="auto"
-        Prior strength, in samples, of the shrinkage of the positive covariance toward its ridged
-        form; "auto" is d/2, 0 is published.
+        Prior strength, in samples, for shrinking the positive covariance toward its ridged form;
+        "auto" is d/2, and 0 is the published rule.
     calibrate, priors, pos_label, random_state, verbose
         As in :class:`PCSDA`; `random_state` seeds the folds and random targets.
 
@@ -64,15 +64,15 @@ default="auto"
     n_components_, density_, calibration_, scatter_, sample_, n_samples_seen_, seed_
         As in :class:`PCSDA`.
     subclass_means_, subclass_counts_
-        Mean and number of all negatives, as one row.
+        Mean and number of all negatives, as a single subclass.
     reference_ : array of shape (n_components,)
         Coordinates of the reference in the subspace, where the positive mean is zero.
     reference_step_ : float
         The reference is ``m + reference_step_ * (m - m_n)``, with m the mean of the positives and
-        m_n that of the negatives; 0 if it is the mean.
+        m_n the mean of the negatives; the step is 0 if the reference is the positive mean.
     partition_ : array of shape (n_samples,)
-        0 positive, 1 negative, -1 for a row of weight zero. After `partial_fit` it has one entry
-        per row of `sample_`.
+        0 for a positive, 1 for a negative, -1 for a row with zero weight. After `partial_fit` it
+        has one entry per row of `sample_`.
 
     Notes
     -----
@@ -136,9 +136,9 @@ default="auto"
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator with the paper's rule: no shrinkage, no calibration.
+        """Make an estimator that follows the paper, without shrinkage or calibration.
 
-        The ridge of 0.01 is our reading of "a regularized version", see :meth:`PCSDA.published`;
+        The ridge of 0.01 is our reading of "a regularized version" (see :meth:`PCSDA.published`);
         ``regularization=0`` gives the literal problem.
 
         Parameters
@@ -146,7 +146,7 @@ default="auto"
         n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which override those of the paper.
+            Further constructor parameters, which override the paper's settings.
 
         Returns
         -------
@@ -165,7 +165,7 @@ default="auto"
         y : array-like of shape (n_samples,)
             Two labels, or more with `pos_label`.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights, at least 0; whole weights count as repetitions.
+            Non-negative weights; an integer weight counts as that many repetitions of the row.
 
         Returns
         -------
@@ -205,12 +205,12 @@ default="auto"
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add a batch of rows to the model.
+        """Update the model with a batch of rows.
 
-        The result equals `fit` on all rows together while neither class has more than 5000. Beyond
-        that, it keeps a seeded sample of 5000 rows of each class and scores it in folds: each fold
-        by the statistics of all other rows. Solvers that regress on targets are not available.
-        Errors are those of :meth:`PCSDA.partial_fit`.
+        The result equals `fit` on all rows together as long as neither class has more than 5000.
+        Beyond that, it keeps a seeded sample of 5000 rows per class and scores it in folds, each
+        using the statistics of all other rows. Solvers that regress on targets are not available.
+        It raises the same errors as :meth:`PCSDA.partial_fit`.
 
         Parameters
         ----------

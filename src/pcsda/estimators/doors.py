@@ -1,4 +1,4 @@
-"""The threshold at which a bank names a row of an open set (MATH 17, 18)."""
+"""The threshold above which a bank names a row in open-set identification (MATH 17, 18)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Door:
     Attributes
     ----------
     best : array of shape (n,)
+        Best score of each row.
     identity : array of shape (n,)
-        Identity of each row.
+        True identity of each row.
     own : array of shape (m,)
         Scores of left-out rows for their own labels.
     n_met : float
@@ -33,9 +34,9 @@ class Door:
     n_met: float
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
-        """Choose the threshold at which this share of strangers is accepted by some label.
+        """Choose the threshold at which a share `rate` of strangers is accepted by some label.
 
-        The chance that no label accepts a stranger falls with the number of labels.
+        The chance that no label accepts a stranger falls as the number of labels grows.
         """
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))
@@ -63,7 +64,7 @@ class Door:
         return _of_scores(self.best, self.own, rate)
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
-        """Choose the threshold from the given strangers."""
+        """Choose the threshold from the best scores of the given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
         if len(best) * rate < 1 - 1e-9:
             warnings.warn(
