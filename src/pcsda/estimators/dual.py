@@ -1,4 +1,4 @@
-"""Fitting and projection of kernel estimators, shared with banks."""
+"""Fitting and projection for kernel estimators, also used by banks."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ from .verifier import FeatureMap
 if TYPE_CHECKING:
     from .kernel import KernelCSDA, KernelPCSDA
 
-# Divides rows, given together with their kernel matrix.
+# A function that divides rows into groups, given the rows and their kernel matrix.
 Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
 # From this many rows on, a sample of this many rows per class chooses between two ridges, at less
 # than a fifth of the cost of the fit. The better one must save this many bits of Cllr, summed over
-# the positives of the sample, because few positives show little.
+# the positives in the sample, because few positives are weak evidence.
 MANY_ROWS, SAMPLE_ROWS = 1500, 250
 EVIDENT_RIDGES = (0.1, 1.0)
 LEAST_GAIN = 1 / 3
@@ -81,7 +81,7 @@ def check_kernel_rows(
     groups: ArrayLike | None = None,
     unchecked: ArrayLike | None = None,
 ) -> tuple[TrainingRows, NDArray[Any] | None]:
-    """Check the training data of a kernel estimator; also return the subclass labels in use."""
+    """Check and return a kernel estimator's training data, with the subclass labels in use."""
     validation.check_verifier(model)
     validation.refuse_dask(X, y)
     X, y = validate_data(model, X, y, dtype=[np.float64, np.float32])
@@ -98,7 +98,7 @@ def check_kernel_rows(
 
 
 def counted(data: TrainingRows) -> Ints:
-    """Numbers of the rows of weight above zero."""
+    """Return the indices of the rows with positive weight."""
     return np.arange(len(data.groups)) if data.weights is None else np.flatnonzero(data.weights)
 
 
@@ -109,9 +109,9 @@ def fit_kernel(
     factorise: Factorise,
     n_matrices: float,
 ) -> None:
-    """Fit a kernel estimator, given functions that divide rows and factorise a matrix.
+    """Fit a kernel estimator, using the given functions to divide rows and factorise a matrix.
 
-    It holds `n_matrices` N x N matrices at once. Rows of weight zero are ignored.
+    The fit holds `n_matrices` N x N matrices at once. Rows with zero weight are ignored.
     """
     kept = counted(whole)
     check_memory(len(kept), n_matrices)
@@ -146,7 +146,7 @@ def fit_kernel(
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that divides a kernel model's negatives, without likely positives."""
+    """Return a function that divides a kernel model's negatives, setting likely positives apart."""
 
     def again(held: Any, part: TrainingRows) -> Ints:
         assert part.kernel is not None
@@ -167,9 +167,10 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 
 
 def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array) -> float:
-    """The ridge of a fit: by the rule, unless many rows show under "auto" that another is better.
+    """Return the ridge for a fit: the rule's value, unless a sample shows that another is better.
 
-    A sample of the rows is fitted with each of two ridges, and the Cllr of left-out scores decides.
+    With "auto" and many rows, a sample is fitted with each of two ridges, and the Cllr of the
+    left-out scores decides.
     """
     settled = model.regularization_
     by_rule = isinstance(model.regularization, str) and is_curved(model)
@@ -194,7 +195,7 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
 
 
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
-    """Return the function that factorises a kernel matrix, in place, for KernelPCSDA."""
+    """Return the function that factorises a kernel matrix in place for KernelPCSDA."""
 
     def on_features(features: Array, weights: Array | None) -> Factor:
         solver = "cholesky" if model.solver == "auto" else model.solver
@@ -215,7 +216,7 @@ def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
 def feature_factor(
     matrix: Array, weights: Array | None, regularization: float, inner: Factorise
 ) -> FeatureFactor:
-    """Factor on exact features of a kernel matrix, which is overwritten."""
+    """Factorise the exact features of a kernel matrix; the matrix is overwritten."""
     features, pivots, triangle = features_of(matrix, weights, regularization)
     return FeatureFactor(inner(features, weights), pivots, triangle)
 
@@ -223,9 +224,10 @@ def feature_factor(
 def keep_kernel(
     model: KernelPCSDA | KernelCSDA, fitted: Fitted, rows: Floats | None, used: Ints
 ) -> None:
-    """Store the fitted attributes of a kernel model; no other function sets them.
+    """Store a kernel model's fitted attributes, which no other function sets.
 
-    `rows` are the `used` training rows, which prediction needs; None if precomputed.
+    `used` numbers the training rows needed for prediction. `rows` holds these rows, or is None for
+    a precomputed kernel.
     """
     keep_decision(model, fitted)
     model.X_fit_ = rows
@@ -239,10 +241,10 @@ def kernel_coordinates(
     coefficients: Array | None = None,
     origin: Array | None = None,
 ) -> Floats:
-    """Multiply kernel values of the rows by coefficients, in blocks of bounded memory.
+    """Multiply the rows' kernel values by coefficients, in blocks of bounded memory.
 
-    The coefficients, by default the model's own, may belong to many models that share kernel and
-    training rows.
+    The coefficients default to the model's own. They may also belong to many models that share its
+    kernel and training rows.
     """
     if coefficients is None or origin is None:
         coefficients, origin = model.dual_coef_, model.origin_
@@ -260,7 +262,7 @@ def kernel_coordinates(
 
 
 def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
-    """Kernel values of rows, with the matrix and the origin that project them."""
+    """Return a function for kernel values, and the matrix and origin that project them."""
     if is_precomputed(model):
         support = model.support_
         return lambda rows: rows[..., support], model.dual_coef_, model.origin_
@@ -269,10 +271,10 @@ def kernel_map(model: KernelPCSDA | KernelCSDA) -> FeatureMap:
 
 
 def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
-    """Mark rows unlike any training row: all their kernel values are about zero.
+    """Mark rows unlike any training row, whose kernel values are all about zero.
 
-    Distance-based kernels vanish far from the data. All rows there have the same coordinates, which
-    may look ordinary.
+    Distance-based kernels vanish far from the data. All rows that far away have the same
+    coordinates, which may look ordinary.
     """
     if model.kernel_.metric not in VANISHING:
         return np.zeros(len(z), dtype=bool)
@@ -282,7 +284,7 @@ def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
 
 
 def is_dual(model: KernelPCSDA) -> bool:
-    """Whether to use the dual form, which needs no explicit features."""
+    """Return whether to use the dual form, which needs no explicit features."""
     return model.solver in ("auto", "cholesky") and model.balance == "pooled"
 
 
@@ -292,7 +294,7 @@ def divide_inputs(
     labels: ArrayLike | None = None,
     products: Array | None = None,
 ) -> Ints:
-    """Divide the rows in input space, if there is one; their inner `products` save time."""
+    """Divide the rows into groups in input space, if any; known inner `products` save time."""
     known = labels is not None or _in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
         raise ValueError(
@@ -323,7 +325,7 @@ def divide_features(
     labels: ArrayLike | None = None,
     inputs: Ints | None = None,
 ) -> Ints:
-    """Divide the rows as a kernel estimator requires; groups in input space may be given."""
+    """Divide the rows into groups for a kernel estimator, optionally from given `inputs` groups."""
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
     if labels is None and _in_features(model):

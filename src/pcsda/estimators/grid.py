@@ -1,4 +1,4 @@
-"""Left-out scores of every setting of a grid, from as few factorisations as possible."""
+"""Left-out scores for each setting in a grid, using as few factorisations as possible."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .rows import rows_of
 from .steps import draw_seed, rule_of
 from .training import divide
 
-# Up to this many rows, squared distances are stored for all bandwidths. Beyond, they are little of
-# the work but much of the memory.
+# Up to this many rows, squared distances are stored for all bandwidths. Beyond that, storing them
+# saves little work but takes much memory.
 MOST_SQUARES = 2000
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting of the grid."""
+    """One setting in the grid."""
 
     n_subclasses: int
     n_components: int
@@ -50,12 +50,12 @@ class Cell:
 
     @property
     def size(self) -> tuple[int, int]:
-        """K and d."""
+        """The number of subclasses K and the dimension d."""
         return self.n_subclasses, self.n_components
 
     @property
     def strength(self) -> tuple[float, Any]:
-        """Ridge and bandwidth, which determine the factorisation."""
+        """The ridge and bandwidth, which determine the factorisation."""
         return self.regularization, self.gamma
 
 
@@ -63,8 +63,8 @@ class Cell:
 class Data:
     """Training rows with their labels, weights and groups.
 
-    All bandwidths of a kernel share `inputs`, the divisions in input space by K, and `squares`, the
-    squared distances of the rows, and of the rows to score, from the rows.
+    All bandwidths of a kernel share two caches: `inputs` holds the division in input space for each
+    K, and `squares` the squared distances among the rows, and from the rows to score to these.
     """
 
     X: Any
@@ -79,13 +79,13 @@ class Data:
     squares: list[Array] = field(default_factory=list)
 
     def counted(self) -> Data:
-        """The rows of positive weight; others are ignored."""
+        """Return only the rows with positive weight; the others are ignored."""
         if self.weights is None or self.weights.all():
             return self
         return self.take(np.flatnonzero(self.weights))
 
     def take(self, rows: Ints) -> Data:
-        """Only these rows."""
+        """Return the data for the given rows only."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
         weights = None if self.weights is None else self.weights[rows]
         X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
@@ -94,7 +94,7 @@ class Data:
         return Data(X, *part, together)
 
     def log_odds(self, priors: str | Sequence[float] | None) -> float:
-        """Prior log odds of the class of interest."""
+        """Return the prior log odds of the class of interest."""
         weight = np.ones(len(self.X)) if self.weights is None else self.weights
         share = weight[self.positive].sum() / weight.sum()
         shares = np.array([1 - share, share])
@@ -104,7 +104,7 @@ class Data:
 
 
 def with_setting(template: BaseEstimator, cell: Cell) -> Any:
-    """The estimator at one setting."""
+    """Return a copy of the estimator or pipeline with one setting applied."""
     model = clone(template)
     last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
     settings = ("n_subclasses", "n_components", "regularization")
@@ -119,7 +119,7 @@ def with_setting(template: BaseEstimator, cell: Cell) -> Any:
 
 @dataclass(frozen=True)
 class GridRows:
-    """Training rows of one fold, shared by every setting with one bandwidth.
+    """Training rows for one fold, shared by all settings with the same bandwidth.
 
     Attributes
     ----------
@@ -127,11 +127,11 @@ class GridRows:
     log_odds : float
         Prior log odds of the class of interest.
     groups : function of K
-        Divides the rows.
+        Divides the rows into groups, with K subclasses.
     factors : function of a list of ridges
-        Yields a factor for each ridge, which solves any division.
+        Yields a factor for each ridge; a factor can solve for any division.
     others : array or None
-        Rows to score, or their kernel values; None means the training rows, each left out.
+        Rows to score, or their kernel values; None means to score the training rows, each left out.
     n_scored : int
     leave : Leave
         Which rows are left out together.
@@ -148,7 +148,7 @@ class GridRows:
     kernel: Kernel | None = None
 
     def path(self, factor: Factor, groups: Ints, dims: list[int]) -> dict[int, Array]:
-        """Decision values of one division at every d, for left-out rows or for the other rows."""
+        """Return decision values at each d for one division, for left-out or for the other rows."""
         found = factor.solve(groups, max(dims), leave_out=self.leave)
         z = None if self.others is None else found.project(self.others)
         values, fitted = {}, None
@@ -165,7 +165,7 @@ class GridRows:
 
 
 def _kernel_values(kernel: Kernel, data: Data, others: Any) -> tuple[Array, Array | None]:
-    """Kernel matrix of the rows, and kernel values of the others with them."""
+    """Return the rows' kernel matrix, and kernel values between the others and the rows."""
     X = data.X
     if kernel.metric != "rbf" or len(X) > MOST_SQUARES:
         check_memory(len(X), 4)
@@ -183,7 +183,7 @@ MakeRows = Callable[[Any, Data, Any, int], GridRows]
 
 
 def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) -> GridRows:
-    """Rows of a fold for a linear or a kernel estimator; `others` are the rows to score."""
+    """Prepare a fold for a linear or kernel estimator; `others` are the rows to score."""
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
     if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
@@ -228,9 +228,9 @@ def left_out_scores(
     parallel: Parallel,
     make_rows: MakeRows = grid_rows,
 ) -> Iterator[tuple[list[int], Any, Array]]:
-    """Yield indices of settings, test rows (None: the training rows, left out) and scores.
+    """Yield setting indices, test rows and scores; test rows None means left-out training rows.
 
-    `make_rows` may return rows that are already factorised.
+    `make_rows` prepares each fold; it may return rows that are already factorised.
     """
     of_gamma: dict[Any, list[int]] = {}
     for number, cell in enumerate(grid):
@@ -258,7 +258,7 @@ def left_out_scores(
 def _one_fold(
     source: GridRows, grid: list[Cell], numbers: list[int], parallel: Parallel
 ) -> Iterator[tuple[list[int], Array]]:
-    """Scores of all settings with one bandwidth on one set of training rows."""
+    """Yield scores for all settings with one bandwidth, using one set of training rows."""
     counts = list(dict.fromkeys(grid[i].n_subclasses for i in numbers))
     groups = dict(zip(counts, parallel(delayed(source.groups)(k) for k in counts), strict=True))
     ridges = list(dict.fromkeys(grid[i].regularization for i in numbers))
@@ -278,6 +278,6 @@ def _one_fold(
 
 
 def _prepare(factor: Any) -> None:
-    """Compute what all divisions share before several threads request it."""
+    """Compute what all divisions share, before several threads ask for it at once."""
     for name in ("norms", "diagonal"):
         getattr(factor, name, None)

@@ -1,4 +1,4 @@
-"""Fits with positives hidden among the negatives: `contamination` and `unchecked`."""
+"""Fitting when positives hide among the negatives: `contamination` and `unchecked`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .verifier import Verifier
 def hidden_rows(
     model: Verifier, unchecked: ArrayLike | None, positive: Mask, subclass_labels: ArrayLike | None
 ) -> Hidden | None:
-    """Find the rows that may be hidden positives; None if the labels are trusted."""
+    """Find the rows that may be hidden positives, or return None if the labels are trusted."""
     mask = validation.check_unchecked(unchecked, positive)
     if not validation.is_contaminated(model):
         return None
@@ -40,9 +40,10 @@ def fit_hidden(
     data: TrainingRows,
     regroup: Callable[[Mask], Ints],
 ) -> Contaminated:
-    """Fit in steps, with positives among the unchecked negatives.
+    """Fit iteratively, allowing for positives among the unchecked negatives.
 
-    `factorise` makes the factor of the rows with given weights.
+    `factorise` factorises the rows with the given weights. `regroup` finds subclasses again with
+    the marked rows set apart.
     """
     assert data.hidden is not None
     share, unchecked = model.__dict__["contamination"], data.hidden.unchecked
@@ -78,11 +79,11 @@ def regrouping(
     divide: Callable[[Any, TrainingRows], Ints],
     nearest: Callable[[Ints, Ints], Ints],
 ) -> Callable[[Mask], Ints]:
-    """Make a function that finds subclasses without some of the rows.
+    """Make a function that finds subclasses with some rows set apart.
 
-    `divide` returns the groups of the kept rows. `nearest` returns the nearest subclass, from 0, of
-    the other rows, given groups that are -1 for these. The number of subclasses stays the same; if
-    the kept rows cannot fill them, the groups stay unchanged.
+    `divide` returns the groups of the kept rows. `nearest` returns the nearest subclass, counted
+    from 0, for each row set apart; these rows have group -1 in its input. The number of subclasses
+    stays the same; if the kept rows cannot fill them, the groups stay unchanged.
     """
     groups, count = data.groups, int(data.groups.max())
     held = copy(model)
@@ -104,7 +105,7 @@ def regrouping(
 
 
 def keep_shares(model: Verifier, found: Contaminated | None, kept: Kept, n_rows: int) -> None:
-    """Store the share of hidden positives and the responsibilities, or drop earlier ones."""
+    """Store the hidden positives' share and the responsibilities, or delete earlier values."""
     for name in ("contamination_", "contamination_interval_", "responsibilities_"):
         model.__dict__.pop(name, None)
     if found is None:

@@ -1,4 +1,4 @@
-"""CSDA and PCSDA in the feature space of a kernel, exact in dual form."""
+"""CSDA and PCSDA in a kernel's feature space, solved exactly in dual form."""
 
 from __future__ import annotations
 
@@ -33,40 +33,42 @@ from .verifier import Verifier
 
 
 class KernelPCSDA(Verifier):
-    """PCSDA in the feature space of a kernel.
+    """PCSDA in a kernel's feature space.
 
-    Exact in dual form: one Cholesky factor of the N x N kernel matrix, no eigendecomposition.
-    Training takes about N^3/3 operations, 2N^3/3 with leave-one-out, and memory for N^2 numbers;
-    prediction takes N kernel values per row. For larger data use
+    The dual form is exact and needs one Cholesky factorisation of the N x N kernel matrix, without
+    an eigendecomposition. Training takes about N^3/3 operations, or 2N^3/3 with leave-one-out, and
+    memory for N^2 numbers; prediction takes N kernel values per row. For larger data, use
     ``make_pipeline(NystroemMap(), PCSDA())``.
 
     Parameters
     ----------
     kernel : str or callable, default="rbf"
-        "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine", "chi2" as in scikit-learn's
-        `pairwise_kernels`, a function of two rows, or "precomputed". In that case X is the square
-        kernel matrix in `fit`, and holds kernel values with the training rows afterwards.
+        "linear", "rbf", "laplacian", "polynomial", "sigmoid", "cosine" or "chi2", as in
+        scikit-learn's `pairwise_kernels`; a function of two rows; or "precomputed", in which case X
+        is the square kernel matrix in `fit`, and kernel values with the training rows afterwards.
     gamma : {"positive", "all", "scale"} or float, default="positive"
-        Bandwidth: ``1/(2 s^2)`` with s the mean pairwise distance of the positives, the paper's
-        rule, or of all rows; scikit-learn's "scale"; or a number.
+        Bandwidth. "positive" and "all" mean ``1/(2 s^2)``, where s is the mean pairwise distance
+        between positives (the paper's rule) or between all rows; "scale" is scikit-learn's rule.
     degree, coef0, kernel_params
-        Further parameters of the kernel, as in scikit-learn.
+        Further kernel parameters, as in scikit-learn.
     n_subclasses, n_components
         As in :class:`PCSDA`.
     subclasses : {"kmeans", "input", "samples"} or clusterer, default="kmeans"
-        "kmeans" is k-means in feature space, that is kernel k-means, started from k-means in input
-        space; "input" and clusterers divide the negatives in input space.
+        "kmeans" is k-means in feature space (kernel k-means), started from k-means in input space;
+        "input" and clusterers divide the negatives in input space; "samples" makes each negative
+        its own subclass.
     balance
         As in :class:`PCSDA`.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
-        "cholesky", the choice of "auto", is the dual form; the others are the solvers of
-        :class:`PCSDA` on exact features of the kernel.
+        "cholesky", chosen by "auto", is the dual form; the others apply the solvers of
+        :class:`PCSDA` to exact kernel features.
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
-        "auto" is one over the number of positives, between 0.1 and 0.3, and at least 2.5 over
-        that number squared. From 1500 rows on it is 0.1 or 1 if left-out rows of a sample show that
-        one of them is better. With `contamination` it is 10 over the number, at least 0.2. For a
-        linear kernel it is that of :class:`PCSDA`. `regularization_` keeps the value.
+        "auto" is one over the number of positives, limited to between 0.1 and 0.3, and at least 2.5
+        over that number squared. With 1500 or more rows, it is 0.1 or 1 instead if left-out rows in
+        a sample show that one of these is better. With `contamination` it is 10 over the number of
+        positives, at least 0.2. For a linear kernel, it is the same as in :class:`PCSDA`.
+        `regularization_` stores the value used.
     negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
 pos_label, random_state, verbose
         As in :class:`PCSDA`.
@@ -74,9 +76,9 @@ pos_label, random_state, verbose
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with its bandwidth determined.
+        The kernel with the bandwidth in use.
     support_ : array of shape (n_support,)
-        Training rows that prediction needs.
+        Indices of the training rows needed for prediction.
     X_fit_ : array of shape (n_support, n_features) or None
         Those rows; None for a precomputed kernel.
     dual_coef_ : array of shape (n_support, n_components)
@@ -160,14 +162,14 @@ responsibilities_
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
     ) -> Self:
-        """Make an estimator with the paper's rule, see :meth:`PCSDA.published`.
+        """Make an estimator that follows the paper; see :meth:`PCSDA.published`.
 
         Parameters
         ----------
         n_subclasses, n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which override those of the paper.
+            Further constructor parameters, which override the paper's settings.
 
         Returns
         -------
@@ -177,7 +179,7 @@ responsibilities_
         -----
         The ridge of 0.01 is our reading of the paper's "regularized version". Its literal problem,
         ``regularization=0``, has no solution here, because the scatter in feature space is
-        singular. :meth:`PCSDA.published` solves it on features that are fewer than the samples.
+        singular. :meth:`PCSDA.published` solves it when there are fewer features than samples.
         """
         given = {"n_subclasses": n_subclasses, "n_components": n_components}
         return cls(**(PUBLISHED | given | params))
@@ -218,12 +220,12 @@ responsibilities_
 
 
 class KernelCSDA(Verifier):
-    """CSDA in the feature space of a kernel, exact in dual form.
+    """CSDA in a kernel's feature space, solved exactly in dual form.
 
-    With few axes, training takes N_p^3/3 + N_p^2 N_n operations and some twenty products of the
-    kernel matrix with a few vectors; with all axes, an eigenproblem of size N_n. The solver
-    "trace_ratio" takes N^3/3 and as many products. The regressions on targets use exact features of
-    the kernel and their scatter matrices.
+    With few axes, training takes N_p^3/3 + N_p^2 N_n operations and about twenty products of the
+    kernel matrix with a few vectors; with all axes, it solves an eigenproblem of size N_n. The
+    solver "trace_ratio" takes N^3/3 operations and as many products. The solvers that regress on
+    targets use exact kernel features and their scatter matrices.
 
     Parameters
     ----------
@@ -301,16 +303,16 @@ partition_, reference_, reference_step_, density_, calibration_
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:
-        """Make an estimator with the paper's rule: no shrinkage, no calibration.
+        """Make an estimator that follows the paper, without shrinkage or calibration.
 
-        The ridge of 0.01 is our reading of "a regularized version", see :meth:`PCSDA.published`.
+        The ridge of 0.01 is our reading of "a regularized version" (see :meth:`PCSDA.published`).
 
         Parameters
         ----------
         n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which override those of the paper.
+            Further constructor parameters, which override the paper's settings.
 
         Returns
         -------
@@ -341,7 +343,7 @@ partition_, reference_, reference_step_, density_, calibration_
             criterion, definite = criterion_of(self, data.seed), self.kernel_.is_definite
             return KernelCSDAFactor(matrix, criterion, weights, definite)
 
-        # Folds keep the matrix in addition to their own, and explicit features need scatter
+        # Folds keep the full matrix besides their own, and explicit features need scatter
         # matrices.
         held = 8.0 if self.solver in TARGETS else 4.0
         fit_kernel(self, data, lambda rows, _: rows.groups, factorise, held)

@@ -1,4 +1,4 @@
-"""Labels of a bank that share two covariances: fitted, scored, changed and stored."""
+"""Bank labels that share two covariances: fitting, scoring, changing and storing them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ FARTHEST_SINGLE = 1e3
 
 
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
-    """Whether labels share two covariances rather than clusters of all rows (MATH 18).
+    """Return whether labels should share two covariances instead of clusters (MATH 18).
 
-    With few rows of many labels, the labels themselves show how one differs from another, and
-    k-means would mix them. With many rows of few labels, clusters describe the rest better.
+    With many labels of few rows each, the labels themselves show how one differs from another, and
+    k-means would mix them. With few labels of many rows each, clusters describe the rest better.
     """
     template, sizes = settings.template, np.bincount(labels)
     none = BankRows(X, labels, labels, np.zeros(len(X)), None)
@@ -57,21 +57,21 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
 
 @dataclass(frozen=True)
 class Shared:
-    """What labels share on the current rows: axes, and the variances on them.
+    """What all labels share, given the current rows: the axes and the variances along them.
 
     Attributes
     ----------
-    axes : array of shape (q, D), or (q, N) on kernel values
+    axes : array of shape (q, D), or (q, N) for kernel values
     centre : array of shape (D,)
-        Mean of the labels, zero on kernel values.
+        Mean of the labels; zero for kernel values.
     origin : array of shape (q,)
-        Offset of the projections of kernel values.
+        Offset subtracted from projected kernel values.
     values : array of shape (q,)
         Variances between labels.
     means : array of shape (C, q)
-        Mean of the rows of each label on the axes.
+        Mean of each label's rows, projected onto the axes.
     scale : float
-        Scale of the within covariance relative to its ridged scatter.
+        Scale of the within-label covariance relative to its ridged scatter.
     """
 
     axes: Floats
@@ -83,7 +83,7 @@ class Shared:
 
     @classmethod
     def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
-        """Express the covariances in the input space, or on kernel values."""
+        """Express the covariances in input space or, for a kernel, in terms of kernel values."""
         of_kernel = getattr(space, "kernel", None) is not None
         centre = np.zeros(X.shape[1]) if of_kernel else space.mean(kindred.centre)
         axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
@@ -92,26 +92,26 @@ class Shared:
 
 
 class KindredLabels:
-    """All labels of a bank on common axes.
+    """All labels of a bank, modelled on common axes.
 
     Parameters
     ----------
     settings : Settings
     state : mapping
-        Arrays: see `state`.
+        Arrays to store; see the method `state`.
     kernel : Kernel or None
     support : array of shape (N, D) or None
-        Rows that a kernel bank was fitted on.
+        Rows to which a kernel bank was fitted.
     solve : function, optional
-        Computes what labels share on first use; by default this is in the state.
+        Computes on first use what labels share; by default, this is taken from `state`.
     sums : LabelSums or None
-        Statistics of the current rows, if available and not in another space.
+        Statistics of the current rows, if available and in the original space.
 
     Attributes
     ----------
     counts : array of shape (C,)
     fresh : boolean array of shape (C,)
-        Which labels were fitted on the current rows: all, except in old files.
+        Which labels were fitted to the current rows: all of them, except in old files.
     """
 
     def __init__(
@@ -147,13 +147,13 @@ class KindredLabels:
         return Predictive(self.shared.values, self.tail)
 
     def state(self) -> dict[str, Any]:
-        """The state that files store."""
+        """Return the state to store in files."""
         shared = {field.name: getattr(self.shared, field.name) for field in fields(Shared)}
         return shared | self._settled
 
     @property
     def _settled(self) -> dict[str, Any]:
-        """The part of the state that is kept when rows change."""
+        """The part of the state that stays the same when rows change."""
         door = self.door
         return {
             "tail": self.tail,
@@ -201,7 +201,7 @@ class KindredLabels:
         state = {
             "tail": found.kindred.tail,
             "counts": counts,
-            # The axes of an assumed covariance are not those that rows are left out on.
+            # With an assumed covariance, the axes differ from those used to leave rows out.
             "fresh": np.full(len(counts), not single),
             "ridge": found.ridge,
             "regularization": found.ridge / variance,
@@ -218,7 +218,7 @@ class KindredLabels:
         return cls(settings, state, kernel, support, solve=lambda: shared, sums=sums)
 
     def project(self, X: Floats) -> Floats:
-        """Coordinates of rows, (n, q)."""
+        """Return the rows' coordinates, an array of shape (n, q)."""
         shared = self.shared
         if self.kernel is not None:
             assert self.support is not None
@@ -250,7 +250,7 @@ class KindredLabels:
         return self._places.single()
 
     def scores(self, X: Floats, place: int | None = None) -> Floats:
-        """Log-likelihood ratios of rows for all labels, or for one, in the precision of X."""
+        """Return the rows' log-likelihood ratios for all labels or for one, with the dtype of X."""
         n_labels = len(self.counts) if place is None else 1
         found = np.empty((len(X), n_labels), X.dtype)
         step = max(1, STEP_BYTES // (X.itemsize * max(n_labels, len(self.shared.axes))))
@@ -271,14 +271,14 @@ class KindredLabels:
         return found
 
     def priors(self) -> Array:
-        """Prior probabilities (C, 2) of the rest and of each label."""
+        """Return prior probabilities, shape (C, 2): for each label, the rest and the label."""
         shares = self.counts / self.counts.sum()
         both = np.stack([1 - shares, shares], axis=1)
         priors = self.settings.template.priors
         return np.array([validation.check_priors(priors, own) for own in both])
 
     def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Estimators of the labels, built on request."""
+        """Return a mapping from labels to their estimators, which are built on request."""
 
         def build(place: int) -> Any:
             at_hand = self.prepared(rows)
@@ -287,7 +287,7 @@ class KindredLabels:
             def views(solved: SolvedLabel) -> Array:
                 left, subspace = solved.subspace.left, solved.subspace
                 assert left is not None
-                # Axes of the same subclasses, up to sign.
+                # Both have the same axes, up to sign.
                 signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
                 return label.density.views(left.coordinates * signs + shift)
 
@@ -299,14 +299,14 @@ class KindredLabels:
         return LabelModels(names, rows.labels, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """The factorisation of the rows with labels as subclasses, computed on first use."""
+        """Return the rows' factorisation with labels as subclasses, computed on first use."""
         if self._prepared is None:
             by_label = replace(rows, clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
     def _label(self, rows: BankRows, place: int) -> tuple[LabelModel, Array]:
-        """One label on the axes of its own criterion, and the shift of its mean on these."""
+        """Return one label's model on the axes of its own criterion, and its mean's shift there."""
         shared, means = self.shared, self.shared.means
         if np.any(rows.labels < 0):
             unknown = self.project(rows.X[rows.labels < 0]).astype(np.float64)
@@ -346,7 +346,7 @@ class KindredLabels:
         return LabelModel(*fixed), scale * (shift @ turn)
 
     def _posterior_mean(self, at_hand: Prepared, place: int, shift: Array) -> Array:
-        """The point nearest to the label's mean that projects to the posterior mean."""
+        """Return the point nearest to the label's mean that projects onto the posterior mean."""
         shared = at_hand.shared
         mean = at_hand.space.mean(shared.about(shared.own(place)).mean(axis=0) + shared.origin)
         if self.kernel is not None:
@@ -366,9 +366,9 @@ class KindredLabels:
         name: object = None,
         threshold: float | None = None,
     ) -> KindredLabels:
-        """The labels after a change of rows; see `PooledLabels.changed`.
+        """Return the labels after rows have changed; see `PooledLabels.changed`.
 
-        Means and covariances of all labels follow the rows; tails and calibration wait for refresh.
+        All means and covariances are updated at once; tails and calibration only by `refresh`.
 
         Raises
         ------
@@ -405,7 +405,7 @@ class KindredLabels:
     def _moved(
         self, before: BankRows, rows: BankRows, places: list[int | None], kept: Mask | None
     ) -> LabelSums:
-        """Statistics of the current rows, updated in closed form if those before are known."""
+        """Return the current rows' statistics, updated in closed form if earlier ones are known."""
         sums = self._sums
         if sums is None:
             return LabelSums.of(rows.X, rows.labels)
@@ -418,16 +418,16 @@ class KindredLabels:
 
 
 def _check_room(rows: BankRows) -> None:
-    """Refuse more labels than fit in memory."""
+    """Reject a number of labels that does not fit in memory."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(count - 1, *rows.X.shape)
-    # Means of labels, of all and of a fold, on the axes and whitened.
+    # Label means, for all rows and for a fold, on the axes and whitened.
     arrays = 8 * (6 * count + 12 * axes) * min(rows.X.shape)
     require_room(rows, f"{axes} axes in common over {width} features", arrays)
 
 
 def _variance(features: Floats) -> float:
-    """Mean squared distance of rows from their mean."""
+    """Return the mean squared distance of the rows from their mean."""
     exact = features.astype(np.float64, copy=False)
     origin = exact.mean(axis=0)
     variance = sum(
