@@ -489,7 +489,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     @updates
     def reject(self, X: Any, label: Any) -> Self:
-        """Add rows that do not belong to `label` to the background.
+        """Add rows to the background because they do not belong to `label`.
 
         The label is refitted at once; the class notes say what happens to the other labels.
 

@@ -143,7 +143,7 @@ class BankScores:
     def choose_threshold(
         self, max_false_alarms: float = USUAL_RATE, strangers: MatrixLike | None = None
     ) -> Threshold:
-        """Choose and store the log-likelihood ratio from which `identify` names a row.
+        """Choose and store the smallest log-likelihood ratio at which `identify` names a row.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class BankScores:
         *,
         trials: ArrayLike | None = None,
     ) -> NDArray[Any]:
-        """Return the label with the largest log-likelihood ratio, or `unknown` if it is too low.
+        """Return the label with the largest log-likelihood ratio, or `unknown` below `threshold`.
 
         Parameters
         ----------

@@ -50,7 +50,7 @@ class BankRows:
     ids: NDArray[np.str_] | None = None
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
-        """Add rows for one label or the background; if rows have groups, the new ones form one."""
+        """Add rows for one label or the background; with groups, the new rows form one group."""
         together = self.together
         if together is not None:
             together = np.append(together, np.full(len(X), together.max() + 1))

@@ -26,11 +26,12 @@ from .verifier import Verifier
 class CSDA(Verifier):
     """Class-specific discriminant analysis, as a probabilistic classifier.
 
-    The criterion is that of PCSDA with each negative as its own subclass: it maximises the spread
-    of all negatives about the positive mean, relative to the spread of the positives. The negatives
-    are modelled by one Gaussian centred at the positive mean; covariances are estimated from the
-    training rows themselves. Scores are calibrated using five folds. Far from the positive mean,
-    scores grow only logarithmically, since new positives lie farther out than training positives.
+    The criterion is the same as in PCSDA with each negative as its own subclass: it maximises the
+    spread of all negatives about the positive mean, relative to the spread of the positives. The
+    negatives are modelled by one Gaussian centred at the positive mean; covariances are estimated
+    from the training rows themselves. Scores are calibrated using five folds. Far from the positive
+    mean, scores grow only logarithmically, since new positives lie farther out than training
+    positives.
 
     Parameters
     ----------

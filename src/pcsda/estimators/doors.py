@@ -1,4 +1,4 @@
-"""The threshold above which a bank names a row in open-set identification (MATH 17, 18)."""
+"""The threshold for naming a row in open-set identification with a bank (MATH 17, 18)."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class KindredLabels:
 
     @property
     def _settled(self) -> dict[str, Any]:
-        """The part of the state that stays the same when rows change."""
+        """The part of the state that is carried over when rows change."""
         door = self.door
         return {
             "tail": self.tail,
