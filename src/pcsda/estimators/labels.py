@@ -1,4 +1,4 @@
-"""The labels of a pooled bank as estimators, each built on request."""
+"""Estimators for the labels of a pooled bank, each built on request."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LabelModels(Mapping[Any, Any]):
     ----------
     names : list of labels
     owners : array of shape (N,)
-        Number of the label of each training row, by which subclasses are named.
-    build : function of the number of a label
+        Label number of each training row, used to name subclasses.
+    build : function that takes a label number
     """
 
     def __init__(self, names: list[Any], owners: Ints, build: Callable[[int], Any]) -> None:
@@ -60,22 +60,22 @@ class LabelModels(Mapping[Any, Any]):
 
 @dataclass(frozen=True)
 class Source:
-    """What the estimator of one label is built from.
+    """Everything needed to build the estimator for one label.
 
     Attributes
     ----------
     template : estimator
     label : LabelModel
     calibration : Calibration
-    left_out_views : function of a solved label
+    left_out_views : function that takes a solved label
         Views of the left-out rows.
     shared : SharedRows
     space : Space
     kernel : Kernel or None
     rows : array or None
-        Rows that a kernel bank needs: those of the fit, and those added later.
+        Rows that a kernel bank needs: the rows it was fitted on and any rows added later.
     training : array of shape (N, D)
-        Rows that the bank has now.
+        The bank's current rows.
     """
 
     template: Any
@@ -90,7 +90,7 @@ class Source:
 
 
 def estimator_of(source: Source, place: int) -> Any:
-    """Build the estimator of one label, as a separate fit would."""
+    """Build the estimator for one label, as if it had been fitted separately."""
     label = source.label
     model = clone(source.template)
     model.classes_ = np.array([False, True])
@@ -115,7 +115,7 @@ def estimator_of(source: Source, place: int) -> Any:
 
 
 def _numbers(held: Floats, training: Floats) -> Ints:
-    """Index among the training rows of each row that a kernel needs; -1 for removed rows."""
+    """Return the training-row index of each row that a kernel needs; -1 for removed rows."""
     if held.base is training and len(held) == len(training):
         return np.arange(len(held))
     known = {row.tobytes(): number for number, row in enumerate(training)}
@@ -139,9 +139,9 @@ def _subspace(source: Source, place: int) -> Subspace:
 
 
 def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
-    """Left-out log-likelihood ratios of the training rows, NaN for those not left out.
+    """Return left-out log-likelihood ratios of the training rows; NaN if a row was not left out.
 
-    If the rows are a sample, also how many rows each represents.
+    If the left-out rows are a sample, also return how many rows each one represents.
     """
     n_components = len(source.label.eigenvalues)
     (solved,) = solve_labels(source.shared, np.array([place]), n_components)
@@ -159,12 +159,12 @@ def left_out_scores(source: Source, place: int) -> tuple[Array, Array | None]:
 
 
 def stale(models: list[LabelModel]) -> list[LabelModel]:
-    """Mark the labels as fitted before the rows changed."""
+    """Mark the labels as out of date: they were fitted before the rows changed."""
     return [replace(model, fresh=False) if model.fresh else model for model in models]
 
 
 def on_support(model: LabelModel, index: Ints, size: int) -> LabelModel:
-    """Extend coefficients of training rows to all rows that the kernel needs."""
+    """Expand training-row coefficients to cover all rows that the kernel needs."""
     axes: Floats = np.zeros((len(model.axes), size), model.axes.dtype)
     axes[:, index] = model.axes
     return replace(model, axes=axes)

@@ -51,10 +51,12 @@ class PCSDA(Verifier):
     Parameters
     ----------
     n_subclasses : int or "auto", default="auto"
-        Number K of subclasses of the negatives for k-means. "auto" is about one per 15 negatives,
-        between 1 and 20. More subclasses than distinct negatives are an error.
+        Number K of subclasses into which k-means divides the negatives. "auto" means about one per
+        15 negatives, between 1 and 20. Asking for more subclasses than distinct negatives is an
+        error.
     n_components : int or None, default=None
-        Dimension d of the subspace. None is the largest, ``min(n_subclasses, n_features, rank)``.
+        Dimension d of the subspace. None means the largest possible,
+        ``min(n_subclasses, n_features, rank)``.
     subclasses : {"kmeans", "samples"} or clusterer, default="kmeans"
         How to divide the negatives: k-means, one subclass per sample, or any scikit-learn
         clusterer.
@@ -69,14 +71,14 @@ class PCSDA(Verifier):
         otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
-        is 3 over the square root of the number of positives, between 0.3 and 2, and at least 10
-        over their number squared; with `contamination` it is 30 over the number, at least 0.9.
+        means 3 / sqrt(number of positives), between 0.3 and 2, and at least 10 / (number of
+        positives)^2; with `contamination` it means 30 / (number of positives), at least 0.9.
     negatives : {"blend", "mixture", "marginal"}, default="blend"
         Density of the negatives in the subspace: a "mixture" has one component at each subclass
         mean, the published "marginal" is one Gaussian about the positive mean. A "blend" combines
-        the log ratio of the mixture with that of all negatives as one cloud along Fisher's axis of
-        the subspace, with weights fitted to left-out samples. Without left-out samples
-        (resubstituted covariances) a "blend" is a "mixture".
+        the mixture's log ratio with a second log ratio, which treats all negatives as one cloud
+        along Fisher's axis of the subspace; the weights are fitted to left-out samples. Without
+        left-out samples (resubstituted covariances) a "blend" is a "mixture".
     tails : {"fitted", "gaussian"}, default="fitted"
         Tails of both classes: Student's t with degrees of freedom fitted to left-out negatives, or
         Gaussian as published. A "marginal" density and densities with resubstituted covariances are
@@ -85,11 +87,11 @@ class PCSDA(Verifier):
         Whether covariances come from left-out projections of the samples, in closed form, or from
         the training projections as published.
     shrinkage : float or "auto", default="auto"
-        Prior strength, in samples, with which the covariances are shrunk toward the pooled within
-        covariance; "auto" is d/2, 0 is published.
+        Prior strength, in samples, with which the covariances are shrunk toward the pooled
+        within-class covariance; "auto" means d/2, and 0 is the published rule.
     calibrate : bool, default=True
-        Whether to calibrate the scores, on left-out scores or, if there are none, on the scores of
-        5 folds: by a slope and an offset or, for a blend, by the weights of its two ratios and an
+        Whether to calibrate the scores, using left-out scores or, if there are none, scores from 5
+        folds. This fits a slope and an offset or, for a blend, the weights of its two ratios and an
         offset. With fewer than 20 positives, pseudo-positives derived from the spread of the
         negatives are added; a single negative leaves nothing to calibrate on.
     calibration_rows : int or None, default=5000
@@ -107,12 +109,12 @@ class PCSDA(Verifier):
         not the log-likelihood ratio.
     pos_label : label or None, default=None
         Class of interest; None means ``classes_[1]``. With `pos_label`, y may have more than two
-        labels; all others are negatives, as in the metrics. Then `classes_` holds a name for the
-        rest and `pos_label`, and `predict` returns these two. The rest of "weld" is named "not
+        labels; all other labels are negatives, as in the metrics. Then `classes_` holds `pos_label`
+        and a name for the rest, and `predict` returns these two. The rest of "weld" is named "not
         weld". For numeric labels it is -1, or one below the smallest label if there are negative
         labels.
     random_state : int, RandomState instance or None, default=None
-        Seeds k-means, the draws of ``balance="resampled"`` and the folds of the calibration.
+        Seeds k-means, the draws of ``balance="resampled"`` and the calibration folds.
     verbose : bool, default=False
         Print the stages of fitting.
 
@@ -121,12 +123,12 @@ class PCSDA(Verifier):
     components_ : array of shape (n_components, n_features)
         Directions, scaled so that the ridged within-class scatter becomes the identity.
     eigenvalues_ : array of shape (n_components,)
-        Value of the criterion on each direction.
+        Criterion value along each direction.
     positive_mean_ : array of shape (n_features,)
     subclass_means_ : array of shape (n_subclasses, n_features)
     subclass_names_ : list of str
-        The majority label of each subclass, if y has more than two labels, with `subclass_labels`,
-        or after :meth:`name_rows`.
+        The majority label of each subclass. Set if y has more than two labels, if `subclass_labels`
+        are given, or by :meth:`name_rows`.
     subclass_counts_ : array of shape (n_subclasses,)
         Number of samples, or total weight, of each subclass.
     positive_count_ : float
@@ -142,32 +144,32 @@ class PCSDA(Verifier):
         `partial_fit` it has one entry per row of `sample_`.
     loo_scores_ : array of shape (n_samples,)
         Left-out log-likelihood ratios of the training rows, if computed; NaN outside the sample of
-        `calibration_rows`. After `partial_fit`, those of the rows in `sample_`.
+        `calibration_rows`. After `partial_fit`, it has one entry per row of `sample_`.
     density_ : Density
         The two densities in the subspace.
     calibration_ : Calibration
-        Slope and offset from their log ratio to the log-likelihood ratio.
+        Slope and offset that turn the log ratio of the densities into the log-likelihood ratio.
     contamination_ : float
         Estimated share of positives among the unchecked negatives; only if `contamination` is not
         0.
     contamination_interval_ : pair of float
-        Its 90 % interval by profile likelihood; both ends are the share if it was given.
+        Its 90 % profile-likelihood interval; both ends equal the share if it was given.
     responsibilities_ : array of shape (n_samples,)
         Probability that each training row is a hidden positive; 0 for checked rows.
     scatter_ : GroupScatter
-        Merged statistics of all rows so far, after `partial_fit` only.
+        Merged statistics of all rows so far; only after `partial_fit`.
     sample_ : RowSample
-        The rows that `partial_fit` keeps to leave out, in order of arrival: `X`, `groups`,
-        `weights`, and `numbers`, their places among all rows so far. Absent if nothing is left out
-        or calibrated.
+        The rows that `partial_fit` keeps so that they can be left out, in order of arrival: `X`,
+        `groups`, `weights`, and `numbers`, their positions among all rows so far. Absent if nothing
+        is left out or calibrated.
     n_samples_seen_, seed_ : int
-        Number of rows so far, and the seed of all random draws, after `partial_fit` only.
+        Number of rows so far, and the seed for all random draws; only after `partial_fit`.
 
     Notes
     -----
-    This differs from the paper by left-out covariances, the mixture density, shrinkage and
-    calibration; :meth:`published` turns all of these off. The ridge is on the denominator of the
-    criterion.
+    This differs from the paper in using left-out covariances, the mixture density, shrinkage and
+    calibration; :meth:`published` turns all of these off. The ridge is added to the criterion's
+    denominator.
 
     For many float32 rows the products are computed in float32. Log-likelihood ratios then differ by
     less than 5e-4, and angles of the subspace by less than 1e-4, from the float64 results. If they
@@ -231,9 +233,9 @@ class PCSDA(Verifier):
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
     ) -> Self:
-        """Make an estimator with the paper's rule: eq. (classifier).
+        """Make an estimator that follows the paper's rule, eq. (classifier).
 
-        It uses the marginal density of the negatives and resubstituted covariances, without
+        It uses the marginal density for the negatives and resubstituted covariances, without
         shrinkage or calibration.
 
         Parameters
@@ -241,7 +243,7 @@ class PCSDA(Verifier):
         n_subclasses, n_components
             As in the constructor.
         **params
-            Further parameters of the constructor, which override those of the paper.
+            Further constructor parameters, which override the paper's settings.
 
         Returns
         -------
@@ -349,21 +351,22 @@ class PCSDA(Verifier):
     ) -> Self:
         """Add a batch of rows to the model.
 
-        The result equals `fit` on all rows together, in the same subclasses, as long as neither
-        class has more rows than `calibration_rows`. Beyond that, it keeps a seeded sample of that
-        many rows of each class, in which all rows of a subclass are equally likely. Means, scatter
+        The result equals `fit` on all rows together with the same subclasses, as long as neither
+        class has more rows than `calibration_rows`. Beyond that, the model keeps a seeded sample of
+        that many rows per class, in which all rows of a subclass are equally likely. Means, scatter
         and axes still come from all rows; covariances, tails and calibration come from leaving out
-        the sample. ``regularization="auto"`` follows the number of positives so far.
+        the sampled rows. ``regularization="auto"`` follows the number of positives so far.
 
         Without `subclass_labels`, k-means on the first batch with negatives defines the subclasses,
         and their number if it is "auto". Later negatives join the nearest centroid.
 
-        Batches are only collected as long as they do not determine a model: a class is missing, all
-        rows are equal, there are too few positives for their covariance, or fewer axes than
-        `n_components`. `predict` and the other methods then raise NotFittedError, which says what
-        is missing. Without shrinkage, a model may be lost again if new axes arrive before enough
-        positives do; a warning says so. With fewer distinct negatives than `n_subclasses`, k-means
-        waits for more; equal rows that wait are stored once, with their total weight.
+        Batches are merely collected until they determine a model. They do not if a class is
+        missing, all rows are equal, there are too few positives for their covariance, or there are
+        fewer axes than `n_components`. Until then, `predict` and the other methods raise
+        NotFittedError, which says what is missing. Without shrinkage, a model may be lost again if
+        new axes arrive before enough positives do; a warning says so. With fewer distinct negatives
+        than `n_subclasses`, k-means waits for more; equal rows that wait are stored once, with
+        their total weight.
 
         Parameters
         ----------
@@ -372,7 +375,7 @@ class PCSDA(Verifier):
         classes : array-like of shape (2,), optional
             Both labels; needed in the first call unless the batch has both.
         subclass_labels, sample_weight
-            Those of the batch, as in `fit`.
+            Values for the batch, as in `fit`.
 
         Returns
         -------
@@ -430,12 +433,12 @@ class PCSDA(Verifier):
 
     @property
     def _wanted(self) -> int:
-        """How many distinct negatives are needed to divide them."""
+        """Return how many distinct negatives are needed before they can be divided."""
         clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
         return int(self.n_subclasses) if clusters and self.n_subclasses != "auto" else 1
 
     def _settle_labelled(self, given: bool, positive: Mask) -> None:
-        """Require that all batches with negatives have subclass labels, or none has."""
+        """Require that either all batches with negatives have subclass labels, or none do."""
         if not hasattr(self, "_subclasses"):
             self._subclasses: list[Any] = []
         if positive.all():
@@ -470,7 +473,7 @@ class PCSDA(Verifier):
     def _stream_groups(
         self, X: Floats, positive: Mask, subclass_labels: ArrayLike | None, weights: Array | None
     ) -> Ints:
-        """Groups of a batch; given labels are numbered in sorted order, as in `fit`."""
+        """Return the groups of a batch; given labels are numbered in sorted order, as in `fit`."""
         groups = np.zeros(len(positive), dtype=np.intp)
         counted = ~positive if weights is None else ~positive & (weights > 0)
         if subclass_labels is not None and not positive.all():
@@ -489,7 +492,7 @@ class PCSDA(Verifier):
         return groups
 
     def _enter_labels(self, names: list[Any]) -> Ints:
-        """Numbers of subclasses by their labels; earlier subclasses are renumbered."""
+        """Return subclass numbers for the given labels, renumbering earlier subclasses."""
         every = sorted({*self._subclasses, *names}, key=lambda name: (isinstance(name, str), name))
         number = {name: place for place, name in enumerate(every, 1)}
         if hasattr(self, "scatter_"):

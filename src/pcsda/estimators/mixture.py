@@ -1,4 +1,4 @@
-"""A class of interest with several modes: one verifier per mode, combined into one ratio."""
+"""Verifiers for a class of interest with several modes: one per mode, combined into one ratio."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ class MixtureVerifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin,
 
     K-means divides the positives into modes. Each mode gets a verifier, fitted on its positives and
     all negatives. The ratios are combined as in a mixture: the logarithm of
-    ``sum_j share_j exp(ratio_j)``. Slope and offset of the combined ratio are fitted to left-out
-    scores. With one mode, the model equals the estimator itself.
+    ``sum_j share_j exp(ratio_j)``. The slope and offset of the combined ratio are fitted to
+    left-out scores. With one mode, the model is equivalent to the estimator itself.
 
     Parameters
     ----------
     estimator : PCSDA, CSDA, their kernel forms, PCSDACV or a pipeline that ends in one, \
 default=None
-        The verifier of each mode; None means ``PCSDA()``. Its `pos_label` and `priors` apply to the
-        whole model, and its `random_state` seeds k-means.
+        The verifier for each mode; None means ``PCSDA()``. Its `pos_label` and `priors` apply to
+        the whole model, and its `random_state` seeds k-means.
     n_modes : int or "auto", default="auto"
-        Number of modes. "auto" tries 1, 2, 3 and 5, as long as every mode has ten positives, and
-        takes the smallest number whose left-out log-loss is within half a standard error (of the
-        paired difference) of the best.
+        Number of modes. "auto" tries 1, 2, 3 and 5, as long as every mode has at least ten
+        positives, and takes the smallest number whose left-out log-loss is within half a standard
+        error (of the paired difference) of the best.
 
     Attributes
     ----------
     models_ : list of estimators
-        The fitted verifier of each mode.
+        The fitted verifier for each mode.
     n_modes_ : int
     mode_counts_ : array of shape (n_modes,)
-        Number, or total weight, of the positives of each mode.
+        Number, or total weight, of the positives in each mode.
     modes_ : array of shape (n_samples,)
         Mode of each training row, -1 for negatives and for rows of weight zero.
     losses_ : dict of int to float
-        Log-loss in nats for each number of modes that "auto" tried, in folds.
+        Cross-validated log-loss, in nats, for each number of modes that "auto" tried.
     calibration_ : Calibration
-        Slope and offset from the combined ratio to the log-likelihood ratio.
+        Slope and offset that turn the combined ratio into the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
         Left-out log-likelihood ratios of the training rows, if computed.
     classes_ : array of shape (2,)
@@ -71,10 +71,10 @@ default=None
 
     Notes
     -----
-    The verifier of a positive's own mode scores it as a left-out row; those of the other modes have
-    not seen it. If the estimator cannot leave rows out in closed form, the scores come from five
-    folds. With more than one mode, the estimator's `calibration_rows` is set to None, so that all
-    modes have left-out scores of the same rows.
+    A positive is scored as a left-out row by its own mode's verifier; the other modes' verifiers
+    have not seen it. If the estimator cannot leave rows out in closed form, the scores come from
+    five folds. With more than one mode, the estimator's `calibration_rows` is set to None, so that
+    all modes have left-out scores for the same rows.
 
     Examples
     --------
@@ -106,7 +106,7 @@ default=None
 
     @property
     def pos_label(self) -> Any:
-        """The class of interest: `pos_label` of the estimator."""
+        """The class of interest: the estimator's `pos_label`."""
         return _verifier_of(_template_of(self)).pos_label
 
     def __sklearn_tags__(self) -> Any:
@@ -136,8 +136,8 @@ default=None
         y : array-like of shape (n_samples,)
             Two labels, or more with the `pos_label` of the estimator.
         subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
-            As in :meth:`PCSDA.fit`, if the estimator accepts them. The positives of one group stay
-            in one mode.
+            As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives in the same group stay
+            in the same mode.
 
         Returns
         -------
@@ -166,7 +166,7 @@ default=None
         return self
 
     def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:
-        """The modes, their left-out scores, and the losses for all numbers of modes tried."""
+        """Return the modes, their left-out scores, and the loss for each number of modes tried."""
         if self.n_modes != "auto":
             modes = rows.fit(rows.divide(int(self.n_modes)))
             return modes, rows.left_out(modes) if len(modes.models) > 1 else None, {}
@@ -190,9 +190,9 @@ default=None
         left_out: Array | None,
         losses: dict[int, float],
     ) -> None:
-        """Store the fitted attributes, and delete those of an earlier fit.
+        """Store the fitted attributes, and delete any left by an earlier fit.
 
-        The modes were found among the `counted` rows, those of weight above zero.
+        The modes were found among the `counted` rows, which have positive weight.
         """
         for name in ("loo_scores_", "losses_"):
             self.__dict__.pop(name, None)
@@ -214,14 +214,14 @@ default=None
             self.losses_ = losses
 
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
+        """Return ln p(x given the class of interest) - ln p(x given the rest), without priors.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         trials : array-like of shape (n_samples,), optional
-            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. The samples of a trial come
-            from one mode.
+            Trial of each row, as in :meth:`PCSDA.log_likelihood_ratio`. All samples of a trial are
+            assumed to come from one mode.
 
         Returns
         -------
@@ -235,7 +235,7 @@ default=None
         return narrowed(joined, ratios.dtype)
 
     def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
-        """Results of a method for the verifiers of all modes, shape (n_modes, n)."""
+        """Call a method of each mode's verifier and stack the results, shape (n_modes, n)."""
         check_is_fitted(self)
         validation.refuse_dask(X, predicts=True)
         sparse = "csr" if get_tags(self).input_tags.sparse else False
@@ -251,7 +251,7 @@ default=None
     score = Verifier.score
 
     def score_samples(self, X: MatrixLike) -> Floats:
-        """Minus the distance to the mean of the nearest mode, each in the subspace of its verifier.
+        """Return minus the distance to the nearest mode's mean, in that mode's own subspace.
 
         Parameters
         ----------
@@ -288,18 +288,18 @@ default=None
 
 
 def _template_of(mixture: MixtureVerifier) -> Any:
-    """The estimator for each mode, or the pipeline or search that ends in it."""
+    """Return the estimator for each mode, or the pipeline or search that ends in it."""
     return PCSDA() if mixture.estimator is None else mixture.estimator
 
 
 def _verifier_of(template: BaseEstimator) -> Any:
-    """The estimator inside an unfitted pipeline or search."""
+    """Return the estimator inside an unfitted pipeline or search."""
     final = final_of(template)
     return _verifier_of(template_of(final)) if isinstance(final, PCSDACV) else final
 
 
 def _check_template(template: BaseEstimator) -> Any:
-    """Refuse an estimator that is not a verifier; return the one inside a pipeline or search."""
+    """Return the verifier, unwrapped from a pipeline or search; reject any other estimator."""
     final = _verifier_of(template)
     if not isinstance(final, Verifier):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Modes of a class of interest: divisions of the positives, their verifiers and left-out scores."""
+"""Modes of a class of interest: dividing the positives, fitting verifiers, left-out scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTS = 10
 
 @dataclass(frozen=True)
 class Modes:
-    """A division of the positives, and a fitted verifier for each mode.
+    """A division of the positives into modes, with a fitted verifier for each.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Modes:
         Mode of each row, -1 for negatives.
     models : list of estimators
     counts : array of shape (n_modes,)
-        Total weight of the positives of each mode.
+        Total weight of the positives in each mode.
     """
 
     modes: Ints
@@ -44,7 +44,7 @@ class Modes:
     counts: Array
 
     def scores(self, X: MatrixLike) -> Array:
-        """Log-likelihood ratio of rows for each mode, shape (n_modes, n)."""
+        """Return the log-likelihood ratios of rows for each mode, shape (n_modes, n)."""
         ratios = [asked(model, "log_likelihood_ratio", X) for model in self.models]
         return np.array(ratios, dtype=np.float64)
 
@@ -66,7 +66,7 @@ class Rows:
     seed: int
 
     def take(self, kept: Ints) -> Rows:
-        """Only these rows."""
+        """Return a subset of the rows."""
         if len(kept) == len(self.y):
             return self
         together = None if self.together is None else self.together[kept]
@@ -76,13 +76,13 @@ class Rows:
 
     @cached_property
     def features(self) -> Any:
-        """Rows as the model in a pipeline receives them: the space in which modes are found."""
+        """Rows as a pipeline's last step receives them; modes are found in this space."""
         if not isinstance(self.template, Pipeline) or len(self.template) == 1:
             return self.X
         return clone(self.template[:-1]).fit(self.X, self.y).transform(self.X)
 
     def divide(self, count: int) -> Ints:
-        """Mode of each row, -1 for negatives; positives of one group share a mode."""
+        """Return the mode of each row, -1 for negatives; positives in one group share a mode."""
         modes = np.where(self.positive, 0, -1)
         if count == 1:
             return modes
@@ -103,7 +103,7 @@ class Rows:
         return modes
 
     def fit(self, modes: Ints, among: Ints | None = None) -> Modes:
-        """Fit a verifier for each mode that has rows, on all rows or `among` some."""
+        """Fit a verifier for each mode that has rows, using all rows or only those in `among`."""
         chosen = np.zeros(len(modes), dtype=bool)
         chosen[slice(None) if among is None else among] = True
         models, counts = [], []
@@ -126,7 +126,7 @@ class Rows:
         return model.fit(self.X[rows], self.y[rows], **given)
 
     def left_out(self, fitted: Modes) -> Array:
-        """Combined ratios of left-out rows, in closed form or in folds; NaN if not left out."""
+        """Return combined left-out ratios, in closed form or from folds; NaN if not left out."""
         verifiers = [unwrap(model).model for model in fitted.models]
         if all(hasattr(verifier, "loo_scores_") for verifier in verifiers):
             scores = np.empty((len(verifiers), len(self.y)))
@@ -145,9 +145,9 @@ class Rows:
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
 
     def anew(self, count: int) -> Array:
-        """Combined ratios of rows in folds, with `count` modes found without the fold.
+        """Return cross-validated combined ratios, with `count` modes found anew without each fold.
 
-        A positive shapes its mode, so scores with fixed modes would favour many small ones.
+        A positive shapes its own mode, so scores with fixed modes would favour many small modes.
         """
 
         def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
@@ -158,7 +158,7 @@ class Rows:
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
 
     def calibration(self, scores: Array) -> Calibration:
-        """Slope and offset that turn left-out scores into log-likelihood ratios."""
+        """Fit the slope and offset that turn left-out scores into log-likelihood ratios."""
         kept = ~np.isnan(scores)
         positive = self.positive[kept]
         if positive.all() or not positive.any():
@@ -168,7 +168,8 @@ class Rows:
     def compare(self, held_out: dict[int, Array]) -> tuple[int, dict[int, float]]:
         """Return the smallest number of modes whose loss is close to the minimum, and all losses.
 
-        Losses are log-losses in nats at the sample prior, on rows scored for every number of modes.
+        Losses are log-losses in nats at the sample prior, using rows scored for every number of
+        modes.
         """
         kept = ~np.isnan(list(held_out.values())).any(axis=0)
         positive, weights = self.positive[kept], self.weights[kept]
@@ -190,14 +191,14 @@ class Rows:
 
 
 def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Floats:
-    """Call a method of the verifier in a fitted model."""
+    """Call a method of the verifier inside a fitted model."""
     inside = unwrap(model)
     found: Floats = getattr(inside.model, method)(inside.rows(X), *args)
     return found
 
 
 def join(ratios: Floats, counts: Array) -> Array:
-    """Log-likelihood ratio of a mixture from those of its modes, shape (n_modes, n)."""
+    """Combine the log-likelihood ratios of the modes, shape (n_modes, n), as in a mixture."""
     shares = np.log(counts / counts.sum())
     joined: Array = logsumexp(ratios.astype(np.float64) + shares[:, None], axis=0)
     return joined

@@ -1,4 +1,4 @@
-"""MultilinearCSDA as a scikit-learn estimator: CSDA of matrices and tensors."""
+"""MultilinearCSDA as a scikit-learn estimator: CSDA for matrices and tensors."""
 
 from __future__ import annotations
 
@@ -28,54 +28,53 @@ DEFAULT_COMPONENTS = 5
 
 
 class MultilinearCSDA(Verifier):
-    """Class-specific discriminant analysis of samples that are matrices or tensors.
+    """Class-specific discriminant analysis for samples that are matrices or tensors.
 
     Each mode of the tensor (such as the rows and the columns of a picture) gets its own small
-    projection. Together they maximise the spread of the negatives about the positive mean relative
-    to that of the positives. There are far fewer parameters than in CSDA of the flattened samples:
-    350 instead of 30000 for pictures of 40 x 30 with 5 directions per mode. This helps with few
-    positives, if the classes differ along rows and columns.
+    projection. Together they maximise the negatives' spread about the positive mean relative to the
+    positives' own spread. There are far fewer parameters than in CSDA on the flattened samples: 350
+    instead of 30000 for 40 x 30 pictures with 5 directions per mode. This helps with few positives,
+    if the classes differ along rows and columns.
 
     Parameters
     ----------
     n_components : tuple of int, int or None, default=None
-        Directions of each mode; the subspace has their product. None takes up to 5 of each, and
-        fewer if their product exceeds the number of distinct negatives.
+        Number of directions per mode; the subspace dimension is their product. None means up to 5
+        per mode, and fewer if their product exceeds the number of distinct negatives.
     shape : tuple of int or None, default=None
-        Sizes of the modes if X has one row per sample, with the entries of the tensor in C order.
-        None takes them from X of shape (n_samples, d1, d2, ...); plain rows are then tensors of one
-        mode.
+        Mode sizes if X has one row per sample, with the tensor's entries in C order. None takes
+        them from X of shape (n_samples, d1, d2, ...); plain rows are then tensors with one mode.
     regularization, shrinkage, calibrate, priors, pos_label, random_state, verbose
         As in :class:`CSDA`.
 
     Attributes
     ----------
     factors_ : list of arrays of shape (n_components of the mode, size of the mode)
-        Orthonormal directions of every mode.
+        Orthonormal directions for each mode.
     shape_ : tuple of int
-        Sizes of the modes.
+        Mode sizes.
     core_shape_ : tuple of int
-        Directions of each mode; ``transform(X).reshape(-1, *core_shape_)`` are the projected
+        Number of directions per mode; ``transform(X).reshape(-1, *core_shape_)`` are the projected
         tensors.
     ratios_ : array
         The trace ratio after each cycle over the modes; it never falls.
     components_ : array of shape (n_components, n_features)
-        Outer products of the directions of the modes, flattened.
+        Flattened outer products of the modes' directions.
     eigenvalues_ : array of shape (n_components,)
-        Value of the criterion on each of them, in the order of the core.
+        Criterion value along each component, in the order of the core.
     positive_mean_, positive_count_, subclass_means_, subclass_counts_, classes_, class_prior_, \
 n_components_, partition_, density_, calibration_
         As in :class:`CSDA`.
 
     See Also
     --------
-    CSDA : One projection of the flattened samples.
+    CSDA : A single projection of the flattened samples.
 
     Notes
     -----
     With one mode this is :class:`CSDA` with ``solver="trace_ratio"``. With more, the directions are
-    restricted to outer products, so the ratio is at most that of CSDA, and the solution may be a
-    local maximum. No matrix of n_features x n_features is formed.
+    restricted to outer products, so the ratio is at most CSDA's, and the solution may be a local
+    maximum. No n_features x n_features matrix is formed.
 
     References
     ----------
@@ -141,14 +140,14 @@ n_components_, partition_, density_, calibration_
         shape: Sequence[int] | None = None,
         **params: Any,
     ) -> Self:
-        """Make an estimator with the rule of the PCSDA paper: no shrinkage, no calibration.
+        """Make an estimator that follows the PCSDA paper: no shrinkage, no calibration.
 
         Parameters
         ----------
         n_components, shape
             As in the constructor.
         **params
-            Further parameters of the constructor, which override those of the paper.
+            Further constructor parameters, which override the paper's settings.
 
         Returns
         -------
@@ -207,7 +206,7 @@ n_components_, partition_, density_, calibration_
 
 
 def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Up to 5 directions per mode, in total at most one per distinct negative."""
+    """Return up to 5 directions per mode, with at most one in total per distinct negative."""
     dims = [min(size, DEFAULT_COMPONENTS) for size in sizes]
     most = count_distinct(negatives, prod(dims))
     while prod(dims) > most:
@@ -216,7 +215,7 @@ def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def flattened(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Flatten tensors to rows, and return the sizes of their modes; plain rows give None."""
+    """Flatten tensors to rows, and return their mode sizes too; None for plain rows."""
     if validation.is_dask(X) or sparse.issparse(X) or hasattr(X, "columns"):
         return X, None
     array = X if hasattr(X, "ndim") else np.asarray(X)

@@ -25,7 +25,7 @@ REMOVED = "removed since"
 
 
 def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | None) -> None:
-    """Name subclasses at the end of a fit, if the labels distinguish the negatives."""
+    """Name the subclasses after a fit, if the labels distinguish between negatives."""
     labels = np.asarray(y if subclass_labels is None else subclass_labels)
     if labels.ndim > 1:
         labels = labels.ravel()
@@ -35,18 +35,18 @@ def name_by_labels(model: Verifier, y: ArrayLike, subclass_labels: ArrayLike | N
 
 
 def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
-    """Name the subclasses of one label of a bank by the labels of their rows.
+    """Name the subclasses of one bank label after the labels of their rows.
 
     Parameters
     ----------
     model : the label's estimator, or a search or pipeline that holds it
     owners : array of shape (N,)
-        Number of each row's label, -1 for rows of none.
+        Label number of each row, -1 for rows without a label.
     labels : list
 
     Notes
     -----
-    A model that was fitted before the last rows came keeps its names.
+    A model that was fitted before the latest rows were added keeps its names.
     """
     inside: Any = unwrap(model).model
     groups = getattr(inside, "partition_", None)
@@ -62,7 +62,7 @@ def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
 
 
 def add_examples(model: BaseEstimator, X: Floats, ids: NDArray[np.str_] | None) -> None:
-    """Add examples to one label of a bank whose rows have names; see :func:`name_in_bank`."""
+    """Add examples to one label in a bank whose rows have names; see :func:`name_in_bank`."""
     inside: Any = unwrap(model).model
     if ids is not None and len(getattr(inside, "partition_", ())) == len(ids):
         name_rows(inside, X=unwrap(model).rows(X), ids=ids)
@@ -82,13 +82,13 @@ def name_rows(
     Parameters
     ----------
     labels : array-like of shape (n_samples,), default=None
-        Labels of the training rows, finer than those of `fit`. A subclass is named by its majority
-        label, as "mostly 8", or "8" if all its rows have it.
+        Labels of the training rows, finer than those given to `fit`. A subclass is named after its
+        majority label, for instance "mostly 8", or "8" if all its rows have that label.
     X : array-like or sparse matrix of shape (n_samples, n_features), default=None
-        The training rows. Those nearest to the centre of each subclass become its examples.
+        The training rows. The rows nearest to each subclass centre become that subclass's examples.
     ids : array-like of shape (n_samples,), default=None
-        Names of the training rows; None means their numbers. A kernel model keeps all of them,
-        because it explains rows by their neighbours; a linear model keeps those of its examples.
+        Names of the training rows; None means their numbers. A kernel model keeps all names,
+        because it explains rows by their neighbours; a linear model keeps only its examples' names.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def name_rows(
 
 
 def _nearest_members(model: Verifier, X: MatrixLike, groups: Ints) -> list[Ints]:
-    """Numbers of the rows of each subclass that are nearest to its centre in the subspace."""
+    """Return the row numbers of each subclass's members nearest to its centre in the subspace."""
     centres: Array = model.density_.base.subclasses
     z = np.asarray(model.transform(X), dtype=np.float64)
     found = []

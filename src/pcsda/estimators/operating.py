@@ -1,4 +1,4 @@
-"""Thresholds of a fitted model, and estimates of the number of positives in a pool.
+"""Thresholds for a fitted model, and estimates of the number of positives in a pool.
 
 The functions with `self` are methods of every `Verifier`.
 """
@@ -46,7 +46,7 @@ class Scored(NamedTuple):
 
     @property
     def has_both(self) -> bool:
-        """Whether there are rows of both classes."""
+        """Return whether there are rows from both classes."""
         return bool(self.positive.any() and not self.positive.all())
 
 
@@ -77,16 +77,16 @@ def choose_threshold(
     cost_miss, cost_false_alarm : float, default=1
         Costs of the two errors, used with `prior`.
     X : array-like or sparse matrix of shape (n_samples, n_features), optional
-        Held-out rows to estimate the error rates on. By default these come from the left-out scores
-        of the training rows.
+        Held-out rows for estimating the error rates. By default the rates are estimated from the
+        training rows' left-out scores.
     y : array-like of shape (n_samples,), optional
         Labels of X, among ``classes_``.
 
     Returns
     -------
     Threshold
-        With the expected rates of both errors, their 90 % intervals, and the number of rows behind
-        them.
+        With the expected rates of both errors, their 90 % intervals, and the number of rows they
+        are based on.
 
     Warns
     -----
@@ -95,8 +95,8 @@ def choose_threshold(
 
     Notes
     -----
-    The highest scores of the negatives (a twentieth, at least 20 rows) are modelled by an
-    exponential tail. Without it, three of 300 negatives would decide on a rate of 1 %.
+    The negatives' highest scores (a twentieth, at least 20 rows) are modelled by an exponential
+    tail. Without it, a rate of 1 % would depend on just three of 300 negatives.
 
     Examples
     --------
@@ -162,17 +162,18 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
-        Rows whose negatives are like those of the fit, in any mixture with positives.
+        Rows whose negatives resemble those seen in the fit, mixed with any share of positives.
 
     Returns
     -------
     PriorEstimate
         The number and the share of positives with 90 % intervals, and a note on what the data
-        cannot tell. The intervals include the uncertainty of a calibration from few positives.
+        cannot tell. The intervals include the uncertainty that comes from calibrating with few
+        positives.
 
     See Also
     --------
-    pcsda.metrics.estimate_prior : The same from log-likelihood ratios.
+    pcsda.metrics.estimate_prior : The same estimate, computed from log-likelihood ratios.
 
     Examples
     --------
@@ -194,7 +195,7 @@ def recalibrate(
 ) -> V:
     """Refit the calibration on held-out rows.
 
-    This changes slope and offset, and so the log-likelihood ratios, but not the order of rows.
+    This changes the slope and offset, and hence the log-likelihood ratios, but not the row order.
 
     Parameters
     ----------
@@ -244,7 +245,7 @@ def _rows_for(
     X: MatrixLike,
     y: ArrayLike | None,
 ) -> Scored:
-    """Scored rows to choose a threshold on: left-out training rows, or the given rows."""
+    """Return scored rows for choosing a threshold: left-out training rows, or the given rows."""
     if isinstance(model.density_, NoDensity):
         raise ValueError(f"no threshold without a log-likelihood ratio: {model.density_.why}")
     rows = left_out(model) if X is None else _given(model, X, y)
@@ -268,7 +269,7 @@ def _rows_for(
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Left-out scores of the rows that were left out; None if the model has none."""
+    """Return the scores of the rows that were left out; None if there are none."""
     if not hasattr(model, "loo_scores_"):
         return None
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
@@ -277,7 +278,7 @@ def left_out(model: Verifier) -> Scored | None:
 
 
 def _why_none(model: Verifier, kind: str) -> str:
-    """Say why no row of a class was left out."""
+    """Explain why no rows of a class were left out."""
     members = model.partition_ == 0 if kind == "positives" else model.partition_ > 0
     if np.sum(members) == 1:
         return "The only one cannot be left out"
@@ -293,7 +294,7 @@ def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
 
 
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
-    """Estimate the number of positives; left-out scores give the uncertainty of the ratios."""
+    """Estimate the number of positives, using left-out scores for the ratios' uncertainty."""
     rows = left_out(model)
     if rows is None or not rows.has_both:
         found = estimate_prior(llr)
