@@ -1,4 +1,4 @@
-"""Pipelines with the methods of a verifier."""
+"""Pipelines that offer the methods of a verifier."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ ROWS_BY_NAME = ("X", "strangers")
 
 
 def _last_has(name: str) -> Callable[[VerifierPipeline], bool]:
-    """Whether the last model has a method; its own AttributeError says why not."""
+    """Check whether the last model has a method; if not, its own AttributeError says why."""
     return lambda self: getattr(unwrap(self).model, name) is not None
 
 
 class VerifierPipeline(pipeline.Pipeline):
-    """A scikit-learn pipeline with the methods of its last step, a verifier.
+    """A scikit-learn pipeline that offers the methods of its last step, a verifier.
 
     Rows pass through all steps before the last model, including those in nested pipelines and
-    searches. The pipeline has only the methods that the model has. :func:`make_pipeline` names the
-    steps automatically.
+    searches. The pipeline offers only the methods that the model has. :func:`make_pipeline` names
+    the steps automatically.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class VerifierPipeline(pipeline.Pipeline):
     """
 
     def _ask(self, name: str, X: MatrixLike, *args: Any, **params: Any) -> Any:
-        """Call a method of the last model, with rows as they reach it."""
+        """Call a method of the last model, passing rows through the earlier steps first."""
         inside = unwrap(self)
         return getattr(inside.model, name)(inside.rows(X), *args, **params)
 
     @available_where(_last_has("log_likelihood_ratio"))
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log-likelihood ratio of the last step; see :meth:`PCSDA.log_likelihood_ratio`.
+        """Return the last step's log-likelihood ratios; see :meth:`PCSDA.log_likelihood_ratio`.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class VerifierPipeline(pipeline.Pipeline):
         ----------
         X : array-like of shape (n_samples, n_features)
         *args, **params
-            Arguments of the last step: `by`, and for a bank the label first.
+            Arguments for the last step: `by`, preceded by the label for a bank.
 
         Returns
         -------
@@ -97,13 +97,13 @@ class VerifierPipeline(pipeline.Pipeline):
 
     @available_where(_last_has("explain"))
     def explain(self, X: MatrixLike, *args: Any, **params: Any) -> Explanation:
-        """Explain the log-likelihood ratio of each row, in the subspace of the last step.
+        """Explain the log-likelihood ratio of each row in the last step's subspace.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         *args, **params
-            Arguments of the last step: for a bank, the label.
+            Arguments for the last step: for a bank, the label.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class VerifierPipeline(pipeline.Pipeline):
         return replace(explanation, names=explanation.names or self._names_before(explanation))
 
     def _names_before(self, explanation: Explanation) -> tuple[str, ...] | None:
-        """Names of the columns that reach the last step, if the earlier steps provide them."""
+        """Return the column names that reach the last step, if earlier steps provide them."""
         if explanation.columns is None:
             return None
         try:
@@ -124,7 +124,7 @@ class VerifierPipeline(pipeline.Pipeline):
 
     @available_where(_last_has("score_samples"))
     def score_samples(self, X: MatrixLike) -> Floats:
-        """Minus the distance to the positive mean in the subspace of the last step.
+        """Return minus the distance to the positive mean in the last step's subspace.
 
         Parameters
         ----------
@@ -189,7 +189,8 @@ class VerifierPipeline(pipeline.Pipeline):
         Parameters
         ----------
         **params
-            Arguments of the last step; rows, as `X` and `strangers`, pass through the steps first.
+            Arguments for the last step; rows, such as `X` and `strangers`, pass through the earlier
+            steps first.
 
         Returns
         -------
@@ -204,7 +205,7 @@ class VerifierPipeline(pipeline.Pipeline):
 
     @available_where(_last_has("accepts"))
     def accepts(self, X: MatrixLike) -> Mask:
-        """Whether rows reach the threshold of the last step.
+        """Return whether each row reaches the last step's threshold.
 
         Parameters
         ----------
@@ -244,7 +245,7 @@ class VerifierPipeline(pipeline.Pipeline):
         Returns
         -------
         function
-            Takes a float array of one row, shape (n_features,), or of several.
+            Takes a float array that holds one row, shape (n_features,), or several rows.
         """
         inside = unwrap(self)
         chain, score = [_plain(step) for step in inside.before], inside.model.fast_scorer()
@@ -259,7 +260,7 @@ class VerifierPipeline(pipeline.Pipeline):
 
 
 def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> VerifierPipeline:
-    """Make a pipeline with the methods of its last step, a verifier, and name its steps.
+    """Make a pipeline that offers the methods of its last step, a verifier, and name its steps.
 
     Parameters
     ----------
@@ -289,7 +290,7 @@ def make_pipeline(*steps: Any, memory: object = None, verbose: bool = False) -> 
 
 
 def _plain(step: BaseEstimator) -> Callable[[Floats], Floats]:
-    """Return the function of a fitted step, with as few checks as possible."""
+    """Return a function that applies a fitted step with as few checks as possible."""
     step = deepcopy(step)
     if type(step) is StandardScaler:
         mean = step.mean_ if step.with_mean else 0.0

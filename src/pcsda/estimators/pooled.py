@@ -1,4 +1,4 @@
-"""Fitting a bank with one calibration for all labels."""
+"""Fitting a bank whose labels all share one calibration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVERYONE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Training:
-    """Rows of a bank, and how to fit them.
+    """The rows of a bank and the settings for fitting them.
 
     Attributes
     ----------
@@ -63,8 +63,8 @@ class Training:
     n_components : int or None
     calibration_rows : int
     seed : int
-    cluster : function of row numbers, or None
-        Clusters some of the rows again; None if the clusters were given.
+    cluster : function that takes row numbers, or None
+        Clusters a subset of the rows anew; None if the clusters were given.
     verbose : bool
     """
 
@@ -122,13 +122,13 @@ class PooledFit:
     densities : list of Mixture or Blend
     pool : Pool
     moved : array of shape (C, 2)
-        Log slope and offset of each label relative to the common ones.
+        Log slope and offset of each label, relative to the common values.
     best : array of shape (n,)
-        Best score of rows used as strangers.
+        Best score of each row used as a stranger.
     identity : array of shape (n,)
         Identity of each row.
     own : array of shape (m,)
-        Scores of left-out rows for their own labels.
+        Scores of left-out rows under their own labels.
     n_met : float
         Number of labels that each stranger was scored against.
     """
@@ -177,14 +177,14 @@ def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
 
 
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
-    """Calibrated scores (L, n) of strangers."""
+    """Return calibrated scores of strangers, shape (L, n)."""
     slopes, offsets = np.exp(moved[part.labels, :1]), moved[part.labels, 1:]
     scores: Array = slopes * calibration(part.views) + offsets
     return scores
 
 
 def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list[Ints]:
-    """Return blocks of background rows, each a separate identity."""
+    """Return blocks of background rows, where each block is a separate identity."""
     rows = np.flatnonzero(shared.owner == BACKGROUND)
     if len(rows) == 0:
         return []
@@ -202,7 +202,7 @@ def _strangers(
     pool: Pool,
     rng: np.random.Generator,
 ) -> tuple[list[Strangers], float]:
-    """Views of rows of every identity, or of many, under labels that have not seen it."""
+    """Return views of rows from all or many identities, under labels that have not seen them."""
     count = training.n_labels
     clusters = len(shared.counts)
     small = len(shared.live) < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
@@ -225,7 +225,7 @@ def _strangers(
 
 
 def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
-    """Views of the rows of some labels under a bank of the others, with its own clusters."""
+    """Return views of some labels' rows under a bank of the other labels, clustered separately."""
     owner = training.owner
     out = np.isin(owner, np.flatnonzero(away))
     kept, gone = np.flatnonzero((owner >= BACKGROUND) & ~out), np.flatnonzero(out)
@@ -294,7 +294,7 @@ def _closed_form(
 def _met(
     identity: int, highest: Iterator[Array], count: int, rng: np.random.Generator
 ) -> tuple[Ints, int]:
-    """Labels against which an identity is scored as a stranger, and how many are random."""
+    """Return the labels an identity is scored against as a stranger, and how many are random."""
     others = np.delete(np.arange(count), identity) if identity < count else np.arange(count)
     scores = next(highest, None)
     if scores is None or len(others) <= FEW_LABELS:
@@ -309,7 +309,7 @@ def _met(
 
 @dataclass
 class Everyone:
-    """All labels of a bank, to find those that score highest; single precision is enough."""
+    """All labels of a bank, for finding the highest-scoring ones in single precision."""
 
     labels: list[SolvedLabel]
     panel: Panel
@@ -328,7 +328,7 @@ class Everyone:
             self.origins[place] = turn @ label.subspace.origin
 
     def best(self, shared: SharedRows, blocks: Sequence[Ints]) -> Iterator[Array]:
-        """Return each label's highest score within each block, for many blocks at a time."""
+        """Yield every label's highest score within each block, computed for many blocks at once."""
         flat = self.columns.reshape(len(self.columns), -1)
         shift = (self.origins.ravel() - shared.origin @ flat).astype(np.float32)
         sizes = np.array([len(block) for block in blocks])
@@ -350,7 +350,7 @@ def _moves(
     pool: Pool,
     strangers: list[Strangers],
 ) -> tuple[Array, tuple[float, float]]:
-    """How far each label's own rows move its slope and offset from the common ones."""
+    """Return how far each label's own rows shift its slope and offset from the common values."""
     moved = np.zeros((training.n_labels, 2))
     large = [i for i, label in enumerate(labels) if label.n_own >= MANY_ROWS]
     n_views = pool.n_views
@@ -377,11 +377,11 @@ def _moves(
 
 
 def solve_one(training: Training, shared: SharedRows, label: int) -> SolvedLabel:
-    """Solve one label on rows that changed.
+    """Solve one label after its rows have changed.
 
     Raises
     ------
     SingularMatrixError
-        If the shared rows do not determine it.
+        If the shared rows do not determine the label.
     """
     return training.solve(shared, np.array([label]))[0]

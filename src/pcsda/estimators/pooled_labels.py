@@ -1,4 +1,4 @@
-"""Labels of a bank that share one calibration: fitted, scored, changed and stored."""
+"""Bank labels that share one calibration: fitting, scoring, changing and storing them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .steps import check_rank
 
 @dataclass(frozen=True)
 class Settings:
-    """How a bank is fitted.
+    """Settings for fitting a bank.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Settings:
 
 
 def can_pool(settings: Settings, rows: BankRows) -> bool:
-    """Whether one calibration can serve all labels: it needs rows left out in closed form."""
+    """Return whether all labels can share a calibration, which needs closed-form left-out rows."""
     template = settings.template
     if sharing_of(template, rows.X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
@@ -68,7 +68,7 @@ def can_pool(settings: Settings, rows: BankRows) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows in the space in which they are factorised, with the factorisation."""
+    """Rows in the space where they are factorised, together with the factorisation."""
 
     space: Space
     shared: SharedRows
@@ -76,7 +76,7 @@ class Prepared:
 
 
 class PooledLabels:
-    """All labels of a bank, stacked.
+    """All labels of a bank, stacked in arrays.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class PooledLabels:
     ridge : float
         The absolute ridge.
     index : array of shape (N,)
-        Index of the training rows among those that the kernel needs.
+        Position of each training row among the rows that the kernel needs.
     prepared : Prepared or None
         The factorisation, if available.
     """
@@ -132,11 +132,11 @@ class PooledLabels:
 
     @property
     def kernel(self) -> Kernel | None:
-        """The kernel, if any."""
+        """The bank's kernel, if any."""
         return self.side.kernel
 
     def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Estimators of the labels, built on demand."""
+        """Return estimators for the labels, built on demand."""
 
         def build(place: int) -> Any:
             at_hand, side = self.prepared(rows), self.side
@@ -156,13 +156,13 @@ class PooledLabels:
         return LabelModels(names, rows.labels, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
-        """The factorisation of the rows, recomputed if necessary."""
+        """Return the factorisation of the rows, recomputing it if necessary."""
         if self._prepared is None:
             self._prepared = prepare(self.settings, rows, self.ridge, self.kernel)
         return self._prepared
 
     def scores(self, X: Floats) -> Array:
-        """Log-likelihood ratios of rows for all labels."""
+        """Return the log-likelihood ratios of rows for all labels."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             found = self.side.scores(X)
         if np.isnan(found).any():
@@ -174,12 +174,12 @@ class PooledLabels:
         return found
 
     def some(self, places: Ints) -> SideBySide:
-        """Some of the labels."""
+        """Return a subset of the labels."""
         models = [self.side.models[place] for place in places]
         return self.side.with_models(models, self.side.rows)
 
     def priors(self) -> Array:
-        """Prior probabilities (C, 2) of the rest and of each label."""
+        """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
         found = []
         for model in self.side.models:
             shares = np.array([model.counts[1:].sum(), model.counts[0]]) / model.counts.sum()
@@ -197,20 +197,20 @@ class PooledLabels:
         name: object = None,
         threshold: float | None = None,
     ) -> PooledLabels:
-        """The labels after a change of rows.
+        """Return the updated labels after the rows changed.
 
         Parameters
         ----------
         before, rows : BankRows
-            With the label numbers after the change.
+            Rows before and after the change, both with the new label numbers.
         places : list
             The previous number of each label, None for a new one.
         kept : boolean array, optional
-            Which rows stayed; None if rows were added at the end.
+            Which rows were kept; None if rows were added at the end.
         touched : int, optional
             The label to refit.
         name, threshold
-            For the warning about a label of one row.
+            Used in the warning about a label with a single row.
         """
         prepared = self._moved(before, rows, kept)
         index, support = self._supported(rows, kept)
@@ -233,7 +233,7 @@ class PooledLabels:
         return PooledLabels(self.settings, side, self.door, self.ridge, index, prepared)
 
     def _supported(self, rows: BankRows, kept: Mask | None) -> tuple[Ints, Floats | None]:
-        """Index of the rows among the rows that the kernel needs, and those rows."""
+        """Return the training rows' positions among the rows the kernel needs, and those rows."""
         old = self.side.rows
         if kept is not None:
             return self.index[kept], old
@@ -261,7 +261,7 @@ class PooledLabels:
         return Prepared(PlainSpace(rows.X), shared, training)
 
     def state(self) -> dict[str, Any]:
-        """The state that files store."""
+        """Return the state to store in files."""
         door = self.door
         same = self.side.rows is None or len(self.side.rows) == len(self.index)
         return {
@@ -304,7 +304,7 @@ def _kernel_of(prepared: Prepared) -> Kernel | None:
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:
-    """The space in which the rows of a bank are factorised; the kernel may be given."""
+    """Return the space in which a bank's rows are factorised; the kernel may be given."""
     template = settings.template
     if sharing_of(template, X.shape) == "kernel":
         if count_distinct(X, 2) < 2:
@@ -351,7 +351,7 @@ def _training(
 
 
 def _check_room(settings: Settings, rows: BankRows) -> None:
-    """Refuse more labels than fit in memory, before allocating it."""
+    """Reject more labels than fit in memory, before allocating any."""
     count, width = int(rows.labels.max()) + 1, rows.X.shape[1]
     axes = min(int(rows.clusters.max()) + 1, width, settings.template.n_components or width)
     arrays = 2 * count * (axes + 1) * width * rows.X.dtype.itemsize
@@ -359,7 +359,7 @@ def _check_room(settings: Settings, rows: BankRows) -> None:
 
 
 def require_room(rows: BankRows, what: str, arrays: int) -> None:
-    """Refuse a bank whose arrays do not fit in memory next to the factorised rows."""
+    """Reject a bank whose arrays do not fit in memory alongside the factorised rows."""
     n_rows, width = rows.X.shape
     needed, available = arrays + 24 * n_rows * min(width, n_rows), available_memory()
     if needed > available:

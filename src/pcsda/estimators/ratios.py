@@ -24,7 +24,7 @@ SINGLE_SQUARES = 1e4
 
 
 def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) -> Array:
-    """Log-likelihood ratios of rows, or of sets of rows, from their coordinates."""
+    """Compute log-likelihood ratios of rows, or of sets of rows, from their coordinates."""
     density, calibration = model.density_, model.calibration_
     if sets is not None:
         return calibration(density.views_of_sets(bounded(z), *sets))
@@ -37,9 +37,9 @@ def scores_of(model: Verifier, z: Floats, sets: tuple[Ints, int] | None = None) 
 
 
 def quick_scores_of(model: Verifier, z: Floats) -> Array:
-    """The same for float32 rows, in float32 if that is accurate enough: three times as fast.
+    """Score rows like `scores_of`, but in float32 if accurate enough: three times as fast.
 
-    It serves to rank many rows, where 0.001 of a ratio does not matter.
+    Use it to rank many float32 rows, where an error of 0.001 in a ratio does not matter.
     """
     density, calibration = model.density_, model.calibration_
     if z.dtype != np.float32 or density.base.terms[1].max() > SINGLE_SQUARES:
@@ -53,10 +53,10 @@ def quick_scores_of(model: Verifier, z: Floats) -> Array:
 
 
 def variances_of(model: Verifier) -> Array:
-    """Variance of the class of interest along each axis.
+    """Return the variance of the class of interest along each axis.
 
-    If the samples do not determine a covariance, the ridged scatter within groups is used; it is
-    the identity on the axes.
+    If the samples do not determine a covariance, the ridged within-group scatter is used; along the
+    axes it is the identity.
     """
     if isinstance(model.density_, NoDensity):
         total = model.positive_count_ + model.subclass_counts_.sum()
@@ -66,7 +66,7 @@ def variances_of(model: Verifier) -> Array:
 
 
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
-    """Index of each row's trial in ``np.unique(trials)``, and the number of trials."""
+    """Return the index of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
     if ids.shape != (n_rows,):
         raise ValueError(
@@ -84,7 +84,7 @@ def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
 
 
 def bounded(z: Floats) -> Array:
-    """Coordinates as float64, scaled down if their squares would overflow."""
+    """Convert coordinates to float64, scaled down if their squares would overflow."""
     exact: Array = z.astype(np.float64, copy=False)
     if max(exact.max(initial=0.0), -exact.min(initial=0.0)) <= FARTHEST:
         return exact
@@ -94,7 +94,7 @@ def bounded(z: Floats) -> Array:
 
 
 def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
-    """Values in the type of their rows, clipped to its range."""
+    """Convert values to the type of their rows, clipped to its range."""
     if values.dtype == dtype == np.float32:
         return values
     limit = np.finfo(dtype).max
@@ -102,13 +102,13 @@ def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
 
 
 def too_large(z: Floats) -> ValueError:
-    """Make the error for rows whose coordinates overflowed."""
+    """Build the error for rows whose coordinates overflowed."""
     row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
     return ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
 
 
 def ranking_of(model: Verifier) -> str:
-    """Return how a fitted model ranks by default: "likelihood", or the paper's "distance"."""
+    """Return a fitted model's default ranking: "likelihood", or the paper's "distance"."""
     published = rule_of(model) == Rule("marginal", 0.0, "gaussian", False, False)
     return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
 
@@ -116,7 +116,7 @@ def ranking_of(model: Verifier) -> str:
 def accuracy(
     found: ArrayLike, y: ArrayLike, pos_label: object, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Accuracy of predictions; with `pos_label`, of that class against all other labels."""
+    """Compute the accuracy of predictions; with `pos_label`, for that class against the rest."""
     if pos_label is not None:
         found, y = np.asarray(found) == pos_label, np.asarray(y) == pos_label
     return float(accuracy_score(y, found, sample_weight=sample_weight))

@@ -1,4 +1,4 @@
-"""Training rows with labels, weights and groups: the input of every step of a fit."""
+"""Training rows with labels, weights and groups: the input for every step of a fit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 
 def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
-    """Return the values of some rows; None stays None."""
+    """Return the values for a subset of rows; None stays None."""
     return None if values is None else values[rows]
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """Unchecked negatives, and how to find subclasses without some of them."""
+    """Unchecked negatives, and a way to find subclasses without some of them."""
 
     unchecked: Mask
     clusters: bool
@@ -39,11 +39,11 @@ class TrainingRows:
     X : array or sparse matrix of shape (N, D)
         Kernel values between the rows if the kernel is precomputed.
     groups : array of shape (N,)
-        0 for positives, the number of the subclass for negatives.
+        0 for positives, the subclass number for negatives.
     weights : array of shape (N,) or None
     seed : int
     together : array of shape (N,) or None
-        Number of the group with which each row is left out.
+        Number of the group that each row is left out with.
     kernel : Kernel or None
     hidden : Hidden or None
         Set if positives may be hidden among the negatives.
@@ -62,12 +62,12 @@ class TrainingRows:
 
     @property
     def positive(self) -> Mask:
-        """Which rows are of the class of interest."""
+        """Mask of the rows that belong to the class of interest."""
         mask: Mask = self.groups == 0
         return mask
 
     def take(self, rows: Ints) -> TrainingRows:
-        """Some of the rows, with renumbered groups."""
+        """Return a subset of the rows, with renumbered groups."""
         hidden = self.hidden
         return replace(
             self,
@@ -80,19 +80,19 @@ class TrainingRows:
         )
 
     def rows(self, chosen: Kept, among: Kept) -> Any:
-        """Rows of X; for a precomputed kernel, their values with the rows `among`."""
+        """Return rows of X or, for a precomputed kernel, their kernel values with rows `among`."""
         pairwise = self.kernel is not None and self.kernel.metric == "precomputed"
         if not pairwise or isinstance(chosen, slice) or isinstance(among, slice):
             return self.X[chosen]
         return self.X[np.ix_(chosen, among)]
 
     def matrix(self, rows: Ints) -> Any:
-        """Return the input of a factor: some of the rows, or their kernel matrix."""
+        """Return the input for a factorisation: a subset of the rows, or their kernel matrix."""
         own = self.rows(rows, rows)
         return own if self.kernel is None else training_matrix(self.kernel, own)
 
     def values(self, chosen: Kept, among: Kept = slice(None)) -> Any:
-        """Return the input of a model fitted on `among`: rows, or kernel values with those rows."""
+        """Return the input for a model fitted on `among`: rows, or kernel values with `among`."""
         rows = self.rows(chosen, among)
         return rows if self.kernel is None else self.kernel(rows, self.X[among])
 
@@ -100,5 +100,5 @@ class TrainingRows:
 def rows_of(
     X: MatrixLike, positive: Mask, weights: Array | None, seed: int, **along: Any
 ) -> TrainingRows:
-    """Rows whose negatives are still a single group."""
+    """Make training rows whose negatives still form a single group."""
     return TrainingRows(X, (~positive).astype(np.intp), weights, seed, **along)

@@ -14,8 +14,8 @@ from ..core.loo import sample_rows
 class RowSample:
     """All rows of a stream or, once there are too many, a uniform sample of each group.
 
-    Every row has a random key. A group that drops rows keeps those with the smallest keys, so a row
-    has the same chance to stay whenever it arrives. Rows are in order of arrival.
+    Every row has a random key. A group that drops rows keeps the rows with the smallest keys, so a
+    row's chance of staying does not depend on when it arrives. Rows are in order of arrival.
 
     Attributes
     ----------
@@ -27,9 +27,9 @@ class RowSample:
         Position of each row among all rows so far, from 0.
     keys : array of shape (n,)
     limits : array of shape (K + 1,)
-        Smallest key that was dropped from a group; 1 if none was.
+        Smallest key dropped from each group; 1 if none was dropped.
     n_rows : array of shape (K + 1,)
-        Number of rows of each group so far.
+        Number of rows seen so far in each group.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class RowSample:
         n_groups: int,
         rng: np.random.Generator,
     ) -> RowSample:
-        """All rows of a batch with positive weight."""
+        """Make a sample of all rows in a batch that have positive weight."""
         weight = np.ones(len(X)) if weights is None else weights.astype(np.float64)
         rows = np.flatnonzero(weight)
         limits, n_rows = np.ones(n_groups), np.bincount(groups[rows], minlength=n_groups)
@@ -69,21 +69,21 @@ class RowSample:
 
     @property
     def whole(self) -> bool:
-        """Whether no row was dropped."""
+        """Whether all rows were kept."""
         return len(self.groups) == int(self.n_rows.sum())
 
     @property
     def given_weights(self) -> Array | None:
-        """Weights, or None if all are one."""
+        """The weights, or None if all equal one."""
         return None if np.all(self.weights == 1) else self.weights
 
     def stands_for(self, counts: Array) -> Array:
-        """Return how many rows each kept row represents, given the total weights of the groups."""
+        """Return how many rows each kept row represents, given each group's total weight."""
         kept = np.bincount(self.groups, self.weights, minlength=len(counts))
         return (counts / np.where(kept > 0, kept, 1.0))[self.groups]
 
     def merge(self, other: RowSample) -> RowSample:
-        """Return the sample of both streams together."""
+        """Return a sample of both streams combined."""
         size = max(len(self.limits), len(other.limits))
         left, right = self._padded(size), other._padded(size)
         limits = np.minimum(left.limits, right.limits)
@@ -104,21 +104,21 @@ class RowSample:
         return replace(self, limits=limits, n_rows=np.pad(self.n_rows, (0, missing)))
 
     def renumbered(self, places: Ints, n_groups: int) -> RowSample:
-        """The same rows with group g renumbered to ``places[g]`` out of `n_groups`."""
+        """Return the same rows with group g renumbered to ``places[g]`` out of `n_groups`."""
         limits, n_rows = np.ones(n_groups), np.zeros(n_groups, dtype=np.intp)
         limits[places], n_rows[places] = self.limits, self.n_rows
         return replace(self, groups=places[self.groups], limits=limits, n_rows=n_rows)
 
     def first_draw(self, most: int, seed: int) -> Ints | None:
-        """Rows of a whole sample that `fit` would leave out; None for all."""
+        """Return the rows of a complete sample that `fit` would leave out; None means all."""
         rng = np.random.default_rng(seed)
         return sample_rows(self.groups, most, rng, self.given_weights).rows
 
     def drawn(self, rows: Ints, rng: np.random.Generator) -> RowSample:
-        """Keep only `rows` of a whole sample, which were drawn at random from each group.
+        """Keep only `rows` of a complete sample; they were drawn at random from each group.
 
-        They get new keys, as if these had selected them: the m smallest of n uniform numbers are
-        uniform below the next, which has the distribution Beta(m + 1, n - m).
+        They get new keys, as if they had been selected by key: the m smallest of n uniform numbers
+        are uniform below the next smallest, which has the distribution Beta(m + 1, n - m).
         """
         kept = np.bincount(self.groups[rows], minlength=len(self.limits))
         fewer = kept < self.n_rows
@@ -129,7 +129,7 @@ class RowSample:
         return replace(sample, keys=keys, limits=limits)
 
     def thinned(self, most: int) -> RowSample:
-        """Keep about `most` positives and `most` negatives, each subclass in proportion."""
+        """Keep about `most` positives and `most` negatives, with subclasses in proportion."""
         limits = self.limits.copy()
         for part in (slice(0, 1), slice(1, None)):
             share = min(1.0, most / max(int(self.n_rows[part].sum()), 1))

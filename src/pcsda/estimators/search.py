@@ -1,4 +1,4 @@
-"""PCSDACV: K, d, ridge and bandwidth chosen by left-out scores that cost almost nothing."""
+"""PCSDACV: choosing K, d, ridge and bandwidth by left-out scores that cost almost nothing."""
 
 from __future__ import annotations
 
@@ -39,46 +39,47 @@ class PCSDACV(
     """PCSDA with K, d, ridge and bandwidth chosen by left-out scores in closed form.
 
     All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
-    eigendecomposition (those of a kernel model from one Cholesky factor each).
+    eigendecomposition (for a kernel model, each ridge takes one Cholesky factor).
 
-    Without any of the values below, the search takes two steps: ridges and bandwidths at the K and
-    d of the estimator, then K and d at the best of them. With ``cv="auto"`` and without `groups` it
-    uses a sample of at most 500 positives and 1000 negatives (150 and 450 in folds); the chosen
-    setting is fitted on all rows. If values are given, every combination is scored on all rows.
+    If none of the values below is given, the search takes two steps: first ridges and bandwidths
+    with the estimator's own K and d, then K and d with the best ridge and bandwidth. With
+    ``cv="auto"`` and without `groups` it uses a sample of at most 500 positives and 1000 negatives
+    (150 and 450 in folds); the chosen setting is fitted on all rows. If values are given, every
+    combination is scored on all rows.
 
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or Pipeline that ends in PCSDA, default=None
         The estimator to tune, with leave-one-out covariances; None means ``PCSDA()``.
     n_subclasses : int or list of int, default=None
-        Values of K; None means 1, 5, the value of "auto" and that of the estimator. Values above
-        the number of distinct negatives are left out.
+        Values of K; None means 1, 5, the value of "auto" and the estimator's own value. Values
+        above the number of distinct negatives are skipped.
     n_components : int or list of int, default=None
-        Values of d; None means 2, 5, 10, all axes and the value of the estimator. Values above what
-        K allows are left out.
+        Values of d; None means 2, 5, 10, all axes and the estimator's own value. Values above what
+        K allows are skipped.
     regularization : float or list of float, default=None
-        Ridges; None means 0.01, 0.1, 1 and that of the estimator.
+        Ridges; None means 0.01, 0.1, 1 and the estimator's own ridge.
     gamma : value or list of values, default=None
-        Bandwidths of a kernel estimator or of the map in a pipeline; None means that of the
-        estimator, "positive" and 0.3, 1 and 3 times "scale" (for a pipeline, that of its map).
+        Bandwidths of a kernel estimator or of the map in a pipeline; None means the estimator's
+        own, "positive" and 0.3, 1 and 3 times "scale" (for a pipeline, only its map's own).
     cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
         "leave-one-out" keeps the clustering and the map fixed. "auto" does so if that is unbiased:
         with at least 30 positives, at least 50 negatives per subclass at the largest K, and no
-        Nystroem landmarks among fewer than 200 positives. Otherwise it uses 5 folds that cluster
-        and map again, at five times the cost, and more in a bank, where folds share no
-        factorisation.
+        Nystroem landmarks among fewer than 200 positives. Otherwise it uses 5 folds, each with its
+        own clustering and map. This costs five times as much, and more in a bank, where folds share
+        no factorisation.
     scoring : {"neg_log_loss", "average_precision", "f1", "eer"} or callable, default="neg_log_loss"
         A callable takes labels (1 for the class of interest) and decision values; larger is better.
         :func:`pcsda.metrics.make_detection_scorer` makes one from a metric.
     stay : float, default=2.0
         A setting's score is its mean gain over the estimator's own setting minus this many standard
-        errors of the paired difference. If no setting scores above zero, the estimator's own is
-        kept, because the best of many is partly luck. 0 turns this off, and so does a grid without
-        the estimator's own setting.
+        errors of the paired difference. If no setting scores above zero, the estimator's own
+        setting is kept, because the best of many is partly luck. 0 turns this off, as does a grid
+        without the estimator's own setting.
     slack : float, default=0.5
         With `stay` off, settings whose score is within this many standard errors of the best count
-        as equal. The largest ridge among them wins, and at that ridge the best score. 0 always
-        takes the best score.
+        as equal. Among these, the largest ridge wins, and then the best score at that ridge. 0
+        always takes the best score.
     n_jobs : int or None, default=None
         Parallel jobs, as in joblib. The result does not depend on it.
     verbose : bool, default=False
@@ -87,15 +88,15 @@ class PCSDACV(
     Attributes
     ----------
     best_estimator_ : estimator
-        Fitted on all rows at the chosen setting; predictions are its own.
+        Fitted on all rows with the chosen setting; it makes all predictions.
     best_params_ : dict
     best_index_ : int
     best_score_ : float
     cv_results_ : dict of arrays
-        As in scikit-learn's searches. `std_test_score` is over folds, or over rows (log-loss) or
-        parts of the rows for leave-one-out.
+        As in scikit-learn's searches. `std_test_score` is computed over folds or, for
+        leave-one-out, over rows (log-loss) or parts of the rows.
     cv_scores_ : array of shape (n_settings, n_samples)
-        Left-out decision values of the training rows at every setting; NaN for rows outside the
+        Left-out decision values of the training rows for every setting; NaN for rows outside the
         sample.
     cv_method_ : {"leave-one-out", "k-fold"}
 
@@ -147,13 +148,13 @@ class PCSDACV(
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Choose the setting and fit it on all rows.
+        """Choose the setting and fit the model on all rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Two labels, or more with the `pos_label` of the estimator.
+            Two labels, or more if the estimator has a `pos_label`.
         subclass_labels : array-like of shape (n_samples,), optional
             Given subclasses; K is then not searched.
         sample_weight : array-like of shape (n_samples,), optional
@@ -202,13 +203,13 @@ class PCSDACV(
         return self._inside(None)[0].class_prior_
 
     def _inside(self, X: MatrixLike | None) -> tuple[Verifier, Any]:
-        """The chosen model, without a pipeline around it, and rows as they reach it."""
+        """Return the chosen model, unwrapped from any pipeline, and the rows as they reach it."""
         check_is_fitted(self, "best_estimator_")
         inside = unwrap(self.best_estimator_)
         return inside.model, None if X is None else inside.rows(X)
 
     def transform(self, X: MatrixLike) -> Floats:
-        """Project with the chosen model.
+        """Project rows with the chosen model.
 
         Parameters
         ----------
@@ -222,7 +223,7 @@ class PCSDACV(
         return model.transform(X)
 
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Log posterior ratio of the chosen model.
+        """Return the chosen model's log posterior ratios.
 
         Parameters
         ----------
@@ -236,7 +237,7 @@ class PCSDACV(
         return model.decision_function(X)
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Labels by the chosen model.
+        """Predict labels with the chosen model.
 
         Parameters
         ----------
@@ -250,7 +251,7 @@ class PCSDACV(
         return model.predict(X)
 
     def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy of the chosen model; see :meth:`PCSDA.score`.
+        """Return the chosen model's accuracy; see :meth:`PCSDA.score`.
 
         Parameters
         ----------
@@ -265,7 +266,7 @@ class PCSDACV(
         return accuracy(self.predict(X), y, self._inside(None)[0].pos_label, sample_weight)
 
     def predict_proba(self, X: MatrixLike) -> Floats:
-        """Posterior probabilities of the chosen model.
+        """Return the chosen model's posterior probabilities.
 
         Parameters
         ----------
@@ -279,7 +280,7 @@ class PCSDACV(
         return model.predict_proba(X)
 
     def predict_log_proba(self, X: MatrixLike) -> Floats:
-        """Logarithms of the posterior probabilities of the chosen model.
+        """Return the logarithms of the chosen model's posterior probabilities.
 
         Parameters
         ----------
@@ -293,7 +294,7 @@ class PCSDACV(
         return model.predict_log_proba(X)
 
     def score_samples(self, X: MatrixLike) -> Floats:
-        """Minus the distance to the positive mean in the chosen subspace.
+        """Return minus the distance to the positive mean in the chosen subspace.
 
         Parameters
         ----------
@@ -330,7 +331,7 @@ class PCSDACV(
         X: MatrixLike | None = None,
         y: ArrayLike | None = None,
     ) -> Threshold:
-        """Choose the threshold of the chosen model; see :meth:`PCSDA.choose_threshold`.
+        """Choose a threshold for the chosen model; see :meth:`PCSDA.choose_threshold`.
 
         Parameters
         ----------
@@ -341,7 +342,7 @@ class PCSDACV(
         prior : float, optional
             Probability of the class of interest in use.
         cost_miss, cost_false_alarm : float, default=1
-            Costs of both errors, with `prior`.
+            Costs of the two errors, used with `prior`.
         X : array-like of shape (n_samples, n_features), optional
             Held-out rows; by default the left-out scores of the training rows are used.
         y : array-like of shape (n_samples,), optional
@@ -368,11 +369,11 @@ class PCSDACV(
 
     @property
     def threshold_(self) -> Threshold:
-        """Threshold of the chosen model, once :meth:`choose_threshold` was called."""
+        """The chosen model's threshold, available after :meth:`choose_threshold`."""
         return self._inside(None)[0].threshold_
 
     def accepts(self, X: MatrixLike) -> Mask:
-        """Whether the log-likelihood ratio of each row reaches `threshold_`.
+        """Return whether each row's log-likelihood ratio reaches `threshold_`.
 
         Parameters
         ----------
@@ -401,7 +402,7 @@ class PCSDACV(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows whose negatives resemble those of the fit.
+            Rows whose negatives resemble those seen in the fit.
 
         Returns
         -------
@@ -420,7 +421,7 @@ class PCSDACV(
         return model.count(X)
 
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log-likelihood ratio of the chosen model; see :meth:`PCSDA.log_likelihood_ratio`.
+        """Return the chosen model's log-likelihood ratios; see :meth:`PCSDA.log_likelihood_ratio`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The choice of one setting of a grid by left-out scores."""
+"""Choosing a setting from a grid by left-out scores."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Choice:
     index : int
         Its number in the grid.
     results : dict of arrays
-        As `cv_results_` of scikit-learn's searches.
+        Like `cv_results_` in scikit-learn's searches.
     scores : array of shape (n_settings, n_samples)
         Left-out decision values; NaN for rows that the search did not use.
     in_folds : bool
-        Whether they come from folds or from leave-one-out.
+        Whether the scores come from folds rather than leave-one-out.
     """
 
     cell: Cell
@@ -85,9 +85,9 @@ class Scored:
     scores : array of shape (n_settings, n_rows)
         Left-out decision values.
     units : array of shape (n_settings, n_units)
-        Scores of rows, or of parts of the rows, whose differences are compared.
+        Scores of single rows, or of parts of the rows, compared in pairs between settings.
     mean : array of shape (n_settings,)
-        Score of each setting, minus infinity if it could not be fitted.
+        Score of each setting; minus infinity if it could not be fitted.
     """
 
     cells: list[Cell]
@@ -97,11 +97,11 @@ class Scored:
 
     @property
     def usable(self) -> Mask:
-        """Settings that could be fitted."""
+        """Mask of the settings that could be fitted."""
         return self.mean > -np.inf
 
     def joined(self, other: Scored) -> Scored:
-        """These settings and others on the same rows."""
+        """Return these settings together with others scored on the same rows."""
         cells = self.cells + other.cells
         pairs = zip(self._arrays, other._arrays, strict=True)
         return Scored(cells, *(np.concatenate(pair) for pair in pairs))
@@ -114,10 +114,10 @@ class Scored:
 def choose_setting(
     search: PCSDACV, data: Data, make_rows: MakeRows = grid_rows, standard: bool | None = None
 ) -> Choice:
-    """Score settings and choose one; `make_rows` may return rows that are already factorised.
+    """Score the settings and choose one; `make_rows` may return rows already factorised.
 
     A `standard` search, one without given values, tries ridges and bandwidths first, then K and d
-    at the best of them; if there are many rows it uses a sample.
+    with the best of those; if there are many rows, it uses a sample.
     """
     if data.subclass_labels is not None:
         given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
@@ -160,9 +160,10 @@ def choose_setting(
 
 
 def is_light_last(X: Floats) -> bool:
-    """Whether the last fit uses one thread, as the search does.
+    """Return whether the final fit should use one thread, as the search does.
 
-    Next to other programs it would otherwise take longer than the whole search: BLAS threads spin.
+    While other programs run, it could otherwise take longer than the whole search: BLAS threads
+    spin.
     """
     return bool(len(X) * max(X.shape) <= LIGHT_LAST**2)
 
@@ -170,7 +171,7 @@ def is_light_last(X: Floats) -> bool:
 def _in_two_steps(
     score: Callable[[list[Cell]], Scored], grid: list[Cell], own: Cell | None
 ) -> Scored:
-    """Score ridges and bandwidths at the estimator's K and d, then K and d at the best."""
+    """Score ridges and bandwidths with the estimator's K and d, then K and d with the best."""
     assert own is not None
     first = [cell for cell in grid if cell.size == own.size]
     rest = [cell for cell in grid if cell.size != own.size]
@@ -182,7 +183,7 @@ def _in_two_steps(
 
 
 def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
-    """Return the rows that a search uses: a sample of each class, unless `cv` is given."""
+    """Return the rows for a search: a sample from each class, or all rows if `cv` is given."""
     if search.cv != "auto" or data.together is not None:
         return np.arange(len(data.X))
     rng = np.random.default_rng(draw_seed(final_of(template_of(search)).random_state))
@@ -197,7 +198,7 @@ def _some_rows(search: PCSDACV, data: Data, most: tuple[int, int]) -> Ints:
 def _scored(
     search: PCSDACV, data: Data, cells: list[Cell], scores: Array, parts: Ints, in_folds: bool
 ) -> Scored:
-    """Turn left-out decision values of settings into scores."""
+    """Turn the settings' left-out decision values into scores."""
     units = _unit_scores(search.scoring, scores, data, parts)
     if in_folds or search.scoring == "neg_log_loss":
         mean = _average(units, data.weights)
@@ -208,7 +209,7 @@ def _scored(
 
 
 def check_search(search: PCSDACV) -> Any:
-    """Check the parameters; returns the estimator at the end of a pipeline."""
+    """Check the parameters, and return the estimator at the end of the pipeline."""
     template = template_of(search)
     final = final_of(template)
     kinds = PCSDA if isinstance(template, Pipeline) else PCSDA | KernelPCSDA
@@ -243,7 +244,7 @@ def check_search(search: PCSDACV) -> Any:
 
 
 def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell]) -> Any:
-    """Either "leave-one-out", a number of folds or a splitter."""
+    """Resolve `cv` to "leave-one-out", a number of folds or a splitter."""
     if not isinstance(search.cv, str) or search.cv == "leave-one-out":
         return search.cv
     n_positive, n_negative = data.positive.sum(), (~data.positive).sum()
@@ -257,7 +258,7 @@ def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell]) -> Any:
 
 
 def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
-    """Train and test rows of the folds, or of parts for leave-one-out, and the part of each row."""
+    """Return the splits (folds, or parts for leave-one-out), and the part of each row."""
     positive, splitter = data.positive, cv
     seed = draw_seed(final_of(template_of(search)).random_state)
     few = int(min(positive.sum(), (~positive).sum()))
@@ -285,7 +286,7 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
 
 
 def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[..., float]) -> None:
-    """Refuse a fold without both classes where they are needed."""
+    """Reject a fold that lacks a class where both are needed."""
     if train.all() or not train.any():
         raise ValueError(
             f"fold {part} leaves only one class to train on; use fewer folds, or several groups "
@@ -300,7 +301,7 @@ def _check_split(part: int, train: Mask, test: Mask, scoring: str | Callable[...
 
 
 def _in_folds(grid: list[Cell], data: Data, splits: Splits) -> list[Cell]:
-    """Return the settings whose K does not exceed the distinct negatives of any fold."""
+    """Return the settings whose K does not exceed the number of distinct negatives in any fold."""
     wanted = {cell.n_subclasses for cell in grid}
     most = min(
         count_distinct(data.X, max(wanted), train[~data.positive[train]]) for train, _ in splits
@@ -317,7 +318,7 @@ def _in_folds(grid: list[Cell], data: Data, splits: Splits) -> list[Cell]:
 def _left_out(
     search: PCSDACV, data: Data, grid: list[Cell], tasks: Tasks, make_rows: MakeRows
 ) -> Array:
-    """Return held-out decision values of all rows at all settings."""
+    """Return held-out decision values of all rows for all settings."""
     scores = np.full((len(grid), len(data.X)), np.nan)
     few = len(data.X) <= sum(ROWS_LEFT_OUT)
     with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
@@ -330,7 +331,7 @@ def _left_out(
 
 
 def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | None) -> int:
-    """Return the index of the chosen setting, among those that could be fitted."""
+    """Choose a setting among those that could be fitted, and return its index."""
     best, usable = int(found.mean.argmax()), found.usable
     at = found.cells.index(own) if own in found.cells else None
     if at is not None and usable[at] and search.stay > 0:
@@ -349,7 +350,7 @@ def _best(search: PCSDACV, found: Scored, own: Cell | None, weights: Array | Non
 
 
 def _table(found: Scored) -> dict[str, Any]:
-    """Settings and their scores as in scikit-learn's searches."""
+    """Tabulate the settings and their scores as in scikit-learn's searches."""
     grid, mean = found.cells, found.mean
     names = [f.name for f in fields(Cell) if f.name != "gamma" or grid[0].gamma is not None]
     params = [{name: getattr(cell, name) for name in names} for cell in grid]
@@ -363,7 +364,7 @@ def _table(found: Scored) -> dict[str, Any]:
 
 
 def _column(values: list[Any]) -> Any:
-    """Values of a parameter as a masked array, as in scikit-learn's searches."""
+    """Return a parameter's values as a masked array, as in scikit-learn's searches."""
     mixed = len({isinstance(value, str) for value in values}) > 1
     return np.ma.array(values, dtype=object if mixed else None)
 
@@ -371,7 +372,7 @@ def _column(values: list[Any]) -> Any:
 def _unit_scores(
     scoring: str | Callable[..., float], scores: Array, data: Data, parts: Ints
 ) -> Array:
-    """Scores of rows (log-loss) or of parts of the rows, whose differences are compared."""
+    """Score each row (log-loss) or each part of the rows, for paired comparison."""
     if scoring == "neg_log_loss":
         return _row_scores(data.positive, scores)
     columns = [
@@ -382,7 +383,7 @@ def _unit_scores(
 
 
 def _metric(scoring: str | Callable[..., float], positive: Mask, scores: Array) -> float:
-    """Score of decision values; larger is better."""
+    """Score decision values; larger is better."""
     if not np.isfinite(scores).all():
         return float("nan")
     if callable(scoring):
@@ -397,19 +398,19 @@ def _metric(scoring: str | Callable[..., float], positive: Mask, scores: Array) 
 
 
 def _row_scores(positive: Mask, scores: Array) -> Array:
-    """Minus the log-loss of each row."""
+    """Return minus the log-loss of each row."""
     with np.errstate(invalid="ignore"):  # settings that could not be fitted are NaN
         return -np.logaddexp(0, np.where(positive, -scores, scores))
 
 
 def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Array]:
-    """Mean gain of every setting over another one, and its standard error."""
+    """Return each setting's mean gain over setting `other`, and its standard error."""
     gain = units - units[other]
     return _average(gain, weights), gain.std(axis=1, ddof=1) / np.sqrt(gain.shape[1])
 
 
 def _average(units: Array, weights: Array | None) -> Array:
-    """Mean over rows, weighted, or over parts."""
+    """Average over rows, with weights, or over parts."""
     if weights is not None and units.shape[1] == len(weights):
         mean: Array = units @ weights / weights.sum()
         return mean

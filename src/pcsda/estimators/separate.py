@@ -1,4 +1,4 @@
-"""Labels of a bank that are calibrated separately."""
+"""Bank labels that are calibrated separately."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .steps import axes_of, leave_sample
 
 
 class SeparateLabels:
-    """Models of labels, on one factorisation if possible, otherwise fitted separately.
+    """Models for labels, sharing one factorisation if possible, otherwise fitted separately.
 
     Parameters
     ----------
@@ -74,16 +74,16 @@ class SeparateLabels:
 
     @property
     def door(self) -> Door:
-        """An empty one: labels calibrated separately have no scores of strangers."""
+        """An empty door: labels calibrated separately have no stranger scores."""
         none = np.zeros(0)
         return Door(none, none.astype(np.intp), none, 0.0)
 
     def fit_all(self, count: int) -> None:
-        """Fit the models of all labels."""
+        """Fit the models for all labels."""
         self.models = self.fit(range(count))
 
     def scores(self, X: Floats, trials: ArrayLike | None = None) -> Array:
-        """Log-likelihood ratios of rows, or trials, for all labels."""
+        """Return the log-likelihood ratios of rows, or of trials, for all labels."""
         if self.sharing is None:
             columns = [model.log_likelihood_ratio(X, trials) for model in self.models]
             return np.column_stack(columns).astype(np.float64)
@@ -101,7 +101,7 @@ class SeparateLabels:
         return np.column_stack(columns)
 
     def priors(self) -> Array:
-        """Prior probabilities (C, 2) of the rest and of each label."""
+        """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
         return np.array([model.class_prior_ for model in self.models])
 
     def changed(
@@ -115,7 +115,7 @@ class SeparateLabels:
         name: object = None,
         threshold: float | None = None,
     ) -> SeparateLabels:
-        """The labels after a change of rows; see `PooledLabels.changed`."""
+        """Return the updated labels after the rows changed; see `PooledLabels.changed`."""
         fresh = len(rows.X) - len(before.X)
         factor = self.updated_factor(rows.X, kept, fresh)
         models = [self.models[old or 0] for old in places]
@@ -138,7 +138,7 @@ class SeparateLabels:
         return sharing_of(self.template, self.X.shape)
 
     def fit(self, chosen: range | list[int]) -> list[Any]:
-        """Fit the models of the chosen labels."""
+        """Fit the models for the chosen labels."""
         shared = self.sharing is not None
         fit: Callable[[int], Any] = self._shared_fit() if shared else self._separate
         threads = "threads" if shared else None
@@ -148,7 +148,7 @@ class SeparateLabels:
         return list(progress(jobs, "models", enabled=self.verbose, total=len(chosen)))
 
     def cluster(self, count: int | None = None) -> Ints:
-        """Cluster all rows, into `count` clusters or as many as the estimator requires."""
+        """Cluster all rows into `count` clusters, or into as many as the estimator requires."""
         return cluster_rows(self.template, self.X, count, self.seed)
 
     def _shared_fit(self) -> Callable[[int], Any]:
@@ -184,7 +184,7 @@ class SeparateLabels:
         return fit
 
     def _factorise(self) -> None:
-        """Factorise the rows; the ridge and the kernel of the first fit stay."""
+        """Factorise the rows, keeping the ridge and the kernel from the first fit."""
         template, X = self.template, self.X
         known = None if self.ridge is None else [self.ridge]
         if self.sharing == "linear":
@@ -214,13 +214,13 @@ class SeparateLabels:
 
     @property
     def _in_features(self) -> bool:
-        """Whether each label has its own k-means in the feature space of a kernel."""
+        """Whether each label has its own k-means in a kernel's feature space."""
         way = getattr(self.template, "subclasses", None)
         own = self.own_clusters and self.sharing == "kernel"
         return own and isinstance(way, str) and way == "kmeans"
 
     def own_groups(self, label: int) -> Ints:
-        """Groups of one label by its own k-means, started from the shared clusters."""
+        """Group one label's rows with its own k-means, started from the shared clusters."""
         groups = np.zeros(len(self.labels), dtype=np.intp)
         rows = np.flatnonzero(self.labels != label)
         start = np.unique(self.clusters[rows], return_inverse=True)[1]

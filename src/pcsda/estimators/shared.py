@@ -52,7 +52,7 @@ def completed(
     kernel: Kernel | None,
     together: Ints | None = None,
 ) -> PCSDA | KernelPCSDA:
-    """Turn a solved label into a fitted estimator; its rows X are shared, not copied."""
+    """Turn a solved label into a fitted estimator that refers to X without copying it."""
     model.classes_ = np.array([False, True])
     model.n_features_in_ = X.shape[1]
     settle_ridge(model, float(np.sum(groups == 0)))
@@ -98,14 +98,14 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
 
 
 def given_clusters(labels: Any, n_rows: int) -> Ints:
-    """Number the given clusters of all rows."""
+    """Convert the given clusters of all rows to numbers."""
     if len(labels) != n_rows:
         raise ValueError(f"subclass_labels has {len(labels)} entries but X has {n_rows} rows")
     return different_subclasses(given_labels(labels, np.zeros(n_rows, dtype=bool)))[1]
 
 
 def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: int) -> Ints:
-    """Cluster all rows, into `count` clusters or as many as the estimator requires."""
+    """Cluster all rows into `count` clusters, or into as many as the estimator requires."""
     if isinstance(template, PCSDACV):
         template = template_of(template)
     way = getattr(template, "subclasses", "kmeans")
@@ -167,7 +167,7 @@ class SharedSearch:
         return Data(self.X, positive, positive, None, self.given, 1, together=self.together)
 
     def fit(self, label: int) -> PCSDACV:
-        """Choose the setting of one label and complete its model."""
+        """Choose the setting for one label and complete its model."""
         search: PCSDACV = clone(self.search)
         positive = self.labels == label
         search.classes_ = np.array([False, True])
@@ -215,7 +215,7 @@ class SharedSearch:
 
 
 def project_all(models_: list[Any], X: Any) -> Floats:
-    """Coordinates under all models, side by side, by one matrix product."""
+    """Compute coordinates under all models, side by side, with a single matrix product."""
     if isinstance(models_[0], PCSDA):
         components = np.vstack([model.components_ for model in models_])
         means = [model.positive_mean_ for model in models_]

@@ -1,4 +1,4 @@
-"""Fitted labels of a pooled bank, stacked in arrays: scored together, and stored in files."""
+"""Fitted labels of a pooled bank, stacked in arrays for joint scoring and for storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .spaces import Space
 
 # Coordinates of rows under all labels are computed in batches of about this many bytes.
 STEP_BYTES = 32 << 20
-# Coordinates up to this are scored in their own precision.
+# Coordinates up to this size are scored in their own precision.
 FARTHEST_SINGLE = 1e3
 
 
@@ -34,16 +34,16 @@ class LabelModel:
     ----------
     axes : array of shape (d, D), or (d, N) on kernel values
     mean : array of shape (D,)
-        Mean of the label; in a kernel bank that of its features, which is not used.
+        Mean of the label's rows; in a kernel bank, the mean of their features, which is not used.
     origin : array of shape (d,)
         Projection of the mean.
     eigenvalues : array of shape (d,)
     kept : array of shape (K',)
-        Clusters with negatives of the label.
+        Clusters that contain negatives for the label.
     counts : array of shape (K' + 1,)
     density : Mixture or Blend
     moved : array of shape (2,)
-        Log slope and offset relative to the common ones.
+        Log slope and offset, relative to the common values.
     fresh : bool
         Whether the label was fitted on the current rows of the bank.
     """
@@ -67,7 +67,7 @@ class LabelModel:
         space: Space,
         dtype: np.dtype[np.floating],
     ) -> LabelModel:
-        """Store what scores and later estimators need from a solved label."""
+        """Store the parts of a solved label that scoring and later estimators need."""
         subspace = label.subspace
         assert subspace.means is not None
         axes = space.axes(subspace.coefficients)
@@ -77,7 +77,7 @@ class LabelModel:
         return cls(np.ascontiguousarray(axes, dtype), mean, *fixed, density, moved)
 
     def calibration(self, pool: Pool) -> Calibration:
-        """The common calibration, adjusted by the label's own rows."""
+        """Return the common calibration, adjusted by the label's own rows."""
         common = pool.calibration
         if self.density.n_views == 1:  # the sum of the common weights applies to its one view
             common = Calibration((common.slope,), common.offset)
@@ -122,7 +122,7 @@ class SideBySide:
 
     @cached_property
     def axes(self) -> Floats:
-        """Axes of all labels as in the panel, padded with zeros: (L d, D)."""
+        """Axes of all labels, in the panel's order and padded with zeros, shape (L d, D)."""
         size = max(model.axes.shape[1] for model in self.models)
         dtype = self.models[0].axes.dtype
         axes = np.zeros((len(self.models), self.width, size), dtype=dtype)
@@ -133,13 +133,13 @@ class SideBySide:
 
     @cached_property
     def centre(self) -> Array:
-        """Mean of the label means, about which rows are projected."""
+        """Mean of the label means; rows are projected relative to it."""
         centre: Array = np.mean([model.mean for model in self.models], axis=0)
         return centre
 
     @cached_property
     def origins(self) -> Array:
-        """Offsets to subtract from projections of rows about the centre, or of kernel values."""
+        """Offsets to subtract from projections of centred rows, or of kernel values."""
         origins = np.zeros((len(self.models), self.width))
         for place, model in enumerate(self.models):
             d = len(model.eigenvalues)
@@ -168,7 +168,7 @@ class SideBySide:
         }
 
     def project(self, X: Floats) -> Floats:
-        """Coordinates of rows under all labels, (n, L d)."""
+        """Compute the coordinates of rows under all labels, shape (n, L d)."""
         if self.kernel is not None:
             assert self.rows is not None
             values = self.kernel(X, self.rows[: self.axes.shape[1]])
@@ -181,7 +181,7 @@ class SideBySide:
         return z
 
     def scores(self, X: Floats) -> Array:
-        """Log-likelihood ratios of rows for all labels, (n, L); NaN if a row overflows."""
+        """Return log-likelihood ratios for all labels, shape (n, L); NaN if a row overflows."""
         count = len(self.models)
         found = np.empty((len(X), count))
         step = max(1, STEP_BYTES // (X.dtype.itemsize * max(len(self.axes), 1)))
@@ -212,12 +212,12 @@ class SideBySide:
         return np.exp(moved[:, :1]), moved[:, 1:]
 
     def with_models(self, models: Sequence[LabelModel], rows: Floats | None) -> SideBySide:
-        """Return other labels with the same calibration."""
+        """Return a copy with other labels and the same calibration."""
         return SideBySide(models, self.pool, self.n_clusters, self.kernel, rows)
 
 
 def packed(side: SideBySide) -> dict[str, Any]:
-    """The labels as a few arrays, for files and pickles."""
+    """Pack the labels into a few arrays, for files and pickles."""
     models, width, clusters = side.models, side.width, side.n_clusters
     count, size = len(models), max(model.axes.shape[1] for model in models)
     state: dict[str, Any] = {
@@ -264,7 +264,7 @@ def _packed_pool(pool: Pool) -> dict[str, Any]:
 
 
 def unpacked(state: dict[str, Any], kernel: Kernel | None, rows: Floats | None) -> SideBySide:
-    """The labels from the arrays of :func:`packed`."""
+    """Restore the labels from the arrays that :func:`packed` returned."""
     held = state["pool"]
     calibration = Calibration(tuple(map(float, held["weights"])), float(held["offset"]))
     pool = Pool(

@@ -1,4 +1,4 @@
-"""Spaces in which the rows of a bank are factorised: input space, row span or exact features."""
+"""Spaces in which a bank's rows are factorised: input space, row span or exact features."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SPAN_TOLERANCE = 1e-24
 
 
 class Space(Protocol):
-    """Features of training rows, and how axes over them apply to new rows."""
+    """Features of the training rows, with the maps that apply axes over them to new rows."""
 
     @property
     def features(self) -> Floats:
         """Features of the training rows, shape (N, r)."""
 
     def axes(self, coefficients: Array) -> Array:
-        """Axes (d, D) to multiply rows by, or (d, N) for kernel values."""
+        """Return axes to multiply rows by, shape (d, D), or kernel values, shape (d, N)."""
 
     def mean(self, mean: Array) -> Array:
-        """A mean of features as a point in input space."""
+        """Map a mean of features to a point in input space."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class PlainSpace:
     features: Floats
 
     def axes(self, coefficients: Array) -> Array:
-        """The coefficients themselves."""
+        """Return the coefficients themselves, as rows."""
         return coefficients.T
 
     def mean(self, mean: Array) -> Array:
-        """The mean itself."""
+        """Return the mean unchanged."""
         return mean
 
 
@@ -56,24 +56,24 @@ class SpanSpace:
 
     @classmethod
     def of(cls, X: Floats) -> SpanSpace:
-        """Find a basis of the span; this costs ``2 N^2 D``."""
+        """Find a basis for the span of the rows; this costs ``2 N^2 D``."""
         middle, origin, _ = centred(X, None)
         basis, _, _ = linalg.row_basis(middle, linalg.row_floor(middle, SPAN_TOLERANCE))
         return cls(middle @ basis, origin, basis)
 
     def axes(self, coefficients: Array) -> Array:
-        """Directions of the input space."""
+        """Return directions in input space."""
         directions: Array = (self.basis @ coefficients).T
         return directions
 
     def mean(self, mean: Array) -> Array:
-        """The mean in input space."""
+        """Return the mean in input space."""
         return self.origin + mean @ self.basis.T
 
 
 @dataclass(frozen=True)
 class DualSpace:
-    """Exact features of a kernel."""
+    """Exact features for a kernel."""
 
     kernel: Kernel
     features: Array
@@ -82,26 +82,26 @@ class DualSpace:
 
     @classmethod
     def of(cls, kernel: Kernel, X: Floats, regularization: float, verbose: bool) -> DualSpace:
-        """Compute the kernel matrix and factorise it: ``N^3/3``."""
+        """Compute the kernel matrix and factorise it, which costs ``N^3/3``."""
         matrix = training_matrix(kernel, X, verbose)
         return cls(kernel, *features_of(matrix, None, regularization))
 
     def axes(self, coefficients: Array) -> Array:
-        """Coefficients of the kernel values with all training rows."""
+        """Return coefficients to apply to the kernel values with all training rows."""
         dual = np.zeros((coefficients.shape[1], len(self.features)))
         solved = linalg.lower_solve(self.triangle, coefficients, transposed=True)
         dual[:, self.pivots] = solved.T
         return dual
 
     def mean(self, mean: Array) -> Array:
-        """The mean of the features, because input space has none."""
+        """Return the mean in feature space, because it has no counterpart in input space."""
         return mean
 
 
 def space_of(
     X: Floats, kernel: Kernel | None, regularization: float, *, verbose: bool = False
 ) -> Space:
-    """The space in which the rows of a bank are factorised."""
+    """Choose the space in which a bank's rows are factorised."""
     if kernel is not None:
         return DualSpace.of(kernel, X, regularization, verbose)
     return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)

@@ -1,4 +1,4 @@
-"""Steps of every fit: checks, the ridge, the rows to leave out, fitted attributes."""
+"""Steps common to all fits: checks, the ridge, the rows to leave out, fitted attributes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MOST_AXES = 25
 
 
 def axes_of(model: BaseEstimator) -> int | None:
-    """The number of axes that a model asks for; None means all."""
+    """Return the number of axes that a model asks for; None means all."""
     asked: Any = model.n_components
     return MOST_AXES if isinstance(asked, str) else asked
 
@@ -62,24 +62,24 @@ def draw_seed(random_state: Seed) -> int:
 
 @lru_cache
 def _seed_of(number: int) -> int:
-    """The same for a number; setting up a generator takes as long as a small product."""
+    """Draw the seed from a number; cached, as a generator costs as much as a small product."""
     return int(check_random_state(number).randint(2**31 - 1))
 
 
 def is_precomputed(model: BaseEstimator) -> bool:
-    """Whether X is a kernel matrix."""
+    """Return whether the estimator takes a kernel matrix as X."""
     kernel = getattr(model, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
 
 
 def is_curved(model: BaseEstimator) -> bool:
-    """Whether an estimator works in the feature space of a kernel that is not linear."""
+    """Return whether an estimator works in the feature space of a nonlinear kernel."""
     kernel = getattr(model, "kernel", "linear")
     return not (isinstance(kernel, str) and kernel == "linear")
 
 
 def rule_of(model: Verifier) -> Rule:
-    """How an estimator turns statistics into densities and calibration."""
+    """Return the rule by which an estimator turns statistics into densities and calibration."""
     return Rule(
         getattr(model, "negatives", "marginal"),
         None if model.shrinkage == "auto" else float(model.shrinkage),
@@ -100,7 +100,7 @@ def check_training(
     positive : boolean array of shape (n,)
     weights : array of shape (n,) or None
     together : array of shape (n,) or None
-        Number of the group with which each row is left out.
+        Number of the group that each row is left out with.
     seed : int
     """
     model.classes_, _, positive = validation.check_labels(y, model.pos_label)
@@ -118,7 +118,7 @@ def check_training(
 
 
 def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
-    """The relative ridge of a model: as given, or by the rule of "auto"."""
+    """Return a model's relative ridge, either as given or by the "auto" rule."""
     if not isinstance(model.regularization, str):
         return float(model.regularization)
     contaminated = validation.is_contaminated(model)
@@ -126,30 +126,30 @@ def auto_ridge(model: BaseEstimator, n_positive: float) -> float:
 
 
 def settle_ridge(model: Verifier, n_positive: float) -> None:
-    """Store the relative ridge of a fit, as given or by the rule of "auto"."""
+    """Store the relative ridge for a fit, either as given or by the "auto" rule."""
     model.regularization_ = auto_ridge(model, n_positive)
 
 
 def leave_sample(model: Verifier, data: TrainingRows) -> Leave:
-    """Rows that an estimator leaves out: all, or a sample of `calibration_rows`."""
+    """Return the rows that an estimator leaves out: all, or a sample of `calibration_rows`."""
     most = getattr(model, "calibration_rows", None) or len(data.groups)
     rng = np.random.default_rng(data.seed)
     return sample_rows(data.groups, most, rng, data.weights, data.together)
 
 
 def say(model: Verifier, text: str) -> None:
-    """Print a stage of fitting if the estimator is verbose."""
+    """Print a message about the fitting stage if the estimator is verbose."""
     if model.verbose:
         print(f"[{type(model).__name__}] {text}")
 
 
 def most_axes(model: Verifier, groups: Ints) -> int:
-    """Largest number of axes of a division: its number of subclasses, or of negatives."""
+    """Return the largest possible number of axes: the number of subclasses, or of negatives."""
     return int(groups.max() if hasattr(model, "n_subclasses") else np.sum(groups > 0))
 
 
 def check_rank(model: Verifier, most: int) -> None:
-    """Refuse more components than there can be."""
+    """Reject `n_components` if it exceeds the largest possible number of axes."""
     if isinstance(model.n_components, Integral) and model.n_components > most:
         bound = "min(n_negatives, n_features, rank)); lower it"
         if hasattr(model, "n_subclasses"):
@@ -160,12 +160,12 @@ def check_rank(model: Verifier, most: int) -> None:
 
 
 def sign_of(model: Verifier) -> int:
-    """1 if the class of interest of a model is ``classes_[1]``, otherwise -1."""
+    """Return 1 if a model's class of interest is ``classes_[1]``, otherwise -1."""
     return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:
-    """Store what decisions need in an estimator, and delete what an earlier fit left."""
+    """Store what an estimator needs for decisions, and delete what an earlier fit left."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
     for name in OF_ONE_FIT:
@@ -206,8 +206,8 @@ def keep_training(
 ) -> None:
     """Store the groups and the left-out scores of the training rows.
 
-    `groups` are those of the `kept` rows. The others have weight zero: they belong to no group, and
-    the model scores them as new rows, which `rows_of` returns.
+    `groups` covers only the `kept` rows. The other rows have weight zero: they belong to no group,
+    and the model scores them as new rows, which `rows_of` returns.
     """
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups

@@ -1,4 +1,4 @@
-"""Learning in batches: merged statistics, a sample of rows, and a model once there is enough."""
+"""Learning in batches: merged statistics, a sample of rows, and a model once possible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Hide a method if `check` raises an AttributeError: a typed `available_if`."""
+    """Hide a method if `check` raises an AttributeError, like a typed `available_if`."""
     decorator: Callable[[Method], Method] = available_if(check)
     return decorator
 
@@ -69,9 +69,10 @@ def fit_scatter(
     *,
     for_folds: bool = False,
 ) -> Fitted:
-    """Fit on statistics, with resubstituted covariances, calibrated on `held_out` scores if any.
+    """Fit from statistics, with resubstituted covariances; `held_out` scores calibrate the model.
 
-    With `for_folds` the scores are those before a calibration on folds.
+    Without `held_out` there is no calibration. Set `for_folds` for the model of a fold, whose
+    scores serve to calibrate another model.
     """
     if hasattr(model, "n_subclasses"):
         settings = model.regularization_, axes_of(model)
@@ -90,10 +91,10 @@ def fit_left_out(
     stands_for: Array | None,
     held_out: HeldOut,
 ) -> Fitted:
-    """Fit on statistics, leaving out some of their rows.
+    """Fit from statistics, leaving out some of the rows behind them.
 
-    `stands_for` is the number of rows each of them represents, and `held_out` provides scores if no
-    row can be left out.
+    `stands_for` is the number of rows that each left-out row represents; `held_out` provides scores
+    if no row can be left out.
     """
     subspace, projection, ridge = scatter_subspace(
         scatter, scatter_solver(model), model.regularization_, axes_of(model)
@@ -111,7 +112,7 @@ def fit_left_out(
 
 
 def scatter_solver(model: Verifier) -> str:
-    """Solver for statistics alone; an iterative solver would need the rows."""
+    """Return a solver that needs only statistics; an iterative one would need the rows."""
     return "cholesky" if model.solver in ("auto", "lsqr") else str(model.solver)
 
 
@@ -124,7 +125,7 @@ def forget_stream(model: Verifier) -> None:
 def check_batch(
     model: Verifier, X: Any, y: ArrayLike, classes: Any, sample_weight: ArrayLike | None
 ) -> tuple[Floats, Mask, Array | None]:
-    """Check a batch of `partial_fit`, and determine the classes on the first call."""
+    """Check a batch given to `partial_fit`, and determine the classes on the first call."""
     first = not hasattr(model, "scatter_")
     if first and hasattr(model, "density_"):
         raise ValueError(
@@ -166,7 +167,7 @@ def merge_batch(
     numbers: Ints,
     n_groups: int,
 ) -> None:
-    """Merge the statistics of a batch into those of the model, and its rows into the sample."""
+    """Merge a batch's statistics into the model's, and its rows into the sample."""
     batch = GroupScatter.from_samples(X, groups, n_groups, weights)
     first = not hasattr(model, "scatter_")
     model.scatter_ = batch if first else model.scatter_.merge(batch)
@@ -179,7 +180,7 @@ def merge_batch(
 
 
 def _needs_rows(model: Verifier) -> bool:
-    """Whether rows are left out, or scored by models of other folds."""
+    """Return whether rows must be kept, to be left out or scored in folds."""
     rule = rule_of(model)
     return rule.leave_one_out or rule.calibrate
 
@@ -198,10 +199,10 @@ def refit(
     most: int | None = None,
     lacks: str | None = None,
 ) -> None:
-    """Fit the model to the collected batches; if they do not determine one, store what is missing.
+    """Fit the model to the collected batches; if they are not enough, store what is missing.
 
     No batch can add more than `most` axes, by default one per feature. `lacks` says what is missing
-    if the statistics do not show it.
+    where the statistics do not show it.
     """
     check_rank(model, model.n_features_in_ if most is None else most)
     sample: RowSample | None = getattr(model, "sample_", None)
@@ -236,7 +237,7 @@ def refit(
 
 
 def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slice]:
-    """Keep `calibration_rows` of each class; return the rows to fit on and those to keep."""
+    """Keep `calibration_rows` rows per class; return the rows to fit on and the rows to keep."""
     most = getattr(model, "calibration_rows", CALIBRATION_ROWS) or sys.maxsize
     if not sample.whole:
         model.sample_ = sample.thinned(most)
@@ -252,7 +253,7 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
 
 
 def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
-    """Fit like `fit` as long as all rows are kept, later on statistics and the kept rows."""
+    """Fit like `fit` while all rows are kept, and later from statistics and the kept rows."""
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:
@@ -281,7 +282,7 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
 
 
 def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
-    """Scores of the kept rows, each fold by the statistics of all other rows."""
+    """Score each fold of the kept rows with a model from the statistics of all other rows."""
     weights, groups = sample.weights, sample.groups
 
     def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
@@ -297,7 +298,7 @@ def _scores_without(model: Verifier, sample: RowSample, rows: Array) -> Array:
 
 
 def _require_classes(model: Verifier) -> None:
-    """Raise TooFewRowsError before both classes have rows."""
+    """Raise TooFewRowsError unless both classes have rows."""
     seen = (model.scatter_.n_negative > 0, model.scatter_.n_positive > 0)[:: sign_of(model)]
     for label, there in zip(model.classes_.tolist(), seen, strict=True):
         if not there:

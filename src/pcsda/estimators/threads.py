@@ -1,7 +1,7 @@
-"""Thread safety of one model: a call sees it either before or after an update, never in between.
+"""Thread safety for a model: a call sees it either before or after an update, never in between.
 
 An update works on a copy, and the estimator takes over all its attributes at once. A read starts
-from a snapshot of all attributes. Updates of one estimator wait for each other.
+from a snapshot of all attributes. Updates to the same estimator wait for each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):  # in a forked child, no thread is left to r
 
 
 def twin_of(model: Model) -> Model:
-    """Return another object with the current attributes of the model."""
+    """Return a new object that shares the model's current attributes."""
     twin = object.__new__(type(model))
     twin.__dict__.update(model.__dict__)
     return twin
@@ -34,7 +34,7 @@ def twin_of(model: Model) -> Model:
 def reads(
     method: Callable[Concatenate[Model, Given], Answer],
 ) -> Callable[Concatenate[Model, Given], Answer]:
-    """Let a method read a snapshot of the estimator."""
+    """Make a method read from a snapshot of the estimator."""
 
     @wraps(method)
     def read(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -46,7 +46,7 @@ def reads(
 def updates(
     method: Callable[Concatenate[Model, Given], Any],
 ) -> Callable[Concatenate[Model, Given], Model]:
-    """Let a method change the estimator atomically: if it fails, nothing changes."""
+    """Make a method change the estimator atomically: if it fails, nothing changes."""
 
     @wraps(method)
     def update(self: Model, /, *args: Given.args, **kwargs: Given.kwargs) -> Model:

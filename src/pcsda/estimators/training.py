@@ -1,4 +1,4 @@
-"""Fitting and projection of linear estimators, shared by PCSDA, CSDA and banks."""
+"""Fitting and projection for linear estimators, shared by PCSDA, CSDA and banks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .verifier import FeatureMap, Verifier
 if TYPE_CHECKING:
     from .linear import PCSDA
 
-# Scores of so many rows of each class are enough for a slope and an offset.
+# Scores of this many rows per class are enough for a slope and an offset.
 ENOUGH = 100
 
 # Makes a factor from rows, or from a kernel matrix, and their weights.
@@ -49,7 +49,7 @@ Factorise = Callable[[Any, Array | None], Factor]
 
 
 def linear_coordinates(model: Verifier, X: Any) -> Floats:
-    """Project checked rows, dense or sparse, with the fitted axes, in the type of X."""
+    """Project checked rows, dense or sparse, onto the fitted axes, keeping the type of X."""
     components, mean = model.components_, model.positive_mean_
     if sparse.issparse(X):
         z: Floats = X @ components.astype(X.dtype, copy=False).T
@@ -60,7 +60,7 @@ def linear_coordinates(model: Verifier, X: Any) -> Floats:
 
 
 def linear_map(model: Verifier) -> FeatureMap:
-    """Rows about the positive mean, with the matrix and the origin that project them."""
+    """Return a function that centres rows at the positive mean, and their projection."""
     mean = model.positive_mean_.astype(np.float64)
     matrix = np.ascontiguousarray(model.components_.T, dtype=np.float64)
     return lambda rows: rows - mean, matrix, np.zeros(model.n_components_)
@@ -80,7 +80,7 @@ def keep_linear(model: Verifier, fitted: Fitted, dtype: DTypeLike) -> None:
 def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
     """Fit a linear model on rows with known groups; rows of weight zero are ignored.
 
-    `factorise` makes the factor that solves the groups.
+    `factorise` computes the factorisation used to solve for the groups.
     """
     kept: Kept = slice(None)
     used = data
@@ -101,13 +101,13 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:
-    """Fit rows of positive weight; the estimator stays unchanged."""
+    """Fit rows with positive weight, without changing the estimator."""
     with _checked(model, data):
         return learn(model, factorise, data, data.X if data.wide is None else data.wide)
 
 
 def learn(model: Verifier, factorise: Factorise, data: TrainingRows, matrix: Any) -> Fitted:
-    """Fit rows, or their kernel matrix, which is overwritten, trusting all labels."""
+    """Fit rows or a kernel matrix, which is overwritten, taking all labels as correct."""
     leave, rule = leave_sample(model, data), rule_of(model)
     factor = factorise(matrix, data.weights)
     held_out = held_out_scores(model, factorise, data, factor)
@@ -132,7 +132,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
 
 
 def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that divides a linear model's negatives, without likely positives."""
+    """Return a function that divides a linear model's negatives, excluding likely positives."""
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)
@@ -146,9 +146,9 @@ def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
 def held_out_scores(
     model: Verifier, factorise: Factorise, data: TrainingRows, whole: Factor | None = None
 ) -> HeldOut:
-    """Cross-validated scores, for a model that cannot leave rows out one by one.
+    """Return cross-validated scores for a model that cannot leave rows out one by one.
 
-    The factor of all rows, `whole`, may provide parts for the folds.
+    The factorisation of all rows, `whole`, may provide parts for the folds.
     """
 
     def learn(train: Ints, labels: Ints) -> Callable[[Ints], Array]:
@@ -171,7 +171,7 @@ def held_out_scores(
 
 
 def criterion_of(model: Verifier, seed: int = 0) -> Criterion:
-    """The criterion of CSDA and KernelCSDA; `seed` draws the targets of a regression."""
+    """Return the criterion for CSDA or KernelCSDA; `seed` is used to draw regression targets."""
     learn = getattr(model, "reference", "mean") == "optimal"
     return Criterion(model.solver, model.regularization_, seed, learn)
 
@@ -188,7 +188,7 @@ def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
 
 
 def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factorise:
-    """Return the function that factorises rows for PCSDA; blocks may be left out `together`."""
+    """Return a function that factorises rows for PCSDA; blocks may be left out `together`."""
 
     def factorise(rows: MatrixLike, weights: Array | None) -> Factor:
         solver = model.solver
@@ -205,7 +205,7 @@ def pcsda_factory(model: PCSDA, seed: int, *, together: bool = False) -> Factori
 def divide(
     model: PCSDA, data: TrainingRows, subclass_labels: ArrayLike | None = None
 ) -> tuple[Ints, NDArray[Any]]:
-    """Divide the rows as a linear estimator requires; also name the subclasses."""
+    """Divide the rows into groups as a linear estimator requires, and name the subclasses."""
     positive, weights = data.positive, data.weights
     say(model, f"dividing {np.sum(~positive)} negatives into subclasses")
     counted: Kept = slice(None)

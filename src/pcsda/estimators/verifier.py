@@ -1,4 +1,4 @@
-"""Methods of every fitted class-specific model: project, score, decide, rank and explain."""
+"""Methods of all fitted class-specific models: project, score, decide, rank and explain."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Verifier(
 
     @property
     def groups_(self) -> Ints:
-        """Deprecated name of `partition_`."""
+        """Deprecated name for `partition_`."""
         partition = self.partition_
         warnings.warn(
             "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
@@ -136,14 +136,14 @@ class Verifier(
 
     @abstractmethod
     def _coordinates(self, X: Any) -> Floats:
-        """Project checked rows; the type of the result is that of X."""
+        """Project checked rows; the result has the same type as X."""
 
     @abstractmethod
     def _map(self) -> FeatureMap:
-        """A function from rows to features, without checks, and the projection of the features."""
+        """Return an unchecked function from rows to features, and the features' projection."""
 
     def _require_model(self) -> None:
-        """Raise NotFittedError without a model; after `partial_fit` it says what is missing."""
+        """Raise NotFittedError if there is no model; after `partial_fit`, say what is missing."""
         if hasattr(self, "_lacks"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. The batches that "
@@ -173,7 +173,7 @@ class Verifier(
 
     @reads
     def transform(self, X: MatrixLike) -> Floats:
-        """Project onto the discriminant subspace, relative to the positive mean.
+        """Project rows onto the discriminant subspace, relative to the positive mean.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class Verifier(
 
     @reads
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Log ratio ln p(x given the class of interest) - ln p(x given the rest), without prior.
+        """Return ln p(x given the class of interest) - ln p(x given the rest), without priors.
 
         Parameters
         ----------
@@ -206,7 +206,7 @@ class Verifier(
 
     @reads
     def decision_function(self, X: MatrixLike) -> Floats:
-        """Log posterior ratio at the fitted prior; zero or more means ``classes_[1]``.
+        """Return log posterior ratios at the fitted prior; zero or more means ``classes_[1]``.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Verifier(
 
     @reads
     def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy of :meth:`predict`; with `pos_label`, all other labels of y are the rest.
+        """Return the accuracy of :meth:`predict`; with `pos_label`, all other labels are the rest.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class Verifier(
 
     @reads
     def predict_proba(self, X: MatrixLike) -> Floats:
-        """Posterior probabilities, one column for each of ``classes_``.
+        """Return posterior probabilities, with one column per class in ``classes_``.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Verifier(
 
     @reads
     def predict_log_proba(self, X: MatrixLike) -> Floats:
-        """Logarithm of the posterior probabilities, accurate even if these underflow.
+        """Return log posterior probabilities, accurate even if the probabilities underflow.
 
         Parameters
         ----------
@@ -290,9 +290,9 @@ class Verifier(
 
     @reads
     def score_samples(self, X: MatrixLike) -> Floats:
-        """Minus the distance to the positive mean in the subspace: the paper's ranking score.
+        """Return minus the distance to the positive mean in the subspace (the paper's ranking).
 
-        For CSDA with ``reference="optimal"`` it is the distance to the learned reference.
+        For CSDA with ``reference="optimal"``, the distance to the learned reference is used.
 
         Parameters
         ----------
@@ -345,10 +345,10 @@ class Verifier(
 
     @reads
     def fast_scorer(self) -> Callable[[Floats], Any]:
-        """Return a plain function that scores rows without any check, for single requests.
+        """Return a plain function that scores rows without any checks, for single requests.
 
         The function precomputes everything that does not depend on the rows, so a later `fit` does
-        not change it. It does not check for NaN, infinity, another number of columns or extreme
+        not change it. It does not check for NaN, infinity, a wrong number of columns or extreme
         values.
 
         Returns
@@ -389,12 +389,12 @@ class Verifier(
         Returns
         -------
         Explanation
-            With arrays `score`, `contributions` of the axes (they and `offset` sum up to the
-            score), `positive_distance`, the nearest `subclass` with `subclass_size` and
+            With arrays `score`, `contributions` of the axes (these and `offset` sum to the score),
+            `positive_distance`, the nearest `subclass` with `subclass_size` and
             `subclass_distance`, `typicality` and `outside`. It prints as one sentence per row, in
-            which subclasses have the names that :meth:`name_rows` or `fit` gave them. For
-            up to 200 rows it also has `columns`, the evidence of each column of X for or against
-            the class (linear models), or the nearest training rows of both classes (kernels).
+            which subclasses have the names that :meth:`name_rows` or `fit` gave them. For up to 200
+            rows it also has `columns`, the evidence of each column of X for or against the class
+            (linear models), or the nearest training rows of both classes (kernels).
 
         Notes
         -----
@@ -427,7 +427,7 @@ class Verifier(
         return attributed(self, X, z, found, self._coordinates)
 
     def _unseen(self, z: Array) -> Mask:
-        """Mark rows whose coordinates carry no information; linear projections have none."""
+        """Mark rows whose coordinates carry no information; for linear projections, mark none."""
         return np.zeros(len(z), dtype=bool)
 
     # Methods for names, thresholds, counts and calibration are in other modules.
