@@ -58,8 +58,8 @@ class PCSDA(Verifier):
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.
     subclasses : {"kmeans", "samples"} or clusterer, default="kmeans"
-        How to divide the negatives: k-means, one subclass per sample, or any scikit-learn
-        clusterer.
+        How to divide the negatives: by k-means, with one subclass per sample, or with any
+        scikit-learn clusterer.
     balance : {"pooled", "resampled"}, default="pooled"
         The paper's two ways to treat subclasses of unequal size: pool their scatter, or draw
         equally many Gaussian samples for each. Leave-one-out is not defined for drawn samples, so
@@ -328,7 +328,7 @@ class PCSDA(Verifier):
     _coordinates = linear_coordinates
     _map = linear_map
 
-    # Distinct negatives of a stream that are too few for k-means, with weights and numbers.
+    # Distinct negatives in a stream, still too few for k-means, with weights and numbers.
     _waiting: tuple[Floats, Array, Ints]
 
     def _streams(self) -> bool:

@@ -22,7 +22,7 @@ from ..validation import MatrixLike
 
 # Losses within this many standard errors of their paired difference count as equal.
 SLACK = 0.5
-# Starts of k-means. A missed mode costs more than a missed subclass, and positives are few.
+# Number of k-means starts. A missed mode costs more than a missed subclass, and positives are few.
 STARTS = 10
 
 

@@ -18,7 +18,7 @@ from .attribution import NEAREST, nearest_rows
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# More subclasses than this, such as one per sample, have only numbers.
+# If there are more subclasses than this, such as one per sample, they have only numbers.
 MOST_NAMED = 100
 # Name of a subclass whose rows were removed from the bank.
 REMOVED = "removed since"

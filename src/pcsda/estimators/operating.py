@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound="Verifier")
 
-# Source of the rows that a threshold is chosen on.
+# Source of the rows used to choose a threshold.
 LEFT_OUT, GIVEN = "left-out rows", "the rows given"
 # For models without left-out scores, whose calibration error is unknown.
 AS_EXACT = (
@@ -157,7 +157,7 @@ def accepts(self: Verifier, X: MatrixLike) -> NDArray[np.bool_]:
 
 
 def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
-    """Estimate how many rows of an unlabelled pool belong to the class of interest.
+    """Estimate how many rows in an unlabelled pool belong to the class of interest.
 
     Parameters
     ----------

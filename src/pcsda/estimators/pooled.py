@@ -30,7 +30,7 @@ from ..progress import progress
 # Size of the sample left out for every label: at least this many rows, and over all labels at most
 # this many, unless the estimator asks for fewer.
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
-# Left-out negatives, over all labels, that the tails are fitted to.
+# Number of left-out negatives, over all labels, used to fit the tails.
 TAIL_PAIRS = 20_000
 # With fewer rows or identities per cluster, strangers come from folds with separate clusters: an
 # identity leaves a trace in the clusters it shaped (MATH 17).
@@ -282,7 +282,7 @@ def _closed_form(
     everyone = Everyone(labels, panel, pool)
     steps = progress(blocks, "strangers", enabled=training.verbose, total=len(blocks))
     scored = [scored_rows(block, len(blocks)) for _, block in blocks]
-    # With few labels every stranger is scored against all, so the highest are not needed.
+    # With few labels, every stranger is scored against all, so the highest scores are not needed.
     highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
     for (identity, block), rows in zip(steps, scored, strict=True):
         met, n_drawn = _met(identity, highest, count, rng)
@@ -309,7 +309,7 @@ def _met(
 
 @dataclass
 class Everyone:
-    """All labels of a bank, for finding the highest-scoring ones in single precision."""
+    """All labels of a bank, for finding the highest scores; single precision is enough."""
 
     labels: list[SolvedLabel]
     panel: Panel
@@ -377,7 +377,7 @@ def _moves(
 
 
 def solve_one(training: Training, shared: SharedRows, label: int) -> SolvedLabel:
-    """Solve one label after its rows have changed.
+    """Solve one label after the bank's rows have changed.
 
     Raises
     ------

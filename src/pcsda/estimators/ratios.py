@@ -1,4 +1,4 @@
-"""From coordinates in the subspace to log-likelihood ratios, ranks and accuracy."""
+"""Turning subspace coordinates into log-likelihood ratios, ranks and accuracy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows to learn from.
+    """Training rows, with groups, weights and an optional kernel.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The rows that `partial_fit` keeps, so that later models can leave rows out."""
+"""The rows that `partial_fit` keeps so that later models can leave rows out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.loo import sample_rows
 
 @dataclass(frozen=True)
 class RowSample:
-    """All rows of a stream or, once there are too many, a uniform sample of each group.
+    """All rows of a stream or, once there are too many, a uniform sample from each group.
 
     Every row has a random key. A group that drops rows keeps the rows with the smallest keys, so a
     row's chance of staying does not depend on when it arrives. Rows are in order of arrival.

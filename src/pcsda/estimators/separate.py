@@ -220,7 +220,7 @@ class SeparateLabels:
         return own and isinstance(way, str) and way == "kmeans"
 
     def own_groups(self, label: int) -> Ints:
-        """Group one label's rows with its own k-means, started from the shared clusters."""
+        """Group a label's negatives with its own k-means, started from the shared clusters."""
         groups = np.zeros(len(self.labels), dtype=np.intp)
         rows = np.flatnonzero(self.labels != label)
         start = np.unique(self.clusters[rows], return_inverse=True)[1]
@@ -233,7 +233,7 @@ class SeparateLabels:
         return groups
 
     def updated_factor(self, X: Floats, kept: Mask | None, fresh: int) -> SharedFactor | None:
-        """Update the factorisation for changed rows; None if that would lose digits.
+        """Update the factorisation for changed rows; return None if that would lose digits.
 
         Rows that are not `kept` were removed; `fresh` rows were added at the end of X.
         """

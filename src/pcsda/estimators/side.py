@@ -110,7 +110,7 @@ class SideBySide:
 
     @property
     def width(self) -> int:
-        """Largest number of axes."""
+        """Largest number of axes that any label has."""
         return max(len(model.eigenvalues) for model in self.models)
 
     @cached_property
@@ -122,7 +122,7 @@ class SideBySide:
 
     @cached_property
     def axes(self) -> Floats:
-        """Axes of all labels, in the panel's order and padded with zeros, shape (L d, D)."""
+        """Axes of all labels, rotated as in the panel and padded with zeros, shape (L d, D)."""
         size = max(model.axes.shape[1] for model in self.models)
         dtype = self.models[0].axes.dtype
         axes = np.zeros((len(self.models), self.width, size), dtype=dtype)

@@ -42,8 +42,8 @@ OF_ONE_FIT = (
     *("partition_", "loo_scores_", "loo_weights_", "threshold_"),
     *("subclass_names_", "subclass_examples_", "row_ids_"),
 )
-# Default number of axes of CSDA. It has as many as there are negatives or columns, but samples
-# determine a density only on a few dozen.
+# Default number of axes for CSDA. It can have as many as there are negatives or columns, but
+# samples determine a density along only a few dozen.
 MOST_AXES = 25
 
 
@@ -54,7 +54,7 @@ def axes_of(model: BaseEstimator) -> int | None:
 
 
 def draw_seed(random_state: Seed) -> int:
-    """Draw the seed for all random choices of a fit."""
+    """Draw the seed for all random choices in a fit."""
     if isinstance(random_state, Integral):
         return _seed_of(int(random_state))
     return int(check_random_state(random_state).randint(2**31 - 1))
@@ -188,7 +188,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
 
 
 def _keep_reference(model: Verifier, subspace: Subspace) -> None:
-    """Store the reference vector of CSDA."""
+    """Store CSDA's reference vector."""
     model.reference_, model.reference_step_ = np.zeros(model.n_components_), 0.0
     if subspace.reference is not None:
         delta = subspace.projected.delta[0]
@@ -204,7 +204,7 @@ def keep_training(
     n_rows: int,
     rows_of: Callable[[Ints], Any],
 ) -> None:
-    """Store the groups and the left-out scores of the training rows.
+    """Store the training rows' groups and left-out scores.
 
     `groups` covers only the `kept` rows. The other rows have weight zero: they belong to no group,
     and the model scores them as new rows, which `rows_of` returns.
