@@ -1,4 +1,4 @@
-"""Search sessions: from a few examples to the rest of the class."""
+"""Search sessions that start from a few examples and find the rest of the class."""
 
 from .estimates import Remaining, Stop
 from .session import SearchSession

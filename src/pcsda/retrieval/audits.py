@@ -1,4 +1,4 @@
-"""Random audits of the unlabelled rows: they bound how many are left, whatever the model."""
+"""Random audits of the unlabelled rows, which bound how many are left without using the model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .store import Audit, Entry, Store
 def draw_audit(
     store: Store, free: Sequence[Any], n: int, history: Sequence[Entry], rng: np.random.Generator
 ) -> list[Any]:
-    """Draw random rows for an audit, and record them in the store.
+    """Draw random rows for an audit and record them in the store.
 
-    Unanswered rows of the last audit come first. As long as no other labels were given, new rows
-    join that audit, because they come from the same pool.
+    Unanswered rows from the last audit come first. As long as no other labels have been given, new
+    rows are added to that audit, because they come from the same pool.
     """
     audits = store.audits()
     last = audits[-1] if audits else Audit([], 0, 0)
@@ -39,14 +39,14 @@ def draw_audit(
 def audited_remaining(
     audits: Sequence[Audit], history: Sequence[Entry], values: Mapping[Any, bool | None]
 ) -> Remaining | None:
-    """Return the bound of the largest audit without unanswered rows; None if there is none.
+    """Return the bound from the largest fully answered audit, or None if there is none.
 
-    A row that was skipped counts as one of the class, so that skipping cannot hide any.
+    A skipped row counts as a member of the class, so that skipping cannot hide members.
     """
     whole = [audit for audit in audits if all(name in values for name in audit.ids)]
     if not whole:
         return None
-    # Chosen by size, not by outcome: the lowest of several bounds would not keep its confidence.
+    # Chosen by size, not by outcome: the lowest of several bounds would lose its confidence level.
     best = max(reversed(whole), key=lambda audit: len(audit.ids))
     hits = sum(values[name] is not False for name in best.ids)
     count, low, high = count_by_audit(best.pool, len(best.ids), hits)

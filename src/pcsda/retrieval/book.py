@@ -1,4 +1,4 @@
-"""The answers of a session, matched to rows of the gallery."""
+"""The answers given in a session, matched to rows of the gallery."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .store import VALUES, Entry, Store, StoreError
 
 
 class LabelBook:
-    """Answers in a store that belong to rows of a gallery.
+    """The stored answers that belong to rows of a gallery.
 
     Parameters
     ----------
     gallery : Gallery
     store : Store
     carry_over : bool
-        Whether a store of another gallery may be used.
+        Whether a store made for another gallery may be used.
     """
 
     def __init__(self, gallery: Gallery, store: Store, carry_over: bool) -> None:
@@ -34,7 +34,7 @@ class LabelBook:
         self._check_gallery(carry_over)
 
     def _check_gallery(self, carry_over: bool) -> None:
-        """Refuse a store that belongs to another gallery."""
+        """Reject a store that belongs to another gallery, unless `carry_over` is set."""
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
         if before not in (None, mark) and not carry_over:
@@ -52,7 +52,7 @@ class LabelBook:
             self.store.keep("shape", shape)
 
     def add(self, ids: Any, values: ArrayLike, who: str | None, model: int) -> None:
-        """Store answers; raise an error for unknown ids after the others are stored."""
+        """Store answers; if some ids are unknown, store the others, then raise an error."""
         names = listed(ids)
         answers = answers_of(values, len(names))
         known: dict[Any, bool | None] = {}
@@ -73,10 +73,10 @@ class LabelBook:
             )
 
     def history(self) -> list[Entry]:
-        """Answers that were not undone, for ids in the gallery."""
+        """Return the answers for ids in the gallery that have not been undone."""
         state = self.store.state()
         if state != self._read_at:
-            # Labels change only by an undo, so usually only new ones are read. Another program
+            # Only an undo changes labels, so usually only new ones are read. Another program
             # may add labels after `state`; they must not be read twice.
             if self._read_at is None or state[1] != self._read_at[1]:
                 self._read_at, self._entries, self._values = (0, state[1]), [], {}
@@ -91,12 +91,12 @@ class LabelBook:
         return self._entries
 
     def values(self) -> dict[Any, bool | None]:
-        """The current answer to each id: the last one counts."""
+        """Return the current answer for each id, which is the latest one given."""
         self.history()
         return dict(self._values)
 
     def ranked(self, others: Container[Any]) -> list[bool]:
-        """Answers to rows shown by rank, in the order given, without those in `others`."""
+        """Return the answers for rows shown by rank, in the order given, leaving out `others`."""
         last = {entry.id: entry for entry in self.history()}
         return [
             last[name].value is True
@@ -105,20 +105,20 @@ class LabelBook:
         ]
 
     def rows(self, value: bool | None) -> Ints:
-        """Finite rows with this answer, in the order they got it."""
+        """Return the finite rows with this answer, in the order they were answered."""
         values = self.values()
         places = self.gallery.places(name for name in values if values[name] is value)
         return np.asarray(places[self.gallery.usable[places]])
 
     def free(self) -> Ints:
-        """Finite rows without an answer."""
+        """Return the finite rows without an answer."""
         free = self.gallery.usable.copy()
         free[self.gallery.places(self.values())] = False
         return np.flatnonzero(free)
 
 
 def listed(ids: Any) -> list[Any]:
-    """Return one id or several as a list, with NumPy scalars as Python objects."""
+    """Return one or more ids as a list, converting NumPy scalars to Python objects."""
     if isinstance(ids, np.ndarray):
         return list(np.atleast_1d(ids).tolist())
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
@@ -127,7 +127,7 @@ def listed(ids: Any) -> list[Any]:
 
 
 def answers_of(values: Any, count: int) -> list[bool | None]:
-    """One answer for each id."""
+    """Return one answer for each of `count` ids; a single value applies to all of them."""
     if values is None or isinstance(values, (str, bool, int, np.generic)):
         values = [values] * count
     answers = [_answer(value) for value in listed(values)]
@@ -145,7 +145,7 @@ def _answer(value: object) -> bool | None:
 
 
 def user_name() -> str:
-    """Name of the user of this program."""
+    """Return the name of the user who runs this program."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # no name in this environment

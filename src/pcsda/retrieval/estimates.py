@@ -1,4 +1,4 @@
-"""How many members of the class are left, and when to stop: by the model or a random audit."""
+"""Estimates of how many class members are left, from the model or a random audit, and stopping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAIL = 1.645
 # log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
 # All were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
-# Share of "no" answers from which the odds are used, and from which they replace the shape.
+# Shares of "no" answers above which the odds are used, and above which they replace the shape.
 SOME_NO, MANY_NO = 0.15, 0.35
 # Numbers of Gaussians tried for the rest, and EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
@@ -52,11 +52,11 @@ class Remaining:
     count_low, count_high : int
         Ends of the interval.
     n_rows : int
-        Number of rows without a "yes" or "no".
+        Number of rows not answered "yes" or "no".
     basis : {"audit", "model"}
         Whether the interval comes from an answered random sample or from the model.
     note : str
-        A caveat in words; empty if there is none.
+        A caveat in words, or an empty string.
 
     Examples
     --------
@@ -82,17 +82,17 @@ class Remaining:
 
 @dataclass(frozen=True)
 class Stop:
-    """Whether a session may stop; ``bool(stop)`` is true if it may.
+    """The decision whether a session may stop; ``bool(stop)`` is true if it may.
 
     Attributes
     ----------
     stop : bool
     reason : str
-        Why, in words.
+        The reason in words.
     basis : {"audit", "model", "none"}
-        Where the bound comes from: a random audit, the model, or nowhere yet.
+        Where the bound comes from: a random audit, the model, or "none" if there is none yet.
     recall_low : float
-        Share of the class that has been found, at least, with a confidence of 95 %.
+        Lower bound, at 95 % confidence, on the share of the class that has been found.
 
     Examples
     --------
@@ -121,22 +121,23 @@ def count_by_model(
     """Estimate the number of positives in a pool, with an interval.
 
     While nearly all answers are finds, the prior comes from the shape of the score distribution, a
-    mixture of one Gaussian for the positives and a few for the rest. Nobody knows how many the rest
-    needs, so the log count is the mean over one, two and three. For a rare class this is far too
-    high, because the upper tail of the rest looks like more positives. Then many answers are "no",
-    and the odds of the unanswered rows are the better prior; the share of "no" decides between the
-    two. The prior is wider the less its parts agree and the more answers are "no". The likelihood
-    comes from the rate at which finds decline, and the estimate is the posterior median.
+    mixture of one Gaussian for the positives and a few for the rest. How many the rest needs is
+    unknown, so the log count is averaged over one, two and three Gaussians. For a rare class this
+    is far too high, because the upper tail of the rest looks like more positives. In that case many
+    answers are "no", and the odds of the unanswered rows give a better prior; the share of "no"
+    answers decides between the two. The prior becomes wider the less its parts agree and the more
+    answers are "no". The likelihood comes from the rate at which finds decline, and the estimate is
+    the posterior median.
 
     Parameters
     ----------
     yes, no : arrays of scores
-        Left-out scores of rows with that answer. Unanswered random rows do not belong here: as
-        negatives, the positives among them would hide all others with similar scores.
+        Left-out scores of the rows with that answer. Do not include unanswered random rows: if they
+        counted as negatives, the positives among them would hide others with similar scores.
     pool : array of scores
         All rows without an answer.
     answers : sequence of bool
-        Answers to rows that were chosen by their rank, in the order they were given.
+        Answers for rows that were chosen by rank, in the order they were given.
     """
     refused = len(no) / (len(yes) + len(no))
     trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
@@ -159,12 +160,13 @@ def count_by_model(
 
 
 def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
-    """Estimate the number of positives in a pool by summing probabilities, in two ways.
+    """Estimate the number of positives in a pool in two ways, both by summing probabilities.
 
-    The first adds an offset to the log-likelihood ratios under which the expected number of
-    positives among the answered rows is the observed one. It is too high if the answered rows were
-    the likelier ones at their scores. The second takes the share of positives under which all
-    ratios are most likely. It is too low if the missing members score worse than left-out finds.
+    The first adds an offset to the log-likelihood ratios, chosen so that the expected number of
+    positives among the answered rows equals the observed number. It is too high if the answered
+    rows were more likely to be positive than other rows with the same scores. The second uses the
+    share of positives that maximises the likelihood of all ratios. It is too low if the missing
+    members have lower scores than left-out finds.
     """
     answered = np.concatenate([yes, no])
     ends = -answered.max() - 20, -answered.min() + 20
@@ -180,7 +182,7 @@ def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
 
 
 def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
-    """Finds and answers per segment of the search, from the last segment with the best rate on.
+    """Count finds and answers per search segment, from the last segment with the best rate on.
 
     While the model learns, finds become more frequent; after that they become rarer.
     """
@@ -194,11 +196,12 @@ def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
 
 
 def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
-    """Log likelihood of the number of members left, from the finds per segment of a search.
+    """Return the log likelihood of each number of members left, given the finds per segment.
 
     The log odds of a find decline by `b` with each row shown, so ``ln(1 + odds)/b`` members are
-    left after the last one. The prior of b is flat on a log scale. Late answers weigh more: the
-    members that are hard to find come last, and more slowly than the earlier decline suggests.
+    left after the last one. The prior for `b` is flat on a log scale. Late answers weigh more,
+    because the members that are hard to find come last, and they come more slowly than the earlier
+    decline suggests.
     """
     found, shown = falls
     if len(found) == 0:
@@ -214,12 +217,12 @@ def log_likelihood(counts: Array, falls: tuple[Array, Array]) -> Array:
 
 
 def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
-    """Count the positives by a mixture: one Gaussian for their scores, a few for the rest.
+    """Count the positives with a mixture: one Gaussian for their scores, a few for the rest.
 
     Rows were shown because of their scores, so missing answers are missing at random, and EM
-    maximises the likelihood of all scores, with or without an answer. It starts from the positives
-    found and half as many again. The "no" answers get a Gaussian of their own, shared with other
-    rows that resemble the class. EM stops before the rest absorbs the tail of the class.
+    maximises the likelihood of all scores, with or without an answer. It starts with 1.5 times the
+    number of positives found. The "no" answers get their own Gaussian, shared with other rows that
+    resemble the class. EM stops before the rest absorbs the tail of the class.
     """
     parts = [_binned(part) for part in (yes, no, pool)]
     scores, mass = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -240,7 +243,7 @@ def count_by_shape(yes: Array, no: Array, pool: Array, clouds: int) -> float:
 
 
 def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Array, Array]:
-    """Starting means, variances and shares: the positives, the "no" answers, then the rest."""
+    """Return initial means, variances and shares for the positives, "no" answers and rest."""
     rest, total = np.concatenate([no, pool]), len(yes) + len(no) + len(pool)
     means, variances = [yes.mean()], [max(yes.var(), 0.5)]
     shares = [min(1.5 * len(yes) / total, 0.5)]
@@ -255,7 +258,7 @@ def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Arra
 
 
 def _binned(scores: Array) -> tuple[Array, Array]:
-    """Scores, or the means of narrow bins if there are many, with the rows in each."""
+    """Return the scores and their row counts, as the means of narrow bins if there are many."""
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)
@@ -266,10 +269,10 @@ def _binned(scores: Array) -> tuple[Array, Array]:
 
 
 def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, int]:
-    """Estimate the positives among `pool` rows from `drawn` random ones, `positive` of them found.
+    """Estimate how many of `pool` rows are positive if `positive` of `drawn` random rows are.
 
-    The interval holds all counts under which a sample this extreme has a probability of at least
-    5 % on either side: exact, from the hypergeometric distribution.
+    The interval is exact, from the hypergeometric distribution: it contains all counts for which a
+    sample at least this extreme has a probability above 5 % on either side.
     """
     tail = (1 - LEVEL) / 2
     counts = np.arange(positive, pool - drawn + positive + 1)

@@ -18,35 +18,35 @@ from ..core.linalg import Array, Floats, Ints, Mask, one_thread
 from ..partition import find_centroids, nearest, settle_count
 from ..validation import MatrixLike
 
-# Bytes of a block of rows that is scored at once.
+# Size in bytes of a block of rows that is scored at once.
 BLOCK_BYTES = 8 * 2**20
 # Number of sampled rows from which the mean and the clusters of the gallery are computed.
 SAMPLE = 3000
 # The fingerprint of a larger gallery covers only its first, last and some other rows.
 HASHED_BYTES = 64 * 2**20
 HASHED_ROWS = 2000
-# A row is far off if its largest entry is this many times that of the median row: it would dominate
-# every mean, cluster and fit.
+# A row is far off if its largest entry is this many times as large as in the median row: it would
+# dominate every mean, cluster and fit.
 FAR_OFF = 1e4
 
 
 class Gallery:
-    """Rows with distinct ids; rows that are not finite or far off are set aside.
+    """Rows with distinct ids, excluding rows that are not finite or are far off.
 
     Parameters
     ----------
     rows : array, memory map, sparse matrix, data frame, sequence of arrays, or sliceable
-        Anything with a `shape` of two numbers that returns rows for a slice, or a list of
-        arrays whose rows follow each other.
+        Anything two-dimensional, with a `shape`, that returns rows for a slice, or a list of
+        arrays to be concatenated by rows.
     ids : sequence of hashable or None
-        A name for each row; None numbers them.
+        A name for each row; if None, the rows are numbered.
 
     Attributes
     ----------
     usable : boolean array
         Which rows are finite.
     ordinary : boolean array
-        Which of these are not far off; only they are learned from.
+        Which of the finite rows are not far off; only these are used for learning.
     """
 
     def __init__(self, rows: MatrixLike, ids: Sequence[Hashable] | None = None) -> None:
@@ -67,7 +67,7 @@ class Gallery:
         return self.shape[0]
 
     def _far_off(self, largest: Floats) -> Mask:
-        """Find rows that are far off, and warn about them."""
+        """Find rows that are far off and warn about them."""
         middle = float(np.median(largest[self.usable]))
         far: Mask = self.usable & (largest > FAR_OFF * middle) & (middle > 0)
         if far.any():
@@ -83,18 +83,18 @@ class Gallery:
         return far
 
     def places(self, names: Iterable[Hashable]) -> Ints:
-        """Row numbers of those ids that are in the gallery."""
+        """Return the row numbers of ids, all of which must be in the gallery."""
         return np.array([self._place[name] for name in names], dtype=np.intp)
 
     def place(self, name: Hashable) -> int | None:
-        """Row number of an id, or None."""
+        """Return the row number of an id, or None if it is not in the gallery."""
         try:
             return self._place.get(name)
         except TypeError:  # an unhashable object is not an id
             return None
 
     def take(self, places: Ints) -> Floats:
-        """Rows by their numbers, as dense floats."""
+        """Return the rows with these numbers, as dense floats."""
         order = np.argsort(places, kind="stable")
         found = np.empty((len(places), self.shape[1]), dtype=self._dtype)
         for number, part in enumerate(self._parts):
@@ -105,7 +105,7 @@ class Gallery:
         return found
 
     def score(self, function: Callable[[Any], Floats]) -> Array:
-        """One number for each row; minus infinity for rows that are not finite."""
+        """Apply a scoring function to all rows; rows that are not finite get minus infinity."""
 
         def of_finite(rows: Any, first: int) -> Floats:
             usable = self.usable[first : first + rows.shape[0]]
@@ -116,7 +116,7 @@ class Gallery:
         return scores
 
     def fingerprint(self) -> str:
-        """A digest of ids and rows; large galleries use only some of the rows."""
+        """Return a digest of the ids and rows; for a large gallery, of only some rows."""
         digest = hashlib.sha256(repr((self.shape, self.ids)).encode())
         size = self.shape[0] * self.shape[1] * self._dtype.itemsize
         most = len(self) if size <= HASHED_BYTES else HASHED_ROWS
@@ -126,7 +126,7 @@ class Gallery:
         return digest.hexdigest()
 
     def sample(self, rng: np.random.Generator, most: int = SAMPLE) -> Ints:
-        """Numbers of ordinary rows in random order, at most `most`."""
+        """Draw the numbers of at most `most` ordinary rows, in random order."""
         return np.asarray(rng.permutation(np.flatnonzero(self.ordinary))[:most])
 
     @property
@@ -135,16 +135,16 @@ class Gallery:
         return np.dtype(np.float32 if single else np.float64)
 
     def _blocks(self) -> Iterator[Any]:
-        """Blocks of rows: the part that holds them, their slice, and the number of the first."""
+        """Yield each block of rows as its part, its slice of the part, and its first row number."""
         step = max(1, BLOCK_BYTES // (self.shape[1] * self._dtype.itemsize))
         for part, edge in zip(self._parts, self._edges[:-1].tolist(), strict=True):
             for start in range(0, part.shape[0], step):
                 yield part, slice(start, min(start + step, part.shape[0])), edge + start
 
     def _over_blocks(self, function: Callable[[Any, int], Any]) -> list[Any]:
-        """Results of a function of rows and the number of their first, over all blocks.
+        """Call a function with the rows and first row number of each block; return the results.
 
-        It runs on one thread per core.
+        The calls run in parallel, with one thread per core.
         """
 
         def work(block: tuple[Any, slice, int]) -> Any:
@@ -159,7 +159,7 @@ class Gallery:
 
 
 class Clusters:
-    """K-means cells of a gallery, fitted once on a sample; rows are assigned on request."""
+    """K-means clusters of a gallery, fitted once on a sample; rows are assigned on request."""
 
     def __init__(self, gallery: Gallery, seed: int) -> None:
         places = gallery.sample(np.random.default_rng(seed))
@@ -171,7 +171,7 @@ class Clusters:
 
     @cached_property
     def lengths(self) -> Array:
-        """Distance of every row of the gallery from the mean."""
+        """Each gallery row's distance from the mean."""
 
         def distance(rows: Any) -> Floats:
             about = _dense(rows) - self.mean.astype(rows.dtype)
@@ -181,12 +181,12 @@ class Clusters:
             return np.maximum(self._gallery.score(distance), np.finfo(np.float32).tiny)
 
     def of(self, rows: Floats) -> Ints:
-        """Number of the cell of each row."""
+        """Return the cluster number of each row."""
         return np.asarray(nearest(rows, self._centroids), dtype=np.intp)
 
 
 def _parts(rows: Any) -> list[Any]:
-    """The arrays that make up a gallery."""
+    """Return the arrays that make up a gallery."""
     blocks = isinstance(rows, (list, tuple)) and rows and hasattr(rows[0], "shape")
     if blocks and len(rows[0].shape) == 2:
         return [_plain(part) for part in rows]
@@ -194,7 +194,7 @@ def _parts(rows: Any) -> list[Any]:
 
 
 def _plain(rows: Any) -> Any:
-    """Rows that can be sliced, with a shape and a numeric type."""
+    """Convert rows to a two-dimensional numeric array, sparse matrix or sliceable object."""
     if sparse.issparse(rows):
         rows = rows.tocsr()
     elif hasattr(rows, "to_numpy"):
@@ -261,7 +261,7 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _emptied(rows: Any, bad: Mask) -> Any:
-    """Set rows that are not finite to zero; otherwise estimators would refuse the whole block."""
+    """Set rows that are not finite to zero; otherwise estimators would reject the whole block."""
     rows = rows.copy()
     if sparse.issparse(rows):
         rows.data[np.repeat(bad, np.diff(rows.indptr))] = 0
@@ -271,7 +271,7 @@ def _emptied(rows: Any, bad: Mask) -> Any:
 
 
 def _largest_entries(rows: Any) -> Floats:
-    """Largest absolute value of each row; NaN or infinity where an entry is."""
+    """Return the largest absolute value in each row; NaN or infinity if it contains one."""
     if sparse.issparse(rows):
         return np.asarray(abs(rows).max(axis=1).toarray().ravel())
     return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))

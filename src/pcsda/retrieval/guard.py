@@ -1,4 +1,4 @@
-"""Checks of every request: host, origin, token and size; and headers that restrict the browser."""
+"""Check each request's host, origin, token and size, and add headers that restrict the browser."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ HEADERS = {
 
 
 class Guard:
-    """Lets a request through if its host, origin and token are right and its body is small.
+    """A filter that lets a request through if its host, origin and token are right and it is small.
 
-    A page of another site can make a browser send requests here, and with a host name that resolves
-    to this machine it could read the responses. Host and origin reveal both attacks, and such a
-    page cannot know the token.
+    A page from another site can make a browser send requests here, and with a host name that
+    resolves to this machine it could read the responses. Host and origin reveal both attacks, and
+    such a page cannot know the token.
     """
 
     def __init__(self, app: Any, token: str, hosts: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""From the answers of a session to a verifier and a ranking of the gallery."""
+"""Learning from a session's answers: fitting a verifier and ranking the gallery."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ WEAK_WEIGHT = 0.2
 # With n examples, similarity has the weight SIMILAR/(SIMILAR + n) in the ranking; beyond ALONE
 # examples, the verifier ranks alone.
 SIMILAR, ALONE = 5.0, 100
-# Share of the mean of the "no" answers subtracted from that of the examples, as in Rocchio.
+# Share of the mean "no" answer to subtract from the mean example, as in the Rocchio method.
 AWAY = 0.25
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Rows by answer.
+    """Row numbers grouped by answer.
 
     Attributes
     ----------
     yes, no : arrays of row numbers
     drawn : array of row numbers
-        Random rows of the gallery, with or without an answer.
+        Random rows from the gallery, with or without an answer.
     """
 
     yes: Ints
@@ -52,22 +52,22 @@ class Answers:
 
     @property
     def rows(self) -> Ints:
-        """All rows, examples first."""
+        """All rows: examples, then "no" answers, then unanswered random rows."""
         return np.concatenate([self.yes, self.no, self.weak])
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A verifier and its scores of the gallery.
+    """A fitted verifier and its scores for the gallery.
 
     Attributes
     ----------
     model : estimator
     answers : Answers
     left_out : array of shape (n_answers,)
-        Left-out log-likelihood ratios of the rows of `answers`; NaN where there are none.
+        Left-out log-likelihood ratios for the rows in `answers`; NaN where there is none.
     ratios : array of shape (n_rows,)
-        Log-likelihood ratio of every row of the gallery.
+        Log-likelihood ratio of each row in the gallery.
     """
 
     model: Any
@@ -77,32 +77,32 @@ class Learned:
 
     @property
     def positive(self) -> Mask:
-        """Which rows of `answers` are examples."""
+        """Mask of the rows in `answers` that are examples."""
         return np.arange(len(self.left_out)) < len(self.answers.yes)
 
     @property
     def random(self) -> Mask:
-        """Left-out examples and random rows, on which the ratios are calibrated.
+        """Mask of the left-out examples and random rows on which the ratios are calibrated.
 
-        A random row answered "no" stays in: without the hardest negatives, the rest would look
-        easier than it is.
+        Random rows answered "no" are included: without the hardest negatives, the rest would
+        look easier than it is.
         """
         drawn = np.isin(self.answers.rows, self.answers.drawn)
         return (self.positive | drawn) & ~np.isnan(self.left_out)
 
     @property
     def answered(self) -> Mask:
-        """Which rows of `answers` have an answer."""
+        """Mask of the rows in `answers` that have an answer."""
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
 
 def learn(
     gallery: Gallery, clusters: Clusters, answers: Answers, estimator: BaseEstimator
 ) -> Learned:
-    """Fit a verifier on the answers and random rows, and score the gallery.
+    """Fit a verifier to the answers and random rows, and score the gallery.
 
-    The "no" answers are the rows most like the class, not a sample of the negatives. So the ratios
-    are calibrated on left-out examples and random rows only.
+    The rows answered "no" are those most like the class, not a random sample of the negatives, so
+    the ratios are calibrated only on left-out examples and random rows.
     """
     rows = gallery.take(answers.rows)
     positive = np.arange(len(rows)) < len(answers.yes)
@@ -125,20 +125,20 @@ def learn(
 
 
 def _quick_ratio(model: BaseEstimator) -> Callable[[Any], Floats]:
-    """The log-likelihood ratio as a function of rows; in float32 for verifiers of this library."""
+    """Return a function that computes ratios; this library's verifiers compute in float32."""
     if isinstance(model, Verifier):
         return lambda rows: quick_scores_of(model, model.transform(rows))
     return cast(Callable[[Any], Floats], model.log_likelihood_ratio)
 
 
 def default_verifier(n_examples: int) -> PCSDA:
-    """The verifier of a session, with a ridge for unchecked negatives."""
+    """Make the default verifier for a session, with a ridge suited to unchecked negatives."""
     ridge = auto_regularization(n_examples, kernel=False, contaminated=True)
     return PCSDA(regularization=ridge, random_state=0)
 
 
 def _recalibrated(learned: Learned) -> Learned:
-    """The same model with ratios calibrated on left-out examples and random rows."""
+    """Recalibrate the ratios of a model on left-out examples and random rows."""
     model, use = learned.model, learned.random
     both = use & learned.positive, use & ~learned.positive
     if not hasattr(model, "calibration_") or not all(part.any() for part in both):
@@ -151,9 +151,10 @@ def _recalibrated(learned: Learned) -> Learned:
 
 
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
-    """Cosine similarity to the examples and away from the "no" answers, after centring.
+    """Return the similarity of each row to the examples, lowered by that to the "no" answers.
 
-    Without examples, rows unlike the "no" answers come first.
+    It is a cosine similarity of centred rows. Without examples, the rows least like the "no"
+    answers come first.
     """
     aim = np.zeros(gallery.shape[1])
     for places, sign in ((answers.yes, 1.0), (answers.no, -AWAY)):
@@ -172,9 +173,10 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 
 
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
-    """Scores that rank the gallery: similarity while examples are few, then the verifier.
+    """Return scores for ranking the gallery, which rely on the verifier more with more examples.
 
-    The two are combined by the logit of their ranks, which is free of scale.
+    While examples are few, similarity counts most. The two are combined through the logits of
+    their ranks, which do not depend on scale.
     """
     if learned is None:
         assert similar is not None
@@ -188,7 +190,7 @@ def order_of(learned: Learned | None, similar: Array | None, n_examples: int) ->
 
 
 def _rank_logit(scores: Array) -> Array:
-    """Logit of the share of rows with lower scores."""
+    """Return the logit of each score's relative rank."""
     rank = np.empty(len(scores))
     rank[np.argsort(scores, kind="stable")] = np.arange(1, len(scores) + 1)
     share = rank / (len(scores) + 1)

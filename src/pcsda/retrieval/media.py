@@ -1,4 +1,4 @@
-"""How a row is shown: as a picture, a sound, a text, or the values of its columns."""
+"""Showing a row as a picture, a sound, a text or its column values."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _SIGNS = (
 
 
 class MediaError(ValueError):
-    """A file that cannot be shown, with the reason in words."""
+    """Raised if a file cannot be shown; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Media:
-    """What to show for each row.
+    """The picture, sound, text or column values to show for each row.
 
     Parameters
     ----------
     kind : {"image", "audio", "text", "row"}
     values : sequence
-        File names under `folder`, texts, or nothing, one for each row.
+        One file name under `folder` or one text for each row; may be empty for "row".
     folder : path or None
-        No file outside it is ever read.
+        The folder with the files; no file outside it is ever read.
     columns : mapping of str to array or sequence
-        Further columns to show.
+        Additional columns to show.
     """
 
     kind: str = "row"
@@ -56,18 +56,19 @@ class Media:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
     def card(self, place: int) -> dict[str, Any]:
-        """What the page needs to show a row."""
+        """Return what the page needs in order to show a row."""
         facts = {name: _short(values[place]) for name, values in self.columns.items()}
         text = _short(self.values[place]) if self.kind == "text" else ""
         return {"kind": self.kind, "text": text, "facts": facts}
 
     def file(self, place: int) -> tuple[Path, str]:
-        """Path and media type of the file of a row.
+        """Return the path and media type of a row's file.
 
         Raises
         ------
         MediaError
-            If it is missing, outside the folder, too large, or not of the type its name says.
+            If the file is missing, outside the folder, too large, or its content does not match its
+            extension.
         """
         if self.folder is None or self.kind not in ("image", "audio"):
             raise MediaError("this session has no files")
@@ -103,10 +104,10 @@ class Media:
 def media_of(
     values: Sequence[Any], folder: str | os.PathLike[str], columns: Mapping[str, Any]
 ) -> Media:
-    """Infer from the first values whether they name pictures or sounds, or are texts."""
+    """Infer from the first values whether they are names of pictures or sounds, or texts."""
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
-        # More than half suffice: a card reports its own odd name.
+        # More than half is enough: a card reports its own odd name.
         if 2 * sum(os.path.splitext(name)[1].lower() in endings for name in names) > len(names):
             return Media(kind, values, Path(folder), columns)
     return Media("text", values, None, columns)

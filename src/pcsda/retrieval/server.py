@@ -1,4 +1,4 @@
-"""The page of a search, served on loopback."""
+"""A local web server for the search page."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MOST = 200
 
 
 def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) -> Guard:
-    """Make the application: one session, one page, behind a guard.
+    """Make the web application that serves the page of one session, protected by a guard.
 
     Parameters
     ----------
     session : SearchSession
     media : Media
     token : str
-        First part of every path; requests without it are refused.
+        First part of every path; requests without it are rejected.
     hosts : set of str
-        Names and ports that a browser may use, such as "127.0.0.1:8000".
+        Host names with ports that a browser may use, such as "127.0.0.1:8000".
     """
     pages = Pages(session, media)
     routes = [
@@ -53,14 +53,14 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
 
 
 class Pages:
-    """Responses to the requests of the page."""
+    """Handlers for the page's requests."""
 
     def __init__(self, session: SearchSession, media: Media) -> None:
         self._session = session
         self._media = media
 
     def asset(self, request: Request) -> Response:
-        """Page, style or script."""
+        """Return the page, its style sheet or its script."""
         name = request.path_params.get("name", "")
         if name not in ASSETS:
             return PlainTextResponse("there is no such page", status_code=404)
@@ -68,7 +68,7 @@ class Pages:
         return Response(text, media_type=ASSETS[name])
 
     def state(self, request: Request) -> Response:
-        """What was found, what remains, the curve and the threshold."""
+        """Return what was found, what remains, the curve and the threshold."""
         try:
             rate = float(request.query_params.get("alarms", "0.01"))
         except ValueError:
@@ -78,7 +78,7 @@ class Pages:
         return JSONResponse(state_of(self._session, rate))
 
     def suggest(self, request: Request) -> Response:
-        """Rows to show next."""
+        """Return the rows to show next."""
         how, n = request.query_params.get("how", "likely"), request.query_params.get("n", "24")
         if how not in STRATEGIES or not n.isdigit() or not 1 <= int(n) <= MOST:
             return _refused(f"how must be one of {', '.join(STRATEGIES)}, n between 1 and {MOST}")
@@ -106,7 +106,7 @@ class Pages:
         return JSONResponse({"stored": True})
 
     async def undo(self, request: Request) -> Response:
-        """Undo the last answer of this page."""
+        """Undo the last answer given on this page."""
         try:
             who = str(json.loads(await request.body())["who"])[:100]
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -119,7 +119,7 @@ class Pages:
         return JSONResponse({"places": [place for place in places if place is not None]})
 
     def media(self, request: Request) -> Response:
-        """The file of a row."""
+        """Return the file that shows a row."""
         place = request.path_params["place"]
         if place >= len(self._session.gallery):
             return PlainTextResponse("there is no such row", status_code=404)
@@ -130,7 +130,7 @@ class Pages:
         return FileResponse(path, media_type=kind)
 
     def export(self, request: Request) -> Response:
-        """Labels, model or report as a file to keep."""
+        """Return the labels, model or report as a file to download."""
         name = request.path_params["name"]
         makers: dict[str, Callable[[], bytes]] = {
             "labels.csv": lambda: labels_csv(self._session).encode(),
@@ -149,7 +149,7 @@ class Pages:
 
 
 def model_file(session: SearchSession) -> bytes:
-    """The verifier as a model file."""
+    """Return the verifier as a model file."""
     from ..persistence import save
 
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def _refused(why: str) -> Response:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port before an address is printed; port 0 picks a free one."""
+    """Open the port before its address is printed; if it is 0, pick a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,7 +177,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def hosts_of(host: str, port: int) -> set[str]:
-    """Host names that a browser on this machine may use for an address."""
+    """Return the host names that a browser on this machine may use for an address."""
     shown = f"[{host}]" if ":" in host else host
     names = {shown, "localhost"} if host in ("127.0.0.1", "::1") else {shown}
     return {f"{name}:{port}" for name in names}

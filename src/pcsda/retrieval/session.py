@@ -1,4 +1,4 @@
-"""A search session: from a few examples to the rest of the class and a calibrated verifier."""
+"""A search session, which finds the rest of a class from a few examples and fits a verifier."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ NO_EXAMPLE = "no row has the answer yes yet; label at least one example of what 
 
 
 class SearchSession:
-    """Interactive search: label rows of a gallery, and a verifier finds the rest of the class.
+    """Interactive search: label some gallery rows, and a verifier finds the rest of the class.
 
-    Give one example or more with :meth:`label`, look at the rows that :meth:`suggest` returns,
-    label these, and repeat. After every round :meth:`ranking` orders the gallery,
+    Give one or more examples with :meth:`label`, look at the rows that :meth:`suggest` returns,
+    label them, and repeat. After each round :meth:`ranking` orders the gallery,
     :meth:`remaining` estimates how many are left, :meth:`stop` says whether it is time to stop, and
     `model_` is the fitted verifier.
 
@@ -41,20 +41,20 @@ class SearchSession:
     gallery : array, memory map, sparse matrix, data frame or list of arrays
         Rows to search: anything two-dimensional that can be sliced by rows, or a list of such
         blocks. Rows that are not finite are never suggested and come last in the ranking. Nothing
-        is learned from rows whose entries are 10,000 times as large as those of the others.
+        is learned from rows whose entries are 10,000 times as large as in the other rows.
     ids : sequence of str or int, optional
-        A distinct name for each row; by default its number.
+        A distinct name for each row; the row number by default.
     estimator : estimator, optional
-        Verifier to fit after each round, with `fit` and `log_likelihood_ratio`; None means a
-        `PCSDA` with a ridge for few examples.
+        Verifier to fit after each round, with `fit` and `log_likelihood_ratio`; if None, a
+        `PCSDA` with a ridge suited to few examples.
     store : path, optional
-        SQLite file for the labels. Every label is stored before :meth:`label` returns. With the
-        file of an earlier session, the session resumes. None keeps the labels in memory.
+        SQLite file for the labels. Every label is stored before :meth:`label` returns. If the file
+        comes from an earlier session, that session resumes. If None, labels are kept in memory.
     carry_over : bool, default=False
-        Whether to accept the store of another gallery; labels then count for the ids that both
-        have. By default such a store is refused.
+        Whether to accept a store made for another gallery; labels then count for the ids that
+        both galleries have. By default such a store is rejected.
     random_state : int, default=0
-        Seeds the clusters, the random negatives and the audits.
+        Seed for the clusters, the random negatives and the audits.
 
     Attributes
     ----------
@@ -70,9 +70,9 @@ class SearchSession:
 
     Notes
     -----
-    Negatives are the "no" answers and 300 random rows of the gallery, which have a fifth of the
-    weight because they are unchecked. Rows that were chosen by their rank are not a random sample,
-    so the ratios are calibrated on left-out examples and random rows. With few examples, the order
+    Negatives are the "no" answers and 300 random rows from the gallery, which have a fifth of the
+    weight because they are unchecked. Rows that were chosen by rank are not a random sample, so
+    the ratios are calibrated on left-out examples and random rows. With few examples, the ranking
     blends the verifier with the cosine similarity to the examples.
 
     Examples
@@ -118,13 +118,13 @@ class SearchSession:
     # Labels
 
     def label(self, ids: Any, values: ArrayLike, *, who: str | None = None) -> None:
-        """Label rows; the labels are stored before this returns.
+        """Label rows; the labels are stored before this method returns.
 
         Parameters
         ----------
         ids : id or sequence of ids
         values : bool, None, "yes", "no", "skip", or a sequence of them
-            One answer for all ids, or one for each. None skips a row: it is not shown again, and
+            One answer for all ids, or one per id. None skips a row: it is not shown again, and
             nothing is learned from it. The latest answer for a row counts; earlier ones stay in the
             store.
         who : str, optional
@@ -133,15 +133,15 @@ class SearchSession:
         Raises
         ------
         ValueError
-            If ids are not in the gallery or values are not answers. The other labels of the call
-            are stored.
+            If some ids are not in the gallery or values are not answers. If only ids are unknown,
+            the other labels from this call are stored.
         """
         with self._lock:
             model = 0 if self._learned_at is None else self._learned_at[0]
             self._book.add(ids, values, who, model)
 
     def undo(self, who: str | None = None) -> list[Any]:
-        """Undo the last call of :meth:`label`; earlier answers count again.
+        """Undo the last call to :meth:`label`, so that earlier answers count again.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class SearchSession:
         return self.store.undo(who)
 
     def labels(self) -> dict[Any, bool | None]:
-        """Return the current answers, in the order given: True, False, or None for a skip.
+        """Return the current answers in the order given: True, False, or None if skipped.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class SearchSession:
             return self._book.values()
 
     def history(self) -> list[Entry]:
-        """Return all labels that were not undone, for ids in the gallery.
+        """Return all labels for ids in the gallery that have not been undone.
 
         Returns
         -------
@@ -181,8 +181,8 @@ class SearchSession:
     def refit(self) -> None:
         """Refit the verifier if there are new labels.
 
-        All methods that need the model call this. A program may call it earlier, to choose when to
-        wait.
+        All methods that need the model call this method. A program may call it earlier to choose
+        when to wait.
         """
         with self._lock:
             state = self.store.state()
@@ -203,7 +203,7 @@ class SearchSession:
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
-        """Fit the verifier; until the rows allow one, rank by similarity only."""
+        """Fit the verifier; until there are enough rows for one, rank by similarity only."""
         try:
             self._learned = learn(self.gallery, self._clusters, answers, self.estimator)
         except (ValueError, np.linalg.LinAlgError) as error:
@@ -233,7 +233,7 @@ class SearchSession:
         cost_miss: float = 1.0,
         cost_false_alarm: float = 1.0,
     ) -> Threshold:
-        """Choose the threshold of `model_`, on left-out examples and random rows of the gallery.
+        """Choose the threshold of `model_` using left-out examples and random gallery rows.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class SearchSession:
         Returns
         -------
         Threshold
-            The model stores it as `threshold_` until further labels are given.
+            The model keeps it as `threshold_` until more labels are given.
         """
         check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
         learned = self._verified()
@@ -266,7 +266,7 @@ class SearchSession:
         return threshold
 
     def _certainty(self, learned: Learned) -> Array:
-        """How surely each random row is a negative; 1 for answered rows."""
+        """Return the probability that each random row is negative, or 1 for answered rows."""
         weight = np.ones(len(learned.left_out))
         weak = learned.random & ~learned.answered
         share = min(max(self.remaining().count, 0.5) / max(len(self._book.free()), 1), 0.5)
@@ -275,7 +275,7 @@ class SearchSession:
         return weight
 
     def ranking(self) -> list[Any]:
-        """Return all ids, best first: rows answered yes, then unanswered rows, then the others.
+        """Return all ids, best first: rows answered "yes", then unanswered rows, then the rest.
 
         Unanswered rows are ordered by the model; rows that are not finite come last.
 
@@ -297,7 +297,7 @@ class SearchSession:
         return [self.gallery.ids[place] for place in order]
 
     def scores(self) -> Array:
-        """Return the log-likelihood ratio of every row of the gallery; -inf if not finite.
+        """Return the log-likelihood ratio of each gallery row; -inf if the row is not finite.
 
         Returns
         -------
@@ -312,8 +312,8 @@ class SearchSession:
         ----------
         n : int, default=20
         how : {"likely", "uncertain", "diverse", "mixed", "random"}, default="likely"
-            The most likely rows; those with even odds; likely rows that differ from each other;
-            some of each; or random rows. Random rows are an audit: once all of them are answered,
+            The most likely rows; rows with even odds; likely rows that differ from each other; a
+            mixture of these; or random rows. Random rows form an audit: once all are answered,
             :meth:`stop` and :meth:`remaining` rely on them.
 
         Returns
@@ -348,7 +348,7 @@ class SearchSession:
         return ways[how](pool, n)
 
     def _odds(self, pool: int) -> Array:
-        """Log odds of every row, at the share of the class among unanswered rows."""
+        """Return each row's log odds, using the class's estimated share of unanswered rows."""
         if self._learned is None:
             return self._scores
         share = min(max(self._by_model().count, 0.5) / pool, 0.5)
@@ -363,8 +363,8 @@ class SearchSession:
         Returns
         -------
         Remaining
-            By the largest audit without unanswered rows, or else by the model. In an audit, a
-            skipped row counts as a member of the class.
+            From the largest fully answered audit, or from the model if there is none. In an audit,
+            a skipped row counts as a member of the class.
         """
         audited = audited_remaining(self.store.audits(), self.history(), self.labels())
         return self._by_model() if audited is None else audited
@@ -381,7 +381,7 @@ class SearchSession:
             note = "One example cannot be left out, so nothing says how many are left; label more."
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
-        # Rows far off would distort the distribution of the scores.
+        # Rows that are far off would distort the score distribution.
         near = pool[self.gallery.ordinary[pool]]
         count, low, high = count_by_model(
             yes, no, learned.ratios[near if len(near) else pool], ranked
@@ -414,9 +414,9 @@ class SearchSession:
         Returns
         -------
         Stop
-            True, as a condition, if the lower bound at 95 % confidence reaches `recall`. `basis`
-            says whether the bound comes from a random audit, which does not depend on the model, or
-            from the model.
+            True in a condition if the lower bound at 95 % confidence reaches `recall`. `basis`
+            says whether the bound comes from a random audit, which does not depend on the model,
+            or from the model.
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -440,7 +440,7 @@ class SearchSession:
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all labels to a store, which :meth:`open` reads.
+        """Write all labels to a store that :meth:`open` can read.
 
         Parameters
         ----------
@@ -459,13 +459,13 @@ class SearchSession:
         estimator: BaseEstimator | None = None,
         carry_over: bool = False,
     ) -> Self:
-        """Resume the session of a store.
+        """Resume a session from its store.
 
         Parameters
         ----------
         path : path
         gallery, ids, estimator, carry_over
-            As in the constructor; the gallery has to be the same.
+            As in the constructor; the gallery must be the same unless `carry_over` is set.
 
         Returns
         -------
@@ -478,5 +478,5 @@ class SearchSession:
         return cls(gallery, ids, estimator=estimator, store=path, carry_over=carry_over)
 
     def close(self) -> None:
-        """Close the store; otherwise it is closed when the program ends."""
+        """Close the store; if not called, it is closed when the program ends."""
         self.store.close()

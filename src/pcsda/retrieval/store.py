@@ -1,4 +1,4 @@
-"""The labels of a session in a SQLite file: written at once, never overwritten."""
+"""A SQLite file for a session's labels, which are written immediately and never overwritten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 # "PCSD" as a number, in the header of every store.
 APPLICATION = 0x50435344
 FORMAT = 1
-# Seconds to wait for another program that writes at the same moment.
+# Seconds to wait for another program that is writing at the same time.
 PATIENCE = 30.0
 WORDS = {True: "yes", False: "no", None: "skip"}
 VALUES = {word: value for value, word in WORDS.items()}
@@ -45,27 +45,27 @@ CREATE TABLE audits (
 
 
 class StoreError(ValueError):
-    """A store that cannot be used; the message gives the remedy."""
+    """Raised if a store cannot be used; the message suggests a remedy."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A label as it was given.
+    """A label as given by the user.
 
     Attributes
     ----------
     number : int
-        Counts the labels of a store.
+        Sequence number of the label in its store.
     act : int
-        Labels given together share one number.
+        Number shared by all labels that were given together.
     id : hashable
     value : bool or None
-        None is "skip".
+        None means "skip".
     who, at : str
     model : int
         Number of the last label that the model had seen when the row was shown.
     undone : str or None
-        When the label was undone.
+        When the label was undone, or None.
     """
 
     number: int
@@ -86,9 +86,9 @@ class Audit:
     ----------
     ids : list
     pool : int
-        Number of rows it was drawn from.
+        Number of rows the sample was drawn from.
     after : int
-        Number of the last label before it.
+        Number of the last label before the sample was drawn.
     """
 
     ids: list[Any]
@@ -97,12 +97,12 @@ class Audit:
 
 
 class Store:
-    """Labels, audits and facts of one session.
+    """The labels, audits and facts of one session.
 
     Parameters
     ----------
     path : path or None
-        SQLite file, created if missing; None keeps the labels in memory.
+        SQLite file, created if missing; if None, labels are kept in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -111,7 +111,7 @@ class Store:
         if self.path is not None and not self.path.resolve().parent.is_dir():
             raise StoreError(f"{path}: there is no folder {self.path.resolve().parent}; make it")
         with self._explained():
-            # Every statement is its own transaction, on the disk when it returns.
+            # Every statement is its own transaction and is on disk when it returns.
             self._base = sqlite3.connect(
                 ":memory:" if self.path is None else self.path,
                 timeout=PATIENCE,
@@ -147,7 +147,7 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn SQLite errors into messages with a remedy."""
+        """Turn SQLite errors into messages that suggest a remedy."""
         try:
             with self._lock:
                 yield
@@ -174,7 +174,7 @@ class Store:
         self._base.execute("COMMIT")
 
     def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
-        """Write labels as one act; they are on disk when this returns."""
+        """Write labels as one act; they are on disk when this method returns."""
         with self._explained(), self._writing():
             act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
             self._base.executemany(
@@ -186,7 +186,7 @@ class Store:
             )
 
     def undo(self, who: str | None = None) -> list[Any]:
-        """Undo the last act, by anyone or by one person; return its ids."""
+        """Undo the last act by anyone, or by the person `who`, and return its ids."""
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
             name = None if who is None else _legible(who)
@@ -196,7 +196,7 @@ class Store:
             return [_read(name) for (name,) in ids]
 
     def entries(self, after: int = 0) -> list[Entry]:
-        """Return the labels after a number, in order, including undone ones."""
+        """Return the labels numbered above `after`, in order, including undone ones."""
         columns = "number, act, id, value, who, at, model, undone"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
@@ -204,14 +204,14 @@ class Store:
         return [Entry(row[0], row[1], _read(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
 
     def state(self) -> tuple[int, int]:
-        """Two numbers that change with every label and every undo."""
+        """Return the last label number and the undo count; every label and undo changes them."""
         with self._explained():
             found = self._base.execute("SELECT coalesce(max(number), 0), count(undone) FROM labels")
             last, undone = found.fetchone()
         return last, undone
 
     def draw(self, ids: Sequence[Any], pool: int, after: int, extend: bool) -> None:
-        """Record a random sample; it may extend the last one from the same pool."""
+        """Record a random sample; with `extend`, add it to the last sample from the same pool."""
         with self._explained(), self._writing():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
             self._base.executemany(
@@ -220,13 +220,13 @@ class Store:
             )
 
     def end_audits(self) -> None:
-        """Set aside all random samples so far, because they come from another gallery."""
+        """Ignore all earlier random samples, because they come from another gallery."""
         with self._explained():
             last = self._base.execute("SELECT coalesce(max(audit), 0) FROM audits").fetchone()[0]
         self.keep("ended_audits", str(last))
 
     def audits(self) -> list[Audit]:
-        """Random samples of this gallery, in the order they were drawn."""
+        """Return this gallery's random samples, in the order they were drawn."""
         find = "SELECT audit, id, pool, after FROM audits WHERE audit > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
@@ -236,13 +236,13 @@ class Store:
         return list(found.values())
 
     def fact(self, name: str) -> str | None:
-        """Return the value of a named fact, or None."""
+        """Return the value of a named fact, or None if it is not stored."""
         with self._explained():
             found = self._base.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if found is None else str(found[0])
 
     def keep(self, name: str, value: str) -> None:
-        """Write a fact."""
+        """Store a named fact."""
         with self._explained():
             self._base.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
@@ -272,12 +272,12 @@ def _now() -> str:
 
 
 def _legible(text: str) -> str:
-    """Make text valid UTF-8: file names may contain bytes that are not."""
+    """Make text valid UTF-8, because file names may contain invalid bytes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _write(name: object) -> str:
-    """An id as text that distinguishes 3 from "3"."""
+    """Write an id as text that distinguishes 3 from "3"."""
     text = json.dumps(name, ensure_ascii=False, default=str)
     return text if text == _legible(text) else json.dumps(name, default=str)
 

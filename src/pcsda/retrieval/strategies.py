@@ -1,4 +1,4 @@
-"""Which rows to show next."""
+"""Strategies for choosing which rows to show next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CANDIDATES = 5
 
 
 def likely(scores: Array, pool: Ints, n: int) -> Ints:
-    """Rows of the pool with the highest scores, best first; ties by row number."""
+    """Return the `n` pool rows with the highest scores, best first; ties keep row order."""
     values = scores[pool]
     if n < len(pool):
         least = np.partition(values, len(pool) - n)[len(pool) - n]
@@ -24,12 +24,12 @@ def likely(scores: Array, pool: Ints, n: int) -> Ints:
 
 
 def uncertain(odds: Array, pool: Ints, n: int) -> Ints:
-    """Rows whose log odds are nearest to zero."""
+    """Return the `n` pool rows whose log odds are closest to zero."""
     return likely(-np.abs(odds), pool, n)
 
 
 def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -> Ints:
-    """Likely rows that differ: each is the farthest from those chosen before it."""
+    """Return likely rows that differ: each is the farthest from all rows chosen before it."""
     candidates = likely(scores, pool, CANDIDATES * n)
     if len(candidates) <= n:
         return candidates
@@ -45,7 +45,7 @@ def diverse(scores: Array, pool: Ints, n: int, take: Callable[[Ints], Floats]) -
 
 
 def mixed(parts: list[tuple[float, Any]], pool: Ints, n: int) -> Ints:
-    """Rows of several strategies, each with its share, without repetition."""
+    """Combine several strategies, each choosing its share of `n` rows, without repetition."""
     chosen: list[int] = []
     left = pool
     for share, choose in parts:

@@ -1,4 +1,4 @@
-"""A session as numbers for its page, and as a file: labels or a report."""
+"""A session's numbers for its page, and its labels and report as files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
-    """What the page shows besides the rows."""
+    """Return what the page shows besides the rows."""
     values = list(session.labels().values())
     curve = np.cumsum([value is True for value in values]).tolist()
     state: dict[str, Any] = {
@@ -61,7 +61,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
 
 
 def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
-    """The threshold for a rate of false alarms, with its error rates."""
+    """Return the threshold for a false alarm rate, with its error rates."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the interval shows it
         found = session.choose_threshold(max_false_alarms=rate)
@@ -78,7 +78,7 @@ def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
 
 
 def labels_csv(session: SearchSession) -> str:
-    """All labels as given, as CSV; no cell can be mistaken for a formula."""
+    """Return the label history as CSV in which no cell can be mistaken for a formula."""
     out = io.StringIO()
     writer = csv.writer(out)
     columns = _columns(session)
@@ -89,7 +89,7 @@ def labels_csv(session: SearchSession) -> str:
 
 
 def labels_parquet(session: SearchSession) -> bytes:
-    """All labels as given, as Parquet."""
+    """Return the label history as a Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
@@ -115,7 +115,7 @@ def _columns(session: SearchSession) -> dict[str, list[Any]]:
 
 
 def _harmless(cell: object) -> Any:
-    """Quote text that a spreadsheet would run."""
+    """Put a ' before text that a spreadsheet would run as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 
 
@@ -125,7 +125,7 @@ def write_summary(
     media: Media | None = None,
     title: str = "What was found",
 ) -> None:
-    """Write a session as one HTML file: what was found, the curve and the threshold.
+    """Write a session report as one HTML file: what was found, the curve and the threshold.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def write_summary(
 
 
 def render(session: SearchSession, media: Media, title: str = "What was found") -> str:
-    """Make the HTML of a session; it needs no network and runs no script."""
+    """Make a session's HTML report, which needs no network and runs no script."""
     state = state_of(session)
     found = [name for name, value in session.labels().items() if value is True]
     places = session.gallery.places(found).tolist()
@@ -162,7 +162,7 @@ def render(session: SearchSession, media: Media, title: str = "What was found") 
 
 
 def _sentences(state: dict[str, Any]) -> list[str]:
-    """The numbers of a session in words."""
+    """Describe a session's numbers in words."""
     lines = [
         f"{state['found']} found among {state['shown']} rows that were shown, of {state['rows']}."
     ]
@@ -190,7 +190,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
 
 
 def curve_svg(curve: list[int], shown: int) -> str:
-    """A picture of the number found against the number shown."""
+    """Draw the number of rows found against the number shown, as SVG."""
     if not curve:
         return ""
     width, height, most = 600, 200, max(max(curve), 1)
