@@ -1,6 +1,6 @@
-"""Readers of tables: CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
+"""Table readers for CSV, Parquet, Arrow, NPY and NPZ files, folders, and data frames.
 
-The commands use them, and so do fits in blocks: for whole tables, or parts that fit in memory.
+The commands and fits in blocks use them to read whole tables or parts that fit in memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ KINDS = {
     ".txt": "csv",
 }
 PACKED = (".gz", ".bz2", ".xz")
-# Bytes of numbers for each byte of a compressed CSV file.
+# Bytes of numbers per byte of a compressed CSV file.
 PACKED_SIZE = 5
 
 
@@ -83,9 +83,9 @@ def kind_of(path: Path) -> str | None:
 
 
 def list_files(path: Path) -> list[Path]:
-    """List a file, or the files of a folder and its partitions; all must have the same format.
+    """List a single file, or all files in a folder and its partitions; formats must not be mixed.
 
-    Names that begin with a dot or an underscore are skipped, as other readers do.
+    Names that begin with a dot or an underscore are skipped, as in other readers.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -116,7 +116,7 @@ def open_chunks(
 ) -> list[Chunk]:
     """Split a file or folder into chunks that can be read independently, in any order.
 
-    `labels` are columns in which "NA" is a label, not a missing number.
+    `labels` are the columns in which "NA" is a label rather than a missing number.
     """
     chunks: list[Chunk] = []
     for file in list_files(path):
@@ -137,7 +137,7 @@ def open_chunks(
 
 
 def read(path: str, wording: Wording | None = None) -> Table:
-    """Read a whole table; ``-`` is CSV on standard input."""
+    """Read a whole table; ``-`` means CSV from standard input."""
     table = joined(list(_parts(path, wording or Wording(), whole=True)))
     if len(table) == 0:
         raise ValueError(f"{table.source} has no rows, only columns: {listed(table.names)}")
@@ -161,7 +161,7 @@ def pieces(
 
 
 def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
-    """Recut the parts of a table, so that all but the last have the same number of rows."""
+    """Split the parts of a table again so that all but the last have `n_rows` rows."""
     held: list[Table] = []
     for part in parts:
         whole = joined([*held, part])
@@ -174,7 +174,7 @@ def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
 def _parts(
     path: str, wording: Wording, block_rows: int | None = None, whole: bool = False
 ) -> Iterator[Table]:
-    """Read text as a stream, because it may be compressed or a pipe; other formats by chunks."""
+    """Yield a table in parts; text is read as a stream, since it may be compressed or a pipe."""
     if path == STDIN:
         yield from read_text(path, wording, 0 if whole else block_rows)
         return
@@ -193,7 +193,7 @@ def _parts(
 
 
 def is_large(path: str) -> bool:
-    """Whether a table takes over half of the free memory; standard input never counts as large."""
+    """Return whether a table needs over half of the free memory; False for standard input."""
     if path == STDIN or not Path(path).exists():
         return False
     size = 0

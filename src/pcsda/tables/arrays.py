@@ -1,4 +1,4 @@
-"""NPY and NPZ files: rows by number, arrays by name."""
+"""Readers for NPY and NPZ files: rows by number, arrays by name."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
 from .table import Chunk, Table, file_stamp, first_line
 
-# Float64 bytes of one part: large enough for little overhead, small enough to hold two. On a
-# machine with little memory, a share of the total, not of what is free: a resumed fit must get
-# the same blocks.
+# Size of one part in float64 bytes: large enough for little overhead, small enough to hold two. On
+# a machine with little memory it is a share of total memory, not of free memory, because a resumed
+# fit must get the same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
 
 
 def rows_at_once(width: int, block_rows: int | None) -> int:
-    """Return how many rows of a given width are read at a time."""
+    """Return how many rows of a given width to read at a time."""
     most = int(min(BLOCK_BYTES, BLOCK_SHARE * memory_limit()))
     return block_rows or max(1, most // (8 * max(width, 1)))
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
-    """Memory-map the array of a .npy file."""
+    """Memory-map the array in a .npy file."""
     try:
         with open(path, "rb") as file:
             begin = file.read(6)
@@ -64,10 +64,10 @@ def read_npy(
     start: int,
     stop: int,
 ) -> NDArray[Any]:
-    """Read rows of a .npy file.
+    """Read rows from a .npy file.
 
-    The file is read, not mapped, where possible: mapped pages count as memory of the process until
-    the system reclaims them.
+    Where possible, the file is read rather than mapped, because mapped pages count as process
+    memory until the system reclaims them.
     """
     if offset is None:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[start:stop])
@@ -83,7 +83,7 @@ def read_npy(
 
 
 def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
-    """Chunks of a .npy file: rows of a matrix, or records with named fields."""
+    """Split a .npy file into chunks of matrix rows or of records with named fields."""
     mapped = map_npy(path)
     if mapped.ndim != (1 if mapped.dtype.names else 2):
         raise ValueError(
@@ -120,13 +120,13 @@ def _npy_table(
 
 
 def npz_names(path: Path) -> list[str]:
-    """Names of the arrays in an archive."""
+    """Return the names of the arrays in an archive."""
     with _archive(path) as arrays:
         return list(arrays.files)
 
 
 def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Load arrays of an archive after checking that they fit in memory."""
+    """Load arrays from an archive after checking that they fit in memory."""
     with _archive(path) as arrays:
         wanted = [name for name in arrays.files if names is None or name in names]
         for name in wanted:
@@ -150,10 +150,10 @@ def _archive(path: Path) -> Iterator[Any]:
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Read an archive: one-dimensional arrays are columns, a two-dimensional one the features.
+    """Read an archive: one-dimensional arrays become columns, a two-dimensional one features.
 
-    If several arrays are two-dimensional and none is called X, they are embeddings by name.
-    `names` selects arrays.
+    If several arrays are two-dimensional and none is called X, each becomes an embedding with its
+    own name. `names` selects arrays.
     """
     with _archive(path) as archive:
         wanted = [name for name in archive.files if names is None or name in names]

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files in parts, and data frames: columns of numbers, text and lists."""
+"""Readers for Parquet and Arrow files, in parts, and for data frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _pyarrow(module: str = "pyarrow", what: str = "Parquet and Arrow files need"
 
 @contextmanager
 def _faults(path: Path, format: str) -> Iterator[None]:
-    """Turn errors of the reader into a message of ours."""
+    """Replace reader errors with our own message."""
     try:
         yield
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def _faults(path: Path, format: str) -> Iterator[None]:
 
 
 def partition_values(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the columns that folder names define, as in kind=weld/0.parquet."""
+    """Return the columns defined by folder names, as in kind=weld/0.parquet."""
     found: dict[str, Any] = {}
     for part in path.relative_to(folder).parent.parts:
         if match := PARTITION.fullmatch(part):
@@ -48,9 +48,9 @@ def partition_values(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Return the chunks of a Parquet file: row groups, split if they are large.
+    """Split a Parquet file into chunks: its row groups, themselves split if large.
 
-    `values` are further columns, each with one value for the whole file.
+    `values` are additional columns, each with one value for the whole file.
     """
     with _faults(path, "Parquet"), _parquet_file(path) as file:
         names = _known(path, file.schema_arrow, values)
@@ -58,7 +58,7 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     chunks, stamp = [], file_stamp(path)
     for group, (count, size) in enumerate(sizes):
-        # Uncompressed bytes, counted as numbers of eight bytes.
+        # Uncompressed bytes, counted as eight-byte numbers.
         step = block_rows or rows_at_once(int(size / max(count, 1) / 8), None)
         step = count if count * 2 <= step * 3 and not block_rows else step
         for start in range(0, count, max(step, 1)):
@@ -72,7 +72,7 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
 
 
 def _known(path: Path, schema: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Check and return the names of the columns."""
+    """Check the column names and return them."""
     check_names(path.name, [*schema.names, *values])
     return tuple(name for name in (*schema.names, *values) if not INDEX.fullmatch(name))
 
@@ -84,7 +84,7 @@ def _parquet_file(path: Path) -> Any:
 
 
 class _Part(NamedTuple):
-    """Rows of a row group from `start` on, `step` of its `n_rows`."""
+    """Part of a row group: `step` of its `n_rows` rows, beginning at `start`."""
 
     path: Path
     group: int
@@ -94,7 +94,7 @@ class _Part(NamedTuple):
 
 
 class _Cursor(local):
-    """Keeps the reader of a row group open, because parts are mostly read in order."""
+    """An open row-group reader, kept because parts are mostly read in order."""
 
     place: tuple[Any, ...] = ()
     batches: Iterator[Any] = iter(())
@@ -115,7 +115,7 @@ def _read_parquet(part: _Part, values: dict[str, Any], names: Sequence[str] | No
 
 
 def _part_of_group(part: _Part, names: list[str] | None) -> Any:
-    """Continue where the last part of the group ended, or start from its beginning."""
+    """Read part of a row group, continuing from the previous part if this one follows it."""
     key = (*file_stamp(part.path), part[:2], part.step, names)
     if _cursor.place != (key, part.start):
         _cursor.batches = _parquet_file(part.path).iter_batches(
@@ -132,7 +132,7 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
 
 
 def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
-    """Add constant columns, such as those from folder names."""
+    """Add constant columns, such as the ones defined by folder names."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
         for name, value in values.items()
@@ -142,7 +142,7 @@ def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | 
 
 
 def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> list[Chunk]:
-    """Return the chunks of an Arrow or Feather file: record batches, split if they are large."""
+    """Split an Arrow or Feather file into chunks: its record batches, themselves split if large."""
     with _faults(path, "Arrow"):
         sizes = []
         for batch in _batches(path):
@@ -160,7 +160,7 @@ def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> lis
 
 
 def _batches(path: Path) -> Iterator[Any]:
-    """Yield the record batches of a memory-mapped Arrow file or stream."""
+    """Yield the record batches from a memory-mapped Arrow file or stream."""
     pa, ipc = _pyarrow(), _pyarrow("pyarrow.ipc")
     with pa.memory_map(str(path)) as file:
         try:
@@ -187,7 +187,7 @@ def _read_ipc(
         if names is not None:
             part = part.select([name for name in names if name not in values])
         found = of_arrow(str(path), part)
-    # Copied, because mapped pages count as memory of the process.
+    # Copied, because mapped pages count as process memory.
     copied = {name: np.array(column) for name, column in found.columns.items()}
     return with_values(Table(found.source, copied, len(found)), values, names)
 
@@ -201,7 +201,7 @@ def of_arrow(source: str, table: Any) -> Table:
 
 
 def _column(name: str, column: Any) -> NDArray[Any]:
-    """Convert an Arrow column to an array; lists of one length become an embedding."""
+    """Convert an Arrow column to an array; lists of equal length become an embedding."""
     types = _pyarrow("pyarrow.types")
     if isinstance(column.type, _pyarrow().BaseExtensionType):
         column = column.cast(column.type.storage_type)
@@ -243,13 +243,13 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
 
 
 def is_frame(data: object) -> bool:
-    """Whether an object is a pandas data frame, or one with the Arrow interface."""
+    """Return whether an object is a pandas data frame or one with the Arrow interface."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__dataframe__")
     return known or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def of_frame(data: Any, source: str = "the data frame") -> Table:
-    """Convert a pandas data frame, or one with the Arrow interface, to columns."""
+    """Convert a pandas data frame or one with the Arrow interface to columns."""
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)

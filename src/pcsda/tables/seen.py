@@ -1,4 +1,4 @@
-"""Fingerprints of rows, by which `evaluate` recognises training rows."""
+"""Row fingerprints that let `evaluate` recognise training rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIP_BYTES = 8 << 20
 
 
 def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
-    """Hash every row by its float32 values, so that the file format does not matter."""
+    """Hash each row's float32 values, so that the file format does not matter."""
     rows = np.asarray(X)
     width = rows.shape[1]
     factors = np.random.default_rng(0).integers(1, 2**63, width, dtype=np.uint64) * 2 + 1
@@ -33,7 +33,7 @@ def row_hashes(X: MatrixLike) -> NDArray[np.uint64]:
 
 
 def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
-    """Return the smallest distinct hashes over the parts of a table, as text."""
+    """Return the smallest distinct hashes from all parts of a table, as text."""
     kept = np.empty(0, dtype=np.uint64)
     for part in hashes:
         kept = np.unique(np.concatenate([kept, part]))[:KEPT]
@@ -41,9 +41,10 @@ def sketch(hashes: Iterable[NDArray[np.uint64]]) -> list[str]:
 
 
 def share_seen(known: list[str], hashes: NDArray[np.uint64]) -> float:
-    """Estimate the share of rows that were also in the sketched table.
+    """Estimate the share of rows that also occur in the table behind the sketch `known`.
 
-    A full sketch contains every hash up to its largest one, so rows below it are a fair sample.
+    A full sketch contains every hash up to its largest, so the rows with hashes up to that value
+    are a fair sample.
     """
     values = np.array([int(value, 16) for value in known], dtype=np.uint64)
     if len(values) == 0:

@@ -1,4 +1,4 @@
-"""A table in memory: named columns, some of which are embeddings, or an unnamed matrix."""
+"""A table in memory: named columns, some of which may be embeddings, or an unnamed matrix."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns, and optionally a matrix whose columns go by number.
+    """Named columns and, optionally, a matrix whose columns are numbered.
 
     Attributes
     ----------
     source : str
-        Where the table came from, for messages.
+        Where the table came from, for use in messages.
     columns : mapping of str to array
-        Arrays of one dimension, or of two where each row has a list of numbers: an embedding.
+        One-dimensional arrays, or two-dimensional ones for embeddings (a list of numbers per row).
     n_rows : int
     matrix : array of shape (n_rows, n_columns), optional
-        Columns without names: those of a plain NPY file, or the two-dimensional array of an NPZ.
+        Unnamed columns, from a plain NPY file or the two-dimensional array in an NPZ file.
     start : int
-        Number of the first row, if this is a part of a larger table.
+        Number of the first row if this is part of a larger table.
     kept : array of shape (n_rows,), optional
-        Numbers of the rows, if others were left out.
+        Numbers of the rows that remain if others were left out.
     """
 
     source: str
@@ -50,7 +50,7 @@ class Table:
 
     @property
     def numbers(self) -> NDArray[np.intp]:
-        """Numbers of the rows in the whole table."""
+        """The row numbers within the whole table."""
         return self.start + (np.arange(self.n_rows) if self.kept is None else self.kept)
 
     def __len__(self) -> int:
@@ -58,13 +58,13 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Return the columns that can be features: those of the matrix, or all named ones."""
+        """Names of the columns that can be features: the matrix columns, or all named columns."""
         if self.matrix is None:
             return list(self.columns)
         return [str(number) for number in range(self.matrix.shape[1])]
 
     def column(self, name: str, option: str = "") -> NDArray[Any]:
-        """Return the column that an option names."""
+        """Return the column called `name`; errors mention the `option` that named it."""
         if name in self.columns:
             return self.columns[name]
         if self.matrix is not None and name in self.names:
@@ -73,7 +73,7 @@ class Table:
         raise ValueError(no_column(self.source, name, known, option))
 
     def part(self, rows: slice | NDArray[np.intp]) -> Table:
-        """Return some of the rows, which keep their numbers."""
+        """Return a subset of the rows, which keep their numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
         if isinstance(rows, slice):
@@ -82,7 +82,7 @@ class Table:
         return Table(self.source, columns, len(rows), matrix, self.start, rows)
 
     def feature_names(self, names: Sequence[str]) -> list[str]:
-        """Names of single features: those of an embedding are "name[0]", "name[1]" and so on."""
+        """Return one name per feature; embeddings have "name[0]", "name[1]" and so on."""
         found: list[str] = []
         for name in names:
             width = self.columns[name].shape[1:] if name in self.columns else ()
@@ -90,7 +90,7 @@ class Table:
         return found
 
     def chosen(self, features: Sequence[str]) -> NDArray[Any]:
-        """Stack features, which are columns or entries of an embedding, in the given order."""
+        """Stack features in the given order; each is a column or an entry of an embedding."""
         names = bases(features, self.names)
         for name in names:
             self.column(name)
@@ -103,7 +103,7 @@ class Table:
         return rows[:, [place[name] for name in features]]
 
     def features(self, names: Sequence[str]) -> NDArray[Any]:
-        """Stack numeric columns, in the order of the names."""
+        """Stack numeric columns in the order of `names`."""
         if self.matrix is not None:
             whole = list(names) == self.names  # not copied
             return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
@@ -124,25 +124,25 @@ class Table:
 
 
 def bases(features: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the columns behind features: "face" for "face[0]" and "face[1]"."""
+    """Return the columns that contain the features: "face" for "face[0]" and "face[1]"."""
     names = set(known)
     return list(dict.fromkeys(f if f in names else f.rpartition("[")[0] or f for f in features))
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a file: small, can be sent to another process, and is read on demand.
+    """A part of a file that is read on demand; small enough to send to another process.
 
     Attributes
     ----------
     name : str
-        What messages call it.
+        Name of the chunk in messages.
     columns : tuple of str
-        Names of all its columns.
+        Names of all columns in the chunk.
     stamp : list
         Identifies the content without reading it.
     read : callable
-        Takes names of columns, or None for all, and returns a Table.
+        Takes column names, or None for all columns, and returns a Table.
     """
 
     name: str
@@ -152,13 +152,13 @@ class Chunk:
 
 
 def file_stamp(path: Path) -> list[Any]:
-    """Name, size and modification time of a file."""
+    """Return the name, size and modification time of a file."""
     state = path.stat()
     return [path.name, state.st_size, state.st_mtime_ns]
 
 
 def joined(parts: Sequence[Table]) -> Table:
-    """Concatenate the parts of a table."""
+    """Join the parts of a table into one table."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -179,7 +179,7 @@ def joined(parts: Sequence[Table]) -> Table:
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
-    """Refuse columns without a name, and duplicate names."""
+    """Reject columns without a name and duplicate names."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if twice:
         raise ValueError(f"{source} has columns of the same name: {listed(twice)}; rename them")
@@ -214,7 +214,7 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def uneven(name: str, row: int, found: int, width: int) -> str:
-    """Make the message for lists of different lengths."""
+    """Make the error message for lists of different lengths."""
     return (
         f"column {name!r} has a list of {found} numbers in row {row} and of {width} before; the "
         "lists of an embedding have one length"
@@ -222,7 +222,7 @@ def uneven(name: str, row: int, found: int, width: int) -> str:
 
 
 def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]:
-    """Return a column as text; whole numbers lose their decimal point, so 3.0 becomes 3."""
+    """Return a column as text, writing whole numbers without a decimal point (3.0 becomes 3)."""
     values = table.column(name, option)
     if values.ndim > 1:
         raise ValueError(f"{option} {name}: this column of {table.source} holds lists, not labels")
@@ -242,7 +242,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark missing values: None, NaN or NaT; in an embedding, anywhere in the row."""
+    """Return which rows have a missing value: None, NaN or NaT; in an embedding, any entry."""
     if values.dtype.kind == "O":
         # Besides None, only missing values differ from themselves.
         with np.errstate(invalid="ignore"):
@@ -253,7 +253,7 @@ def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def example(values: NDArray[Any]) -> str:
-    """Quote a value of a column that is not a number, with its row, in brackets."""
+    """Quote the first value that is not a number, with its row, in parentheses."""
     if values.dtype.kind in "OU" and values.ndim == 1:
         for row, value in enumerate(values.tolist()):
             if isinstance(value, str) and not is_number(value):
@@ -263,7 +263,7 @@ def example(values: NDArray[Any]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Say whether a text is a number."""
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -272,7 +272,7 @@ def is_number(text: str) -> bool:
 
 
 def as_text(label: object) -> str:
-    """Write a label as it is typed on the command line."""
+    """Write a label as one would type it on the command line."""
     if isinstance(label, bytes):
         return label.decode("utf-8", "replace")
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
@@ -281,13 +281,13 @@ def as_text(label: object) -> str:
 
 
 def no_column(source: str, name: str, known: Sequence[str], option: str = "") -> str:
-    """Make the message for an unknown column; it names the closest match and the columns."""
+    """Make the error message for an unknown column, with the closest match and known columns."""
     before = f"{option} {name}: " if option else ""
     return f"{before}{source} has no column {name!r}{did_you_mean(name, known, 'it has')}"
 
 
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
-    """End a message about an unknown name with the closest match, if any, and the known names."""
+    """Make the end of a message about an unknown name: the closest match and known names."""
     lower = {one.lower(): one for one in known}
     near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
     guess = f", did you mean {near[0]!r}? {they[:1].upper()}{they[1:]}" if near else f"; {they}"
@@ -295,7 +295,7 @@ def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
 
 
 def listed(names: Sequence[Any], limit: int = SHOWN) -> str:
-    """List names, only the first ones if there are many."""
+    """List the names, showing only the first few if there are many."""
     shown = ", ".join(str(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
 

@@ -1,4 +1,4 @@
-"""CSV files and streams: read the header, cut between rows, and parse."""
+"""Readers for CSV files and streams: read the header, split between rows, and parse."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .table import Chunk, Table, check_names, file_stamp, first_line, listed
 STDIN = "-"
 PACKED: dict[str, Callable[..., Any]]
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-# Bytes of text in one piece.
+# Size of one piece of text in bytes.
 TEXT_BYTES = 16 << 20
 # Longest quoted field. Without a bound, one stray quote would swallow the rest of the file.
 QUOTED_BYTES = 1 << 20
-# Missing numbers; in a column of labels only an empty cell is missing.
+# Missing numbers; in a label column, only an empty cell is a missing value.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
 # An unnamed first column, in which many programs write row numbers.
 ROW_NUMBER = "(row number)"
@@ -47,11 +47,11 @@ class Wording:
     ----------
     encoding : str
     decimal : str
-        The decimal point.
+        The decimal separator.
     labels : tuple of str
-        Columns in which only an empty cell is missing, so that "NA" is a label.
+        Columns in which only empty cells are missing values, so that "NA" is a label.
     text : tuple of str
-        Columns that stay text as written, even if all values are numbers.
+        Columns kept as text exactly as written, even if all values are numbers.
     """
 
     encoding: str = "utf-8"
@@ -62,14 +62,14 @@ class Wording:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a CSV file, and where it ends."""
+    """The column names and separator from the first line of a CSV file."""
 
     names: tuple[str, ...]
     separator: str
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of the columns, without one that holds row numbers."""
+        """The column names, except for a column of row numbers."""
         return tuple(name for name in self.names if name != ROW_NUMBER)
 
 
@@ -78,7 +78,7 @@ def _pandas() -> Any:
 
 
 def read_header(source: str, line: bytes, wording: Wording) -> Header:
-    """Find separator and names in the first line, after checking the names."""
+    """Find the separator and the column names in the first line, and check the names."""
     if not line.strip():
         raise ValueError(f"{source} is empty; the first line must name the columns")
     try:
@@ -115,7 +115,7 @@ def _by_width(found: tuple[str, list[str]]) -> int:
 
 
 def _is_measured(text: str) -> bool:
-    """Whether a name looks like a measured value; whole numbers may be names."""
+    """Return whether a name looks like a measured value; whole numbers may be names."""
     try:
         float(text)
     except ValueError:
@@ -124,7 +124,7 @@ def _is_measured(text: str) -> bool:
 
 
 def not_decoded(encoding: str, error: UnicodeError) -> str:
-    """Make the message for text in another encoding, without the name of the file."""
+    """Make the error message for text in another encoding, without the file name."""
     reason = getattr(error, "reason", str(error))
     return (
         f" is not text in {encoding.upper()} ({reason}); save it as UTF-8, or name its encoding "
@@ -139,7 +139,7 @@ def parse(
     wording: Wording,
     names: Sequence[str] | None = None,
 ) -> Table:
-    """Parse whole rows of a CSV file; `names` are the columns that are wanted."""
+    """Parse whole rows of a CSV file; `names` selects columns."""
     pandas = _pandas()
     wanted = [name for name in header.known if names is None or name in set(names)]
     labels = {*wording.labels, *wording.text}
@@ -199,7 +199,7 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
 
 @dataclass(frozen=True)
 class TextRows:
-    """A range of bytes of a CSV file that holds whole rows."""
+    """A byte range in a CSV file that contains only whole rows."""
 
     path: Path
     start: int
@@ -209,7 +209,7 @@ class TextRows:
 
     @property
     def name(self) -> str:
-        """Name of the file, and the place in it."""
+        """The file name and the byte range."""
         return f"{self.path.name}, bytes {self.start} to {self.stop - 1}"
 
     def read(self, names: Sequence[str] | None = None) -> Table:
@@ -221,7 +221,7 @@ class TextRows:
 
 
 def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextRows]:
-    """Cut a CSV file between rows, each part about `block_rows` rows long."""
+    """Split a CSV file between rows into parts of about `block_rows` rows."""
     with open(path, "rb") as file:
         line, _ = _whole_row(file, 0)
         begin = len(line)
@@ -236,9 +236,10 @@ def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextR
 
 
 def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
-    """Return the chunks of a CSV file; the first decides whether labels are text.
+    """Split a CSV file into chunks; the first one decides whether labels are text.
 
-    Otherwise 1 would become "1" if a later chunk has words. A compressed file is one chunk.
+    Otherwise the label 1 would be a number in some chunks and the text "1" in others. A compressed
+    file is a single chunk.
     """
     if path.suffix.lower() in PACKED:
         read = partial(_read_packed, path, Wording(labels=tuple(labels)))
@@ -265,7 +266,7 @@ def _read_packed(path: Path, wording: Wording, names: Sequence[str] | None = Non
 
 
 def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterator[Table]:
-    """Read a CSV file or standard input in parts of about `n_rows` rows; 0 reads it whole."""
+    """Read a CSV file or standard input in parts of about `n_rows` rows, or whole if it is 0."""
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
     with _opened(path, wording) as (file, wording):
@@ -318,10 +319,10 @@ def _cut_stream(file: BinaryIO, rest: bytes, step: int) -> Iterator[bytes]:
 
 
 def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
-    """Find where to cut text: at the first end of a row after every `step` bytes.
+    """Find where to split text: at the first row end after each `step` bytes.
 
-    A line may end within quotes, so quotes are counted from the last cut. That reads all bytes, and
-    is done only if the beginning of the file contains a quote.
+    A line may end within quotes, so quotes are counted from the last split. Counting reads all
+    bytes, so it is done only if the beginning of the file contains a quote.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(begin)
@@ -340,8 +341,8 @@ def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
 def _whole_row(file: BinaryIO, quotes: int) -> tuple[bytes, bytes]:
     """Read to the end of a row, given the number of quotes so far.
 
-    A quote may also be literal, as for inches. So if no closing quote follows, the row ends with
-    its first line; the second result is what was read beyond it.
+    A quote may also be literal, as in inches. If no closing quote follows, the row therefore ends
+    with its first line; the second return value is what was read beyond it.
     """
     first = row = line = file.readline()
     quotes += line.count(b'"')
