@@ -1,4 +1,4 @@
-"""The command line: arguments become calls of public functions."""
+"""The command line, which turns arguments into calls to public functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..progress import bars_everywhere
 from .parser import build
 from .problems import Problem, Usage, note, said, visible
 
-# Faults of the data, the model, a file or a missing package; anything else is a bug.
+# Faults in the data, the model or a file, or a missing package; anything else is a bug.
 FAULTS = (Problem, ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
@@ -24,13 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments without the program's name; by default those of the process.
+        Arguments without the program name; by default, the process's arguments.
 
     Returns
     -------
     int
-        0 for success, 1 if the data or the model is at fault, 2 for options that do not go
-        together, 130 if interrupted. Unknown options exit with 2 through SystemExit.
+        0 for success, 1 if the data or the model is at fault, 2 for incompatible options, 130 if
+        interrupted. Unknown options raise SystemExit with code 2.
 
     Examples
     --------
@@ -108,6 +108,6 @@ def _message(error: BaseException) -> str:
 
 
 def _drop_output() -> None:
-    """Discard output that could not be written, so that exiting does not try again and fail."""
+    """Discard output that could not be written, so that Python does not fail on it at exit."""
     with suppress(OSError, ValueError):  # standard output may not be a file, as under a test
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

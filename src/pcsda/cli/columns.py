@@ -1,4 +1,4 @@
-"""Which columns of a table are features, and how they match the columns of a model."""
+"""Choosing a table's feature columns and matching them to a model's columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def chosen(
     table: Table, used: Sequence[str | None], wanted: Sequence[str], ignored: Sequence[str]
 ) -> list[str]:
-    """Choose the feature columns: those wanted, or all without another purpose.
+    """Choose the feature columns: the wanted ones, or all that are not used for something else.
 
     `wanted` and `ignored` are names or shell patterns, each of which must match a column.
     """
@@ -53,10 +53,11 @@ def chosen(
 def suitable(
     table: Table, names: Sequence[str], wanted: Sequence[str], decimal: str = "."
 ) -> list[str]:
-    """Leave out text, dates and columns like ids, unless they are wanted, and say which.
+    """Leave out columns of text, dates or ids, unless they are wanted, and say which.
 
-    A text column stays if half of it is numbers: it has typing errors, which :func:`numbers`
-    reports. Numbers with another decimal point than `decimal` are refused, not left out.
+    A text column is kept if at least half of its values are numbers: the others are probably typing
+    errors, which :func:`numbers` reports. Numbers with a decimal separator other than `decimal` are
+    rejected, not left out.
     """
     if wanted or table.matrix is not None:
         return list(names)
@@ -87,7 +88,7 @@ def _shown(why: dict[str, str]) -> str:
 
 
 def _unsuited(values: NDArray[Any], decimal: str) -> str | None:
-    """Say whether a column holds text or dates; None for numbers."""
+    """Return what a column contains instead of numbers, such as "dates", or None for numbers."""
     if values.dtype.kind in "mM":
         return "dates"
     if values.dtype.kind not in "OU":
@@ -111,7 +112,7 @@ def _mostly_numbers(texts: Sequence[str]) -> bool:
 
 
 def _is_like_ids(values: NDArray[Any]) -> bool:
-    """Whether a column has whole numbers that are all different, in enough rows to tell."""
+    """Return whether a column has distinct whole numbers, in enough rows to tell."""
     if values.ndim > 1 or len(values) < ENOUGH_ROWS or values.dtype.kind not in "iuf":
         return False
     if values.dtype.kind == "f" and not np.all(values == np.round(values)):
@@ -120,7 +121,7 @@ def _is_like_ids(values: NDArray[Any]) -> bool:
 
 
 def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that match one of the shell patterns."""
+    """Return the names that match any of the shell patterns."""
     plain = set(patterns)
     shapes = [pattern for pattern in patterns if any(mark in pattern for mark in "*?[")]
     return [n for n in names if n in plain or any(fnmatchcase(n, shape) for shape in shapes)]
@@ -133,15 +134,15 @@ def matched(
     count: int,
     gaps: bool = False,
 ) -> Features:
-    """Return the features of a model.
+    """Return a table's features in the order that a model expects.
 
     Parameters
     ----------
     table : Table
     names : columns of the table that can be features
     expected : names of the model's columns, or None if it was fitted without names
-    count : their number
-    gaps : whether the model fills gaps
+    count : number of columns that the model was fitted on
+    gaps : whether the model fills in missing values
     """
     if expected is None or table.matrix is not None:
         rows = numbers(table, names, gaps)
@@ -176,7 +177,7 @@ def matched(
 
 
 def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
-    """Return features after checking that all values are finite numbers, or missing with `gaps`."""
+    """Return features after checking that all are finite numbers, or missing if `gaps` is set."""
     columns = [table.matrix] if table.matrix is not None else None
     if columns is None:
         columns = [table.column(name) for name in bases(names, table.names)]
@@ -201,7 +202,7 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
 
 
 def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow: bool) -> None:
-    """Refuse infinite values, and missing ones unless allowed, and say where they are."""
+    """Reject infinite values, and missing ones unless allowed, and say where they are."""
     if values.dtype.kind in "biu":
         return
     with np.errstate(over="ignore", invalid="ignore"):

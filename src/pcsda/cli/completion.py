@@ -1,4 +1,4 @@
-"""The command `completion`: shell scripts that complete commands, options and choices."""
+"""The command `completion`, which prints shell scripts that complete commands and options."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from importlib.resources import files
 from .parser import build
 from .printing import show_json
 
-# A shell whose settings do not start completion lacks these functions.
+# These functions are missing in a shell whose settings do not start completion.
 ZSH = """(( $+functions[compdef] )) || { autoload -U compinit && compinit -u }
 autoload -U +X bashcompinit && bashcompinit
 """
 
 
 def completion(a: Namespace) -> None:
-    """Print the script."""
+    """Print the completion script for a shell."""
     script = make_fish() if a.shell == "fish" else make_script()
     if a.shell == "zsh":
         script = ZSH + script
@@ -26,7 +26,7 @@ def completion(a: Namespace) -> None:
 
 
 def make_script() -> str:
-    """Fill the script in with the options and choices of every command."""
+    """Make the completion script for bash and zsh from each command's options and choices."""
     commands = build("").commands
     options, choices = [], []
     for name, one in commands.items():
@@ -44,7 +44,7 @@ def make_script() -> str:
 
 
 def make_fish() -> str:
-    """Write the completion script for fish: commands, options with their help, and choices."""
+    """Make the completion script for fish, with commands, options, their help, and choices."""
     lines = ["complete -c pcsda -n __fish_use_subcommand -f"]
     for name, one in build("").commands.items():
         about = (one.description or "").rstrip(".")

@@ -1,4 +1,4 @@
-"""The command `demo`: a verifier for each handwritten digit, on bundled data."""
+"""The command `demo`, which fits a verifier for each handwritten digit in bundled data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PICTURES = (".png", ".pdf", ".svg")
 
 
 def demo(a: Namespace) -> None:
-    """Fit a model for each digit on 70 % of the images and test it on the others."""
+    """Fit a model for each digit on 70 % of the images and test it on the rest."""
     picture = a.output or "demo_subspace.png"
     if Path(picture).suffix.lower() not in PICTURES:
         raise Problem(f"{picture}: pictures are written as {', '.join(PICTURES)}; use one of these")

@@ -1,4 +1,4 @@
-"""The command `evaluate`: a model measured on labelled rows, as a table and as a report."""
+"""The command `evaluate`, which measures a model on labelled rows and reports the figures."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .printing import show_json, show_table
 from .problems import Problem, Usage, check_target, needs, note, visible
 from .using import chosen_threshold, given_costs, new_rows, settle_threshold
 
-# Shares of training rows in the test from which a warning is due, and that count as all.
+# Shares of training rows in the test above which to warn, and above which to say all rows.
 MANY_SEEN, ALL_SEEN = 0.05, 0.95
 # Options that name a column, by the evaluation parameter that the column becomes.
 SIDES = {"ids": "id", "trials": "trial", "groups": "group"}
 
 
 def evaluate(a: Namespace) -> None:
-    """Measure a model, print the figures and write the report if asked."""
+    """Measure a model, print the figures and, if requested, write the report."""
     if a.title and not a.report:
         raise Usage("--title is for --report")
     if a.block_rows is not None and a.data == STDIN:
@@ -73,10 +73,10 @@ def evaluate(a: Namespace) -> None:
 def _scored(
     scorer: Scorer, a: Namespace
 ) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[NDArray[np.intp]], Any]]:
-    """Score a table, whole or in pieces.
+    """Score a table, as a whole or in pieces.
 
-    Returns labels, log-likelihood ratios, further columns, and a function that returns the
-    features of rows by number.
+    Returns labels, log-likelihood ratios, additional columns, and a function that returns the
+    features of the rows with given numbers.
     """
     wanted = {name: option for name, option in SIDES.items() if getattr(a, option)}
     used = [a.label, *(getattr(a, option) for option in wanted.values())]
@@ -95,7 +95,7 @@ def _scored(
     say_seen(of_model(a), np.concatenate(hashes))
 
     def take(chosen: NDArray[np.intp]) -> Any:
-        """Return rows by number; a table in pieces is read a second time."""
+        """Return the rows with these numbers; a table in pieces is read a second time."""
         if len(labels) == 1:
             return take_rows(X, chosen)
         parts: list[Any] = []
@@ -115,7 +115,7 @@ def _scored(
 
 
 def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
-    """Warn if many of these rows are training rows, which makes the figures look too good."""
+    """Warn if many of these rows are training rows, because the figures then look too good."""
     share = share_seen(list(prepared.rows), hashes)
     if share > MANY_SEEN:
         part = "these rows" if share > ALL_SEEN else f"about {share:.0%} of these rows"
@@ -128,7 +128,7 @@ def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
 def known_labels(
     scorer: Scorer, labels: NDArray[np.str_], a: Namespace
 ) -> tuple[NDArray[Any], Any]:
-    """Return the labels of the table in the model's types, and the one to evaluate."""
+    """Return the table's labels with the model's label types, and the label to evaluate."""
     written = {tables.as_text(label): label for label in scorer.labels}
     if not scorer.is_bank:
         own = next(iter(written))
@@ -170,7 +170,7 @@ def show(evaluation: Evaluation) -> None:
 
 
 def as_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the evaluation as a mapping, for programs."""
+    """Return the evaluation as a dict, for use by other programs."""
     view, s = evaluation.views[0], evaluation.settings
     misses, false_alarms = view.counts()
     return {

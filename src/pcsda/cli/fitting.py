@@ -1,4 +1,4 @@
-"""The command `fit`: from options to an estimator, from a table to a model file."""
+"""The command `fit`, which makes an estimator from options, fits it on a table and saves it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ PARAMETERS = (
     *OF_KERNELS,
 )
 SEARCHED = ("n_subclasses", "n_components", "regularization", "gamma")
-# Estimators without a kernel, and with an exact one.
+# Estimators without a kernel and with an exact one.
 KINDS = {"pcsda": (PCSDA, KernelPCSDA), "csda": (CSDA, KernelCSDA)}
 
 
 def fit(a: Namespace) -> None:
-    """Fit on a table and save the model."""
+    """Fit a model on a table and save it."""
     prepared = preparing.of_options(a)
     estimator = preparing.prepared_estimator(make_estimator(a), prepared)
     check_target(a.output, a.data)
@@ -101,7 +101,7 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
 
 
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
-    """Name subclasses by the labels of their rows, if the rest has several, and by examples."""
+    """Name subclasses after their rows' labels, if the rest has several, and give examples."""
     scorer = Scorer(estimator)
     if scorer.is_bank:  # it knows the labels and the rows
         if a.id:
@@ -160,14 +160,14 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
 
 
 def _labels(a: Namespace) -> list[str | None]:
-    """Name the columns that hold labels, not numbers."""
+    """Return the columns that contain labels, not numbers."""
     return [a.label, a.subclass, a.group, a.id]
 
 
 def _features(
     table: tables.Table, a: Namespace, prepared: Preparation
 ) -> tuple[list[str], Preparation]:
-    """Choose the feature columns; record those left out because of their content."""
+    """Choose the feature columns, and record which were left out because of their content."""
     wanted = columns.chosen(table, [*_labels(a), a.weight], a.features, a.ignore)
     names = columns.suitable(table, wanted, a.features, prepared.decimal)
     taken = set(names)
@@ -175,7 +175,7 @@ def _features(
 
 
 def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Preparation) -> Part:
-    """Return features, labels, and weights, subclasses and groups of the rows."""
+    """Return the features, the labels, and a dict of the rows' weights, subclasses and groups."""
     table = preparing.without_gaps(table, names, prepared)
     y = tables.labels(table, a.label)
     if a.positive != ALL:
@@ -192,7 +192,7 @@ def _parts(table: tables.Table, names: list[str], a: Namespace, prepared: Prepar
 
 
 def rest_of(positive: str) -> str:
-    """Name the rest: everything outside the class of interest."""
+    """Return the label for the rest, which is everything outside the class of interest."""
     return f"not {positive}"
 
 
@@ -211,7 +211,7 @@ def _refuse_one_class(labels: NDArray[np.str_], positive: str, source: str) -> N
 
 
 def make_estimator(a: Namespace) -> BaseEstimator:
-    """Make the estimator from the options; refuse incompatible ones."""
+    """Make the estimator from the options, rejecting incompatible options."""
     bank = a.positive == ALL
     if bank and (a.weight or a.group):
         raise Usage("--weight and --group are not for a bank (--positive all)")
@@ -243,7 +243,7 @@ def make_estimator(a: Namespace) -> BaseEstimator:
 
 
 def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
-    """Split off the parameters that the search chooses."""
+    """Remove from `given` the parameters that the search chooses, and return them."""
     if a.gamma is not None and a.kernel is None and a.approx is None:
         raise Usage("--gamma needs --kernel or --approx")
     common_map = a.positive == ALL and a.approx is not None
@@ -285,12 +285,12 @@ def _map(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
 
 
 def option(name: str) -> str:
-    """Write a parameter as an option."""
+    """Return the command-line option for a parameter."""
     return "--" + name.replace("_", "-")
 
 
 def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
-    """Set the priors; a number is the probability of the class of interest."""
+    """Set the priors in class order; a number is the probability of the class of interest."""
     priors = a.priors
     if priors is None:
         return
@@ -301,7 +301,7 @@ def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
         if not 0 < priors < 1:
             raise Usage(f"--priors {priors} must be empirical, equal or between 0 and 1")
         priors = (1 - priors, priors)
-        # Classes are sorted. Those of a bank's models are False and True.
+        # Classes are sorted. The classes in a bank's models are False and True.
         if a.positive != ALL and a.positive < rest_of(a.positive):
             priors = priors[::-1]
     final.set_params(priors=priors)
@@ -317,7 +317,7 @@ def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
 
 
 def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
-    """Return error rate and cost of the left-out scores of a single model, if it has them."""
+    """Return the EER and Cllr of a single model's left-out scores, or None without scores."""
     scorer = Scorer(estimator)
     rows = None if scorer.is_bank else left_out(scorer.verifier())
     if rows is None or not rows.has_both:

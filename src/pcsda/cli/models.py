@@ -1,4 +1,4 @@
-"""The commands `inspect` and `export`, and opening model files for other commands."""
+"""The commands `inspect` and `export`, and functions that open model files for all commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
-# Kinds of subclasses of a bank's label that a line names.
+# Number of subclass kinds that a line names for a bank's label.
 MOST_TOLD = 4
 
 
@@ -32,7 +32,7 @@ def open_model(path: str) -> Scorer:
 
 
 def label_of(scorer: Scorer, text: str | None) -> Any:
-    """Find the label that --positive names; without the option, the first label."""
+    """Find the label given by --positive, or the first label if the option is missing."""
     if not text:
         return scorer.labels[0]
     known = {tables.as_text(label): label for label in scorer.labels}
@@ -43,7 +43,7 @@ def label_of(scorer: Scorer, text: str | None) -> Any:
 
 
 def inspect(a: Namespace) -> None:
-    """Print what a model file holds."""
+    """Print what a model file contains."""
     scorer = open_model(a.model)
     facts = {"file": a.model, "bytes": Path(a.model).stat().st_size, **facts_of(a.model)}
     facts["parameters"] = changed_parameters(scorer.verifier(scorer.labels[0]))
@@ -74,7 +74,7 @@ def inspect(a: Namespace) -> None:
 
 
 def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
-    """List the subclasses of each model with their names and examples, if it has them."""
+    """List each model's subclasses with their names and examples, if there are any."""
     found = []
     for label in scorer.labels:
         model = scorer.verifier(label)
@@ -117,7 +117,7 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
 
 
 def export(a: Namespace) -> None:
-    """Write a model as ONNX."""
+    """Write a model to an ONNX file."""
     check_target(a.onnx, a.model)
     for package in ("onnx", "skl2onnx"):
         needs(package, "onnx", "to export models")

@@ -1,4 +1,4 @@
-"""Types and groups of options that several commands share."""
+"""Option types and option groups that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNKNOWN = "name for rows of no label (%(default)s)"
 
 
 def names(text: str) -> list[str]:
-    """Read names separated by commas."""
+    """Parse names separated by commas."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise ArgumentTypeError("names no column")
@@ -29,7 +29,7 @@ def names(text: str) -> list[str]:
 
 
 def number_or(*words: str) -> Callable[[str], Value]:
-    """Make a reader of a number, or of one of these words."""
+    """Return a function that parses a number or one of these words."""
 
     def value(text: str) -> Value:
         if text in words:
@@ -45,7 +45,7 @@ def number_or(*words: str) -> Callable[[str], Value]:
 
 
 def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
-    """Make a reader of one value, or of several separated by commas."""
+    """Return a function that parses one value, or several separated by commas."""
     one = number_or(*words)
 
     def value(text: str) -> Value | list[Value]:
@@ -58,7 +58,7 @@ def values_or(*words: str) -> Callable[[str], Value | list[Value]]:
 def checked(
     kind: type[Number], allows: Callable[[Number], bool], what: str
 ) -> Callable[[str], Number]:
-    """Make a reader of a number that refuses values out of range."""
+    """Return a function that parses a number and rejects values that are out of range."""
 
     def value(text: str) -> Number:
         try:
@@ -81,7 +81,7 @@ seed = checked(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 
 
 
 def columns(parser: ArgumentParser) -> None:
-    """Add the options for feature columns and for reading the table."""
+    """Add options for choosing feature columns and for reading the table."""
     add = parser.add_argument_group("columns").add_argument
     features = (
         "feature columns, as names or patterns such as 'f*' (default: all numeric columns that do "
@@ -107,13 +107,13 @@ def columns(parser: ArgumentParser) -> None:
 
 
 def formulas(parser: ArgumentParser) -> None:
-    """Add the option to write text that looks like a formula unchanged."""
+    """Add an option to write formula-like text as is."""
     formulas = "write text such as =1+1 unchanged; by default, CSV puts a ' before it"
     parser.add_argument("--keep-formulas", action="store_true", help=formulas)
 
 
 def costs(parser: ArgumentParser) -> None:
-    """Add the options that set the decision: a threshold, a rate, or prior and costs."""
+    """Add options that control the decision: a threshold, a rate, or a prior and costs."""
     add = parser.add_argument_group("threshold").add_argument
     add("--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio")
     alarms = "accept this share of the rest, judged by the left-out scores of the training rows"

@@ -15,8 +15,8 @@ Each command has its own help with examples: pcsda fit --help
 Exit codes: 0 done, 1 the data or the model is at fault, 2 wrong usage.
 """
 
-# Docstrings are the help texts: that of this file for the program, that of a function for the
-# command whose options it adds. The first paragraph comes before the options, the rest after them.
+# Docstrings are the help texts: this file's for the program, and each function's for the command
+# whose options it adds. The first paragraph comes before the options, the rest after them.
 # ruff: noqa: D205, D405, D406, D407 (help is no numpydoc)
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from .search_options import search
 
 
 class Command(ArgumentParser):
-    """Parser of one command."""
+    """Argument parser for one command."""
 
     @property
     def options(self) -> list[Action]:
-        """All arguments, including those in groups; argparse has no public list of them."""
+        """All arguments, including grouped ones; argparse has no public list of them."""
         return self._actions
 
 
 class Parser(ArgumentParser):
-    """Parser that knows the parsers of its commands by name."""
+    """Argument parser that keeps the parser of each command by name."""
 
     commands: dict[str, Command]
 
 
 def build(version: str) -> Parser:
-    """Make the parser of all commands."""
+    """Make the parser for all commands."""
     plain = RawDescriptionHelpFormatter
     about, _, start = (__doc__ or "").strip().partition("\n\n")
     parser = Parser(prog="pcsda", description=about, epilog=start, formatter_class=plain)

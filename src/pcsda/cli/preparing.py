@@ -1,4 +1,4 @@
-"""How tables are read and prepared: chosen by `fit`, stored in the model file, and repeated."""
+"""How to read and prepare tables: `fit` chooses, the model file stores it, others repeat it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from .columns import Features
 
 SCALERS = {"standard": StandardScaler, "robust": RobustScaler}
-# Columns whose ranges differ by more than this are in different units.
+# Columns whose ranges differ by more than this factor are in different units.
 UNITS = 100
-# Share of rows with an exact copy from which a note is due.
+# Share of rows with an exact copy above which a note is printed.
 MANY_COPIES = 0.1
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the tables of a model are read and prepared.
+    """How a model's tables are read and prepared.
 
     Attributes
     ----------
     encoding, decimal : str
-        Encoding and decimal point of text.
+        Encoding and decimal separator for text.
     scale : {"standard", "robust", "none"}
     missing : {"fail", "drop", "impute"}
-        What happens to rows with missing numbers.
+        What to do with rows that have missing numbers.
     left_out : tuple of str
-        Columns left out automatically.
+        Columns that were left out automatically.
     rows : tuple of str
         Fingerprints of the training rows.
     """
@@ -56,17 +56,17 @@ class Preparation:
     rows: tuple[str, ...] = ()
 
     def wording(self, text: Sequence[str | None]) -> Wording:
-        """How to read text; the named columns stay as written."""
+        """Return how to read text; the columns named in `text` stay as written."""
         names = tuple(name for name in text if name)
         return Wording(self.encoding, self.decimal, text=names)
 
     def facts(self) -> dict[str, Any]:
-        """The fields that a model file stores."""
+        """Return the fields to store in a model file."""
         return asdict(self)
 
 
 def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
-    """Combine the options with those of the fit."""
+    """Combine the given options with the ones used for the fit."""
     prepared = kept or Preparation()
     given: dict[str, Any] = {
         name: getattr(a, name, None)
@@ -93,7 +93,7 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
 
 
 def of_model(a: Namespace) -> Preparation:
-    """Read the preparation from a model file; options override it."""
+    """Read the preparation from a model file, giving precedence to the options."""
     kept = describe(a.model).get("table") or {}
     known = {field.name for field in fields(Preparation)}
     values: dict[str, Any] = {
@@ -103,7 +103,7 @@ def of_model(a: Namespace) -> Preparation:
 
 
 def facts_of(path: str) -> dict[str, Any]:
-    """Describe a model file, without the fingerprints of its rows."""
+    """Describe a model file, leaving out its row fingerprints."""
     facts = describe(path)
     if "table" in facts:
         facts["table"] = {n: v for n, v in facts["table"].items() if n != "rows" and v != []}
@@ -111,7 +111,7 @@ def facts_of(path: str) -> dict[str, Any]:
 
 
 def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> Iterator[Table]:
-    """Yield the table of a command: whole, or in parts if it is large or an option asks so."""
+    """Yield a command's table as a whole, or in parts if it is large or an option says so."""
     wording = prepared.wording(text)
     if a.block_rows is not None or is_large(a.data):
         yield from pieces(a.data, wording, a.block_rows)
@@ -120,7 +120,7 @@ def opened(a: Namespace, prepared: Preparation, text: Sequence[str | None]) -> I
 
 
 def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> Table:
-    """Drop rows with missing features if that was chosen, and note how many."""
+    """Drop rows with missing features if that option was chosen, and print how many."""
     if prepared.missing != "drop":
         return table
     if table.matrix is not None:
@@ -135,7 +135,7 @@ def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> T
 
 
 def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseEstimator:
-    """Put imputer and scaler before an estimator."""
+    """Put an imputer and a scaler before an estimator, as the preparation requires."""
     before: list[BaseEstimator] = []
     if prepared.missing == "impute":
         before.append(SimpleImputer(strategy="median", keep_empty_features=True))
@@ -150,7 +150,7 @@ def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseE
 
 
 def say_units(X: Features, prepared: Preparation) -> None:
-    """Note that columns have different units, if nothing scales them."""
+    """Print a note if columns have different units and nothing scales them."""
     if prepared.scale != "none" or not hasattr(X, "columns"):
         return
     rows = np.asarray(X, dtype=np.float64)
@@ -169,7 +169,7 @@ def say_units(X: Features, prepared: Preparation) -> None:
 
 
 def say_copies(hashes: NDArray[np.uint64]) -> None:
-    """Note if many rows are exact copies, because a copy that stays gives a left-out row away."""
+    """Print a note if many rows are exact copies, which give left-out rows away."""
     _, times = np.unique(hashes, return_counts=True)
     share = times[times > 1].sum() / len(hashes)
     if share > MANY_COPIES:
@@ -181,7 +181,7 @@ def say_copies(hashes: NDArray[np.uint64]) -> None:
 
 
 def say_gaps(X: Features, prepared: Preparation) -> None:
-    """Note how many values are imputed."""
+    """Print a note with the number of imputed values."""
     if prepared.missing == "impute":
         gaps = np.isnan(np.asarray(X, dtype=np.float64))
         if gaps.any():

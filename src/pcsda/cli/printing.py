@@ -21,7 +21,7 @@ PARQUET = (".parquet", ".pq")
 
 
 def plain(value: object) -> Any:
-    """Convert a value to JSON types; numbers that are not finite become null."""
+    """Convert a value to JSON types; non-finite numbers become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -42,7 +42,7 @@ def show_json(value: Mapping[str, Any]) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
-    """Print a table: with rich on a terminal if installed, otherwise as aligned text."""
+    """Print a table, using rich on a terminal if it is installed, otherwise as aligned text."""
     cells = [[shown(value) for value in row] for row in rows]
     header = [visible(name) for name in header]
     right = [all(map(_is_figure, column)) for column in zip(*cells, strict=True)]
@@ -76,7 +76,7 @@ def _is_figure(cell: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Write a value for a table."""
+    """Format a value for a table."""
     if value is None:
         return NOTHING
     if isinstance(value, float | np.floating):
@@ -87,7 +87,7 @@ def shown(value: object) -> str:
 
 
 def check_format(path: str | None) -> None:
-    """Refuse a file of results whose extension names no format."""
+    """Reject a results file whose extension is not a known format."""
     if path is None:
         return
     if not path.lower().endswith((".csv", ".tsv", *PARQUET)):
@@ -100,10 +100,11 @@ def check_format(path: str | None) -> None:
 def column_writer(
     path: str | None, formulas: bool = False
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
-    """Yield a function that writes columns, piece by piece.
+    """Yield a function that writes columns piece by piece.
 
-    They go to a CSV or Parquet file by its extension, or as CSV to standard output. In CSV, text
-    that a spreadsheet would run as a formula gets a ' in front, unless `formulas` is set.
+    They are written to a CSV or Parquet file, depending on its extension, or as CSV to standard
+    output. In CSV, text that a spreadsheet would run as a formula gets a ' in front, unless
+    `formulas` is set.
     """
     import pandas as pd
 
@@ -140,13 +141,13 @@ def column_writer(
 
 
 def _harmless(text: str) -> str:
-    """Put a ' before text that a spreadsheet would take for a formula."""
+    """Put a ' before text that a spreadsheet would run as a formula."""
     if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
         return text
     return f"'{text}"
 
 
 def as_records(columns: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
-    """Turn columns into a list of rows, for JSON."""
+    """Convert columns to a list of rows for JSON."""
     lists = [np.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

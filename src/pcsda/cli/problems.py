@@ -1,4 +1,4 @@
-"""Messages of the command line: problems, wrong usage and notes."""
+"""Command-line messages: problems, wrong usage and notes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 
 
 class Problem(Exception):
-    """A problem with the data, the model or a file; the message gives the remedy."""
+    """A problem with the data, the model or a file; the message suggests a remedy."""
 
 
 class Usage(Exception):
-    """Options that do not go together."""
+    """Raised if options are incompatible."""
 
 
 said: set[str] = set()
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, apart from the results and only once."""
+    """Print a note on standard error, separate from the results; repeated notes are dropped."""
     if text not in said:
         said.add(text)
         print(visible(f"pcsda: note: {text}"), file=sys.stderr)
 
 
 def visible(text: str) -> str:
-    """Escape control characters and marks that change the direction of text."""
+    """Escape control characters and marks that change text direction."""
     return "".join(
         c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else ascii(c)[1:-1]
         for c in text
@@ -36,13 +36,13 @@ def visible(text: str) -> str:
 
 
 def needs(package: str, extra: str, purpose: str) -> None:
-    """Require an optional package; the message names the extra to install."""
+    """Require an optional package; the error message names the extra to install."""
     if importlib.util.find_spec(package) is None:
         raise Problem(f'{package} is needed {purpose}: pip install "pcsda[{extra}]"')
 
 
 def check_target(path: str | None, *inputs: str) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
+    """Reject an output file that cannot be written, before any work is done."""
     if path is None:
         return
     target = Path(path)

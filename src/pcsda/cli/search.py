@@ -1,4 +1,4 @@
-"""`pcsda search`: find more like these, on a page in the browser."""
+"""The command `search`, which finds more rows like the examples, on a page in the browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..retrieval import SearchSession
     from ..retrieval.media import Media
 
-# Number of columns that a card shows next to the media.
+# Number of columns that a card shows beside the media.
 MOST_FACTS = 4
 
 
@@ -53,7 +53,7 @@ def search(arguments: Namespace) -> None:
 
 
 def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
-    """Open the session of a gallery, and find how to show its rows."""
+    """Open the session for a gallery, and determine how to show its rows."""
     from ..retrieval import SearchSession
 
     if Path(arguments.gallery).is_dir() and not list(Path(arguments.gallery).glob("*.parquet")):
@@ -84,7 +84,7 @@ def _is_folder(media: str | None) -> bool:
 
 
 def _features(table: Table, used: Sequence[str | None], arguments: Namespace) -> list[str]:
-    """Numeric columns without another purpose, or those that --features names."""
+    """Return the columns given by --features, or all numeric ones not used otherwise."""
     names = chosen(table, used, arguments.features, arguments.ignore)
     if arguments.features or table.matrix is not None:
         return names
@@ -95,7 +95,7 @@ def _features(table: Table, used: Sequence[str | None], arguments: Namespace) ->
 
 
 def _label(session: SearchSession, examples: Sequence[str]) -> None:
-    """Answer "yes" to examples that have no answer yet."""
+    """Answer "yes" for examples that have no answer yet."""
     if not examples:
         return
     by_text = {as_text(name): name for name in session.gallery.ids}
@@ -108,7 +108,7 @@ def _label(session: SearchSession, examples: Sequence[str]) -> None:
 
 
 def _media(arguments: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
-    """What to show: files of a folder or a column, texts, or the other columns."""
+    """Return what to show: files from a folder or column, texts, or the other columns."""
     from ..retrieval.media import PICTURES, SOUNDS, Media, media_of
 
     beside = [n for n in table.columns if n not in {*names, arguments.id, arguments.media}]

@@ -1,4 +1,4 @@
-"""Options of `pcsda search`, apart from its code, so that help appears at once."""
+"""Options of `pcsda search`, kept separate from its code so that help appears immediately."""
 
 # ruff: noqa: D405, D406, D407 (the docstring is the help)
 

@@ -1,4 +1,4 @@
-"""A table written once as plain numbers, for the many passes of a fit."""
+"""A table written once as plain numbers, so that a fit can read it many times."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterator[Block]]]:
-    """Write the features of a table to a temporary file, and yield a function that reads blocks.
+    """Write a table's features to a temporary file, and yield a function that reads blocks.
 
     Parameters
     ----------
     parts : iterable of X, y and a dict that may hold `subclass_labels` and `sample_weight`
         Each part becomes a block. Labels and weights stay in memory.
     beside : path
-        The temporary file is written next to this one, where the disk must have room.
+        The temporary file is written next to this one; the disk must have room for it.
     """
     names: list[str] | None = None
     dtype: type[np.floating] = np.float64
@@ -69,7 +69,7 @@ def spooled(parts: Iterable[Part], beside: Path) -> Iterator[Callable[[], Iterat
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Explain what a file is for if the disk has no room for it."""
+    """If the disk has no room for the temporary file, explain what the file is for."""
     try:
         yield
     except OSError as error:
@@ -83,6 +83,6 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 
 def _coded(labels: NDArray[Any]) -> Coded:
-    """Return the distinct labels, and the index of each row's label among them."""
+    """Return the distinct labels and the index of each row's label among them."""
     values, codes = np.unique(labels, return_inverse=True)
     return values, codes.astype(np.int32)

@@ -1,4 +1,4 @@
-"""The command `update`: add labelled rows to a model that keeps its rows."""
+"""The command `update`, which adds labelled rows to a bank or a model made by partial_fit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def update(a: Namespace) -> None:
 
 
 def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
-    """Return the features of all rows in the order of the model, and their labels as written."""
+    """Return the features of all rows in the model's order, and their labels as written."""
     parts, labels = [], []
     for table, X in new_rows(scorer, a, [a.label]):
         parts.append(X)
@@ -67,7 +67,7 @@ def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
 
 
 def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:
-    """Add rows to the labels of a bank, enroll new labels, and refresh it."""
+    """Add rows to a bank's labels, enroll new labels, and refresh the bank."""
     bank = scorer.final
     written = {tables.as_text(label): label for label in scorer.labels}
     for name in np.unique(y).tolist():

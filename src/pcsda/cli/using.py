@@ -1,4 +1,4 @@
-"""The commands `score`, `identify`, `rank` and `count`, on new rows."""
+"""The commands `score`, `identify`, `rank` and `count`, which apply a model to new rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def score(a: Namespace) -> None:
-    """Score rows or trials and decide on them."""
+    """Score rows or trials and decide whether to accept them."""
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
         raise Usage("use only one of --positive, --claimed and --all")
     if a.id and a.trial:
@@ -47,7 +47,7 @@ def score(a: Namespace) -> None:
 
 
 def identify(a: Namespace) -> None:
-    """Name each row by the label of a bank that fits best, or as unknown."""
+    """Give each row the best-fitting label in a bank, or call it unknown."""
     if a.id and a.trial:
         raise Usage("--id names rows and --trial gives one result for several; use only one")
     check_target(a.output, a.model, a.data)
@@ -63,7 +63,7 @@ def identify(a: Namespace) -> None:
 
 
 def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Threshold | None) -> None:
-    """Score rows for the label at `place`, or for the best or claimed one, and write the result."""
+    """Score rows for the label at index `place`, or the best or claimed one; write the results."""
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
     note(f"rows with a log-likelihood ratio of at least {threshold:.4g} are accepted ({why})")
@@ -91,7 +91,7 @@ def _scored(
     prior: float,
     threshold: float,
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of results for the label at `place`, or for the best or claimed one."""
+    """Return result columns for the label at index `place`, or for the best or claimed label."""
     columns, trials, order = _keys(table, a)
     ratios = scorer.log_likelihood_ratios(X, trials)
     names = np.array([tables.as_text(label) for label in scorer.labels])
@@ -115,7 +115,7 @@ def _scored(
 
 
 def rank(a: Namespace) -> None:
-    """List the best rows."""
+    """List the rows that fit the class best."""
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
@@ -155,7 +155,7 @@ def count(a: Namespace) -> None:
 
 
 def _one_label(scorer: Scorer, named: str | None) -> Any:
-    """Return the label to use; of a bank, one must be named."""
+    """Return the label to use; for a bank, the user must name one."""
     if scorer.is_bank and not named:
         known = tables.listed([tables.as_text(label) for label in scorer.labels])
         raise Usage(f"a bank has several labels; say which with --positive: {known}")
@@ -193,16 +193,16 @@ def new_rows(
 
 
 def given_costs(a: Namespace) -> dict[str, float]:
-    """Return the costs given as options."""
+    """Return the costs that were given as options."""
     costs = {"cost_miss": a.cost_miss, "cost_false_alarm": a.cost_false_alarm}
     return {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> Threshold | None:
-    """Choose the threshold for a rate of false alarms, or return that of the model.
+    """Choose the threshold for a false alarm rate, or return the model's own threshold.
 
-    The threshold of a bank is for the best label of each row, which strangers reach more easily
-    than a label that is named.
+    A bank's threshold applies to the best label for each row; a stranger is more likely to reach
+    it with some label than with one given label.
     """
     if a.max_false_alarms is None:
         return getattr(scorer.final, "threshold_", None) if names_best else scorer.threshold
@@ -218,7 +218,7 @@ def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> 
 def settle_threshold(
     a: Namespace, fitted_prior: float, chosen: Threshold | None = None
 ) -> tuple[float, float]:
-    """Return prior and threshold, from the options or, failing that, from the model."""
+    """Return the prior and threshold from the options or, if not given, from the model."""
     costs = given_costs(a)
     if a.threshold is not None and costs:
         raise Usage("--threshold decides by itself; leave out the costs")
@@ -235,7 +235,7 @@ def _keys(
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | NDArray[np.intp]]:
     """Return columns that identify each result, the trials, and the order of the results.
 
-    Trials keep the order of the table, not that of their names.
+    Trials keep the order of the table and are not sorted by name.
     """
     if not a.trial:
         columns: dict[str, NDArray[Any]] = {"row": table.numbers}
