@@ -317,7 +317,7 @@ def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
 
 
 def left_out_figures(estimator: BaseEstimator) -> dict[str, float] | None:
-    """Return the EER and Cllr of a single model's left-out scores, or None without scores."""
+    """Return the EER and Cllr of a single model's left-out scores, or None if it has none."""
     scorer = Scorer(estimator)
     rows = None if scorer.is_bank else left_out(scorer.verifier())
     if rows is None or not rows.has_both:

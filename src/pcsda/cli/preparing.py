@@ -1,4 +1,4 @@
-"""How to read and prepare tables: `fit` chooses, the model file stores it, others repeat it."""
+"""Reading and preparing tables as chosen by `fit`, stored in the model file and then repeated."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def say_units(X: Features, prepared: Preparation) -> None:
 
 
 def say_copies(hashes: NDArray[np.uint64]) -> None:
-    """Print a note if many rows are exact copies, which give left-out rows away."""
+    """Print a note if many rows are exact copies, because copies give left-out rows away."""
     _, times = np.unique(hashes, return_counts=True)
     share = times[times > 1].sum() / len(hashes)
     if share > MANY_COPIES:

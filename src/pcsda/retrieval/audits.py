@@ -1,4 +1,4 @@
-"""Random audits of the unlabelled rows, which bound how many are left without using the model."""
+"""Random audits of unlabelled rows: bounds on the members left that do not rely on the model."""
 
 from __future__ import annotations
 

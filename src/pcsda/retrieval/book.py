@@ -73,7 +73,7 @@ class LabelBook:
             )
 
     def history(self) -> list[Entry]:
-        """Return the answers for ids in the gallery that have not been undone."""
+        """Return the answers that have not been undone, for ids in the gallery."""
         state = self.store.state()
         if state != self._read_at:
             # Only an undo changes labels, so usually only new ones are read. Another program

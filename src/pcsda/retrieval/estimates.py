@@ -1,4 +1,4 @@
-"""Estimates of how many class members are left, from the model or a random audit, and stopping."""
+"""Estimates of how many class members are left, from the model or an audit, and when to stop."""
 
 from __future__ import annotations
 
@@ -182,9 +182,10 @@ def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
 
 
 def falling(answers: Sequence[bool]) -> tuple[Array, Array]:
-    """Count finds and answers per search segment, from the last segment with the best rate on.
+    """Count finds and answers in each search segment, starting at the last best segment.
 
-    While the model learns, finds become more frequent; after that they become rarer.
+    The best segment has the highest rate of finds: while the model learns, finds become more
+    frequent; after that they become rarer.
     """
     if len(answers) == 0:
         return np.zeros(0), np.zeros(0)
@@ -258,7 +259,7 @@ def _start(yes: Array, no: Array, pool: Array, clouds: int) -> tuple[Array, Arra
 
 
 def _binned(scores: Array) -> tuple[Array, Array]:
-    """Return the scores and their row counts, as the means of narrow bins if there are many."""
+    """Return the scores and the number of rows for each; many scores are averaged in bins."""
     if len(scores) <= MANY:
         return scores, np.ones(len(scores))
     width = max(WIDTH, float(np.ptp(scores)) / MANY)

@@ -31,7 +31,7 @@ FAR_OFF = 1e4
 
 
 class Gallery:
-    """Rows with distinct ids, excluding rows that are not finite or are far off.
+    """Rows with distinct ids, and masks that say which rows are finite and not far off.
 
     Parameters
     ----------

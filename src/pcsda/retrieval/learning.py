@@ -151,7 +151,7 @@ def _recalibrated(learned: Learned) -> Learned:
 
 
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
-    """Return the similarity of each row to the examples, lowered by that to the "no" answers.
+    """Score how similar each row is to the examples and how unlike the "no" answers.
 
     It is a cosine similarity of centred rows. Without examples, the rows least like the "no"
     answers come first.
@@ -173,10 +173,10 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 
 
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
-    """Return scores for ranking the gallery, which rely on the verifier more with more examples.
+    """Return the scores that rank the gallery, combining similarity and the verifier.
 
-    While examples are few, similarity counts most. The two are combined through the logits of
-    their ranks, which do not depend on scale.
+    Similarity counts most while examples are few, and the verifier later. They are combined through
+    the logits of their ranks, which do not depend on scale.
     """
     if learned is None:
         assert similar is not None

@@ -166,7 +166,7 @@ class SearchSession:
             return self._book.values()
 
     def history(self) -> list[Entry]:
-        """Return all labels for ids in the gallery that have not been undone.
+        """Return all labels that have not been undone, for ids in the gallery.
 
         Returns
         -------
@@ -203,7 +203,7 @@ class SearchSession:
             self._learned_at = state
 
     def _try_to_learn(self, answers: Answers) -> None:
-        """Fit the verifier; until there are enough rows for one, rank by similarity only."""
+        """Try to fit the verifier; if the rows do not allow it yet, rank by similarity only."""
         try:
             self._learned = learn(self.gallery, self._clusters, answers, self.estimator)
         except (ValueError, np.linalg.LinAlgError) as error:
@@ -348,7 +348,7 @@ class SearchSession:
         return ways[how](pool, n)
 
     def _odds(self, pool: int) -> Array:
-        """Return each row's log odds, using the class's estimated share of unanswered rows."""
+        """Return each row's log odds, given the class's share among unanswered rows."""
         if self._learned is None:
             return self._scores
         share = min(max(self._by_model().count, 0.5) / pool, 0.5)

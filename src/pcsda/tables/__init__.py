@@ -147,7 +147,7 @@ def read(path: str, wording: Wording | None = None) -> Table:
 def pieces(
     path: str, wording: Wording | None = None, block_rows: int | None = None
 ) -> Iterator[Table]:
-    """Read a table `block_rows` rows at a time; an NPZ file is read whole, then cut."""
+    """Read a table `block_rows` rows at a time; an NPZ file is read whole, then split."""
     start = 0
     parts = _parts(path, wording or Wording(), block_rows)
     if block_rows is not None:
