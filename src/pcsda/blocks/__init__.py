@@ -1,4 +1,4 @@
-"""Data larger than memory: fit and predict block by block."""
+"""Fit and predict block by block, for data larger than memory."""
 
 from .local import fit_blocks
 from .predict import METHODS, predict_blocks

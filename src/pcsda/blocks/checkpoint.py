@@ -1,8 +1,8 @@
-"""Checkpoints: the results of passes on disk, so that an interrupted fit can resume.
+"""Checkpoints store the results of passes on disk, so that an interrupted fit can resume.
 
 A checkpoint is a .npz file of plain arrays with a description of their structure. It contains no
-code and is replaced as a whole. It stores a hash of every merged block, so that a fit never resumes
-on other data.
+code and is always replaced as a whole. It stores a hash of each merged block, so that a fit never
+resumes with different data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESULTS: dict[str, Any] = {
 
 
 def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
-    """Describe a result in JSON types; its arrays are appended to `arrays`."""
+    """Describe a result using JSON types, and append its arrays to `arrays`."""
     if is_dataclass(value):
         parts = {field.name: pack(getattr(value, field.name), arrays) for field in fields(value)}
         return {"kind": type(value).__name__, "fields": parts}
@@ -57,7 +57,7 @@ def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
 
 
 def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
-    """Undo :func:`pack`; raise ValueError if it cannot have written the description."""
+    """Undo :func:`pack`; raise ValueError if :func:`pack` cannot have written the description."""
     if not isinstance(described, dict) or len(described) not in (1, 2):
         raise ValueError(f"{described!r:.100} describes no value")
     if "kind" in described:
@@ -83,7 +83,7 @@ def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the declared type of a field."""
+    """Return whether a value has the declared type `hint`."""
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is UnionType:
         return any(_fits(value, part) for part in parts)
@@ -98,7 +98,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _check_shapes(value: object) -> None:
-    """Refuse a result whose arrays have inconsistent shapes."""
+    """Reject a result whose arrays have inconsistent shapes."""
     if isinstance(value, Reservoir):
         lengths = {array.shape[:1] for array in (value.keys, *value.columns)}
         if len(lengths) != 1:
@@ -125,7 +125,7 @@ def _check_shapes(value: object) -> None:
 
 
 def fingerprint(block: Block) -> tuple[str, str | None]:
-    """Hashes of a block: of its labels, subclasses and weights, and of its rows if it has them."""
+    """Hash a block's labels, subclasses and weights, and also its rows if they were read."""
     labels = joblib.hash((block.y, block.subclass_labels, block.sample_weight), coerce_mmap=True)
     if block.X is None:
         return labels, None
@@ -138,11 +138,11 @@ class Checkpoint:
     Parameters
     ----------
     path : Path or None
-        The file; None saves nothing.
+        File for the checkpoint; None means that nothing is saved.
     identity : dict
-        What is fitted: ``settings`` and ``data``, as text.
+        Description of the fit: ``settings`` and ``data``, as text.
     every : float
-        Seconds between two saves.
+        Seconds between saves.
     """
 
     def __init__(self, path: Path | None, identity: dict[str, str], every: float) -> None:
@@ -202,7 +202,7 @@ class Checkpoint:
             self.passes[name] = (taken, found)
 
     def verify(self, blocks: Blocks) -> None:
-        """Read all merged blocks again, and refuse to resume if they changed."""
+        """Read all merged blocks again, and refuse to resume if any has changed."""
         if not self.prints:
             return
         number = -1
@@ -217,7 +217,7 @@ class Checkpoint:
             )
 
     def see(self, number: int, name: str, block: Block) -> None:
-        """Record the hashes of a block, or compare them with those of an earlier pass."""
+        """Record a block's hashes, or compare them with the hashes from an earlier pass."""
         if self.path is None:
             return
         labels, rows = fingerprint(block)
@@ -237,7 +237,7 @@ class Checkpoint:
         self.prints[number] = (labels, seen[1] or rows)
 
     def advance(self, name: str, taken: int, result: object) -> None:
-        """Record the progress of a pass; save when it is done or a save is due."""
+        """Record a pass's progress; save if the pass is done or a save is due."""
         self.passes[name] = (taken, result)
         if taken == DONE or time.monotonic() - self.saved_at >= self.every:
             self.save()
@@ -256,7 +256,7 @@ class Checkpoint:
         self.saved_at = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the file: the fit is done."""
+        """Delete the file once the fit is done."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Blocks of rows as they are read, and the checked pieces of rows that passes work on."""
+"""Blocks of rows as read, and the checked pieces that passes work on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIECE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Block:
-    """Rows and their labels and weights; `columns` names the features, if they have names.
+    """Rows with their labels and weights; `columns` holds the feature names, if there are any.
 
     `X` is None if only the labels were requested.
     """
@@ -42,16 +42,16 @@ Numbered: TypeAlias = tuple[int, str, Block]
 
 @dataclass(frozen=True)
 class Address:
-    """Location of a block: small, can be sent to another process, and is read on demand.
+    """Location of a block, small enough to send to another process; the block is read on demand.
 
     Attributes
     ----------
     name : str
-        Name of the block in messages.
+        Name used for the block in messages.
     stamp : list
-        Identifies the content of the block without reading it.
+        Values that identify the block's content without reading it.
     read : callable
-        Reads the block; ``read(True)`` leaves out X.
+        Function that reads the block; ``read(True)`` leaves out X.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Blocks:
-    """All blocks of a data set: addresses, or a function that returns an iterator of blocks.
+    """All blocks of a data set, as addresses or a function that returns an iterator over blocks.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Blocks:
         return 0 if self.addresses is None else len(self.addresses)
 
     def read(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
-        """Yield number, name and content of every block but the first `skip`."""
+        """Yield the number, name and content of each block, skipping the first `skip` blocks."""
         for number, (name, read) in enumerate(self._readers(labels_only)):
             if number >= skip:
                 with naming(f"block {number} ({name})"):
@@ -87,7 +87,7 @@ class Blocks:
                 yield number, name, block
 
     def ahead(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
-        """Like `read`, but each block is read while the previous one is in use."""
+        """Yield the same as `read`, but read each block while the previous one is in use."""
         items = self.read(skip, labels_only=labels_only)
         if self.addresses is None:  # a generator may be bound to the user's thread
             yield from items
@@ -126,7 +126,7 @@ def _as_block(item: object) -> Block:
 
 @contextmanager
 def naming(title: str) -> Iterator[None]:
-    """Prefix an error with the name of the block it comes from; its type stays the same."""
+    """Prefix errors with the name of the block they come from, keeping the error type."""
     try:
         yield
     except Exception as error:
@@ -140,7 +140,7 @@ def naming(title: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Head:
-    """What all blocks must have in common, and a block that messages can name."""
+    """Properties that all blocks must share, and an example block to name in messages."""
 
     name: str
     width: int
@@ -148,7 +148,7 @@ class Head:
     single: bool
 
     def join(self, other: Head) -> Head:
-        """Check that two blocks are consistent; one float64 block makes the result float64."""
+        """Check that two blocks are consistent; if either is float64, so is the result."""
         if self.width != other.width:
             raise ValueError(
                 f"{other.name} has {other.width} columns but {self.name} has {self.width}; all "
@@ -174,7 +174,7 @@ class Piece:
     ----------
     head : Head
     number, part : int
-        Number of the block, and of the piece within it; they seed all random draws.
+        Number of the block and of the piece within it; the two seed all random draws.
     before : pair of int
         Positives and negatives in earlier pieces of the block.
     X : array of shape (n, D)
@@ -182,7 +182,7 @@ class Piece:
     positive : boolean array of shape (n,)
     weights : array of shape (n,) or None
     labels : array or None
-        Given subclass labels of the negatives.
+        Given subclass labels for the negatives.
     """
 
     head: Head
@@ -195,18 +195,18 @@ class Piece:
     labels: NDArray[Any] | None
 
     def rng(self, seed: int, purpose: int) -> np.random.Generator:
-        """A generator for this piece only, so that a pass can resume at any block."""
+        """Return a random generator for this piece only, so that a pass can resume at any block."""
         return np.random.default_rng([seed, purpose, self.number, self.part])
 
     @property
     def weight(self) -> Array:
-        """Weight of every row."""
+        """Weight of each row."""
         return np.ones(len(self.X)) if self.weights is None else self.weights
 
 
 @dataclass(frozen=True)
 class Intake:
-    """How blocks are checked and transformed; every worker gets a copy.
+    """Settings for checking and transforming blocks; each worker gets a copy.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class Intake:
     rest: bool = False
 
     def pieces(self, number: int, name: str, block: Block) -> Iterator[Piece]:
-        """Yield the rows of a block, a bounded number at a time, without those of weight zero."""
+        """Yield a block's rows in pieces of bounded size, leaving out rows with zero weight."""
         X, columns = check_shape(block)
         positive, weights = self.classified(block, X.shape[0])
         if (block.subclass_labels is not None) != self.given:
@@ -274,14 +274,14 @@ class Intake:
         return positive, validation.weight_values(block.sample_weight, len(positive))
 
     def map(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Send rows through the fitted transformers."""
+        """Apply the fitted transformers to rows."""
         for step in self.chain:
             X = np.asarray(step.transform(X))
         return X
 
 
 def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert labels of one type to an array of that type: sortable and easy to store."""
+    """Convert labels of a single type to an array of that type, which is sortable and easy to store."""
     if values.dtype.kind == "O":
         kinds = {type(value) for value in values.tolist()}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:
@@ -290,7 +290,7 @@ def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
-    """One label for each row, as an array."""
+    """Return the labels as an array, after checking that there is one for each row."""
     if y is None:
         raise ValueError("the block has no labels; give y, or let the iterator yield (X, y)")
     labels = plain_labels(column_or_1d(np.asarray(y)))
@@ -300,7 +300,7 @@ def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
 
 
 def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
-    """Rows as an array or a CSR matrix, and the names of the columns if they have any."""
+    """Return rows as an array or CSR matrix, and the column names if there are any."""
     X, columns = block.X, block.columns
     if columns is None and hasattr(X, "columns"):
         names = list(X.columns)
@@ -322,7 +322,7 @@ def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice]:
-    """Split rows into ranges that fit in PIECE_BYTES before and after the transformers."""
+    """Split rows into ranges that fit in PIECE_BYTES, both before and after the transformers."""
     widths = [shape[1], *(getattr(step, "n_components_", 0) for step in chain)]
     step = max(1, PIECE_BYTES // (8 * max(widths)))
     for start in range(0, shape[0], step):
@@ -330,7 +330,7 @@ def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice
 
 
 def check_rows(X: Any, start: int) -> NDArray[np.floating]:
-    """Make rows dense float32 or float64; all numbers must be finite."""
+    """Convert rows to dense float32 or float64, checking that all numbers are finite."""
     rows: NDArray[np.floating] = X.toarray() if sparse.issparse(X) else X
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
@@ -348,7 +348,7 @@ def check_rows(X: Any, start: int) -> NDArray[np.floating]:
 
 @dataclass(frozen=True)
 class Division:
-    """How negatives are divided: by given labels, the nearest centre, a clusterer, or not at all.
+    """How to divide negatives: by given labels, nearest centre, a clusterer, or not at all.
 
     Attributes
     ----------
@@ -362,9 +362,9 @@ class Division:
     clusterer: Any = None
 
     def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
-        """Return the names of the subclasses in a piece, and the group of every row.
+        """Return the subclass names in a piece, and the group of each row.
 
-        Positives are group 0, a negative is group 1 + the index of its subclass among the names.
+        Positives are in group 0; a negative is in group 1 + the index of its subclass name.
         """
         groups = np.zeros(len(piece.X), dtype=np.intp)
         negative = np.flatnonzero(~piece.positive)

@@ -1,6 +1,6 @@
-"""Find blocks: arrays, files and folders become addresses; iterators are read once in order.
+"""Find the blocks of a data set: addresses in arrays, files and folders, or an iterator to read.
 
-Nothing here reads values. They are checked when a block is read.
+Nothing here reads any values. They are checked when a block is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .data import Address, Block, Blocks, plain_labels
 def open_blocks(
     data: Any, *, columns: list[str] | None = None, block_rows: int | None = None, **companions: Any
 ) -> Blocks:
-    """Find the blocks of a data set; the parameters are those of :func:`pcsda.fit_blocks`."""
+    """Find the blocks of a data set; the parameters are as in :func:`pcsda.fit_blocks`."""
     given = {name: value for name, value in companions.items() if value is not None}
     if isinstance(data, Blocks):
         return data
@@ -65,10 +65,10 @@ def open_blocks(
 
 
 class Rows(NamedTuple):
-    """Rows of an array or of a .npy file, which can be sliced by number.
+    """Rows of an array or .npy file, which can be sliced by row number.
 
     ``cut(start, stop)`` returns a function that reads these rows. Only that function is sent to
-    other processes, so it must not hold other rows.
+    other processes, so it must not keep other rows in memory.
     """
 
     file: str
@@ -78,7 +78,7 @@ class Rows(NamedTuple):
 
 
 def _rows_of(value: Any) -> Rows:
-    """Rows of an array, or of the .npy file at a path."""
+    """Return the rows of an array, or of the .npy file at a path."""
     if isinstance(value, (str, os.PathLike)):
         path, value = Path(value), map_npy(Path(value))
     # A slice of a mapped array reports the file name and offset of the whole array. So only a
@@ -106,7 +106,8 @@ def _of_rows(
 ) -> Iterator[Address]:
     """Cut arrays or .npy files into blocks, together with their labels and weights.
 
-    A companion has one entry per row of all files, or is a folder with files of the same names.
+    Labels or weights have one entry per row over all files, or are a folder of files with the same
+    names.
     """
     folders = {name: Path(value) for name, value in companions.items() if _is_folder(value)}
     long = {name: _rows_of(value) for name, value in companions.items() if name not in folders}
@@ -178,7 +179,7 @@ def _of_files(
 def feature_columns(
     where: str, found: Sequence[str], companions: dict[str, str], columns: list[str] | None
 ) -> tuple[str, ...]:
-    """Return the feature columns: those requested, or all that are not labels or weights."""
+    """Return the requested feature columns, or all columns other than labels and weights."""
     for name in (*companions.values(), *bases(columns or (), found)):
         if name not in found:
             raise ValueError(no_column(where, name, found))
@@ -203,7 +204,7 @@ def _read_chunk(
 
 
 def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> Block:
-    """Stack the feature columns; refuse columns that are not numeric."""
+    """Stack the feature columns; reject non-numeric columns."""
     for name in bases(features, table.names):
         values = table.column(name)
         if values.dtype.kind not in "buif":
@@ -218,7 +219,7 @@ def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> 
 def _of_frame(
     frame: object, companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> Iterator[Address]:
-    """Cut a data frame into blocks; labels and weights are columns of it, or arrays."""
+    """Cut a data frame into blocks; labels and weights are its columns, or separate arrays."""
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)
@@ -242,7 +243,7 @@ def _same_block(block: Block, labels_only: bool = False) -> Block:
 
 
 def _read_npz(path: Path, names: dict[str, str], labels_only: bool = False) -> Block:
-    """Read the arrays X and y, and subclass_labels and sample_weight if present."""
+    """Read the arrays X and y and, if present, subclass_labels and sample_weight."""
     parts = {part: part for part in ("y", "subclass_labels", "sample_weight")} | names
     known = npz_names(path)
     for part, name in names.items():

@@ -1,6 +1,6 @@
-"""A fit as a sequence of passes over blocks, in one process or on a cluster.
+"""Fit a model in several passes over blocks, in one process or on a cluster.
 
-Once the statistics are merged, the code is the same as for a fit in memory.
+Once the statistics are merged, the code is the same as for an in-memory fit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .sampling import Counts, Draw, Draws, Folds, Samples
 
 
 class Runner(Protocol):
-    """Runs passes over all blocks."""
+    """Interface for running passes over all blocks."""
 
     @property
     def once(self) -> bool:
@@ -52,19 +52,19 @@ class Runner(Protocol):
         """Whether results are sent between processes, so that counting rows first saves traffic."""
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw the seed of the fit, or restore that of an interrupted fit."""
+        """Draw a seed for the fit, or restore the seed of an interrupted fit."""
 
     def look(self, task: passes.LookPass, first: bool) -> Look:
-        """Look at the labels of blocks until both classes have been seen, or only at the first."""
+        """Read labels block by block until both classes have been seen, or from the first block only."""
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Run a pass and return the merged result; None if no row has weight."""
+        """Run a pass and return the merged result, or None if no row has positive weight."""
 
 
 def check_blockwise(
     estimator: BaseEstimator, sample_rows: int, calibration_rows: int | None
 ) -> Any:
-    """Refuse estimators and settings that need all rows at once; return the final model."""
+    """Reject estimators and settings that need all rows at once; return the pipeline's final model."""
     model = steps(estimator)[-1]
     if not isinstance(model, (PCSDA, CSDA)):
         kernel = type(model).__name__.startswith("Kernel")
@@ -114,7 +114,7 @@ def fit_over(
     sample_rows: int,
     calibration_rows: int | None,
 ) -> Any:
-    """Fit a checked estimator; it stays unchanged until the last pass is done."""
+    """Fit a checked estimator, leaving it unchanged until the last pass is done."""
     *chain, model = steps(estimator)
     look = runner.look(passes.LookPass(model.pos_label), classes is not None)
     if classes is None and look.labels.dtype.kind == "b":
@@ -134,7 +134,7 @@ def fit_over(
 
 @dataclass
 class _Fit:
-    """One fit: the passes in order."""
+    """A single fit, which runs the passes in order."""
 
     model: Any
     runner: Runner
@@ -145,7 +145,7 @@ class _Fit:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether rows are left out in closed form."""
+        """Whether leave-one-out results are computed in closed form."""
         return getattr(self.model, "covariance", None) == "leave-one-out"
 
     @property
@@ -157,11 +157,11 @@ class _Fit:
 
     @property
     def takes_folds(self) -> bool:
-        """Whether scores are calibrated on folds."""
+        """Whether scores are calibrated using folds."""
         return self.model.calibrate and not self.leaves_out
 
     def check_once(self, transforms: bool) -> None:
-        """Refuse a fit that needs several passes if the blocks can be read only once."""
+        """Reject a fit that needs several passes if the blocks can be read only once."""
         reasons = {
             "a pipeline is fitted on a sample of rows first": transforms,
             "k-means is run on a sample of rows first (subclass_labels would avoid it)": (
@@ -220,7 +220,7 @@ class _Fit:
         return counts
 
     def _draw(self, size: int, side: int | None = None) -> Draw:
-        """How to draw rows; if their total is known, fewer need to be sent."""
+        """Describe how to draw rows; if their total is known, fewer rows need to be sent."""
         if not self.runner.moves:
             return Draw(size)
         totals = self._counts.counts.sum(axis=0)
@@ -228,17 +228,17 @@ class _Fit:
 
     @property
     def _draws(self) -> Draws:
-        """How positives and negatives are drawn to be left out."""
+        """How to draw the positives and negatives that will be left out."""
         return self._draw(self.calibration_rows, 0), self._draw(self.calibration_rows, 1)
 
     @property
     def _labels(self) -> tuple[Any, Any]:
-        """Label of the class of interest, and that of the rest."""
+        """Labels of the class of interest and of the rest."""
         classes, index = self.intake.classes, self.intake.index
         return classes[index], classes[1 - index]
 
     def _fit_chain(self, chain: tuple[Any, ...], sample: Sample) -> None:
-        """Fit the transformers on the sample, one after the other."""
+        """Fit the transformers on the sample, in order."""
         X, positive, _ = sample.rows.columns
         y = np.where(positive, *self._labels)
         for number, step in enumerate(chain):
@@ -247,7 +247,7 @@ class _Fit:
         self.intake = replace(self.intake, chain=chain)
 
     def _divide(self, sample: Sample) -> Division:
-        """Divide the negatives by a clusterer fitted on those of the sample."""
+        """Divide the negatives with a clusterer fitted on the sampled negatives."""
         rule = self.model.subclasses
         X, positive, weights = sample.rows.columns
         negative = np.flatnonzero(~positive)
@@ -273,7 +273,7 @@ class _Fit:
             return Division(centres=find_centroids(rows, count, weight, self.seed))
 
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
-        """Names and statistics of the nonempty groups; refuses a class without rows."""
+        """Return names and statistics of the nonempty groups; reject a class without rows."""
         names, scatter = found.whole()
         for label, weight in zip(
             self._labels, (scatter.n_positive, scatter.n_negative), strict=True
@@ -307,7 +307,7 @@ class _Fit:
     def _held_out(
         self, found: Statistics, data: TrainingRows
     ) -> tuple[Array, NDArray[np.bool_], Array | None]:
-        """Scores of folds, as in memory, if no row of a class can be left out."""
+        """Return held-out scores from folds, as in memory, if a class has no row to leave out."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:
@@ -326,7 +326,7 @@ class _Fit:
         return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
 
     def _calibrate_folds(self, fitted: Fitted, found: Statistics, folds: Folds) -> Fitted:
-        """Calibrate on the scores of models fitted without the fold of each row."""
+        """Calibrate on scores of rows, each from a model fitted without the row's fold."""
         models: list[Fitted | None] = [None] * folds.count
         for fold in range(folds.count):
             _, scatter = found.whole(without=fold)
@@ -360,7 +360,7 @@ class _Fit:
 
 
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:
-    """Columns of both samples, which rows are positive, and how many rows each represents."""
+    """Join two samples; also return which rows are positive, and how many rows each represents."""
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]
     shares = [s.offered / s.columns[-1].sum() if len(s.keys) else 1.0 for s in samples]
@@ -368,13 +368,13 @@ def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Ar
 
 
 def _unless_equal(weights: Array) -> Array | None:
-    """Weights, or None if all are one."""
+    """Return the weights, or None if all are one."""
     return None if np.all(weights == 1) else weights
 
 
 @contextmanager
 def _seeded(estimator: BaseEstimator, seed: int) -> Iterator[None]:
-    """Give the estimator an integer seed for the fit, which a resumed fit can repeat."""
+    """Give the estimator an integer seed during the fit, so that a resumed fit can repeat it."""
     before = getattr(estimator, "random_state", 0)
     if isinstance(before, (int, np.integer)):
         yield

@@ -1,6 +1,6 @@
-"""Random samples and folds of rows that arrive in blocks.
+"""Draw random samples and folds from rows that arrive in blocks.
 
-Every draw is seeded by the position of the rows, so that a resumed pass repeats it.
+Each draw is seeded with the position of its rows, so a resumed pass repeats the same draws.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MOST_FOLDED = 2_000_000
 
 @dataclass(frozen=True)
 class Draw:
-    """Size of a sample, and a bound on the random keys of its rows.
+    """Size of a sample, and an upper bound on the random keys of its rows.
 
-    The sample consists of the rows with the smallest keys. The bound `chance` does not change it;
-    it only avoids storing and sending rows that cannot be part of it.
+    The sample consists of the rows with the smallest keys. The bound `chance` does not change
+    the sample; it only avoids storing and sending rows that cannot be part of it.
     """
 
     size: int
@@ -35,23 +35,23 @@ class Draw:
 
     @classmethod
     def of_total(cls, size: int, total: int) -> Draw:
-        """Set the bound for a known number of rows; it fails once in 10^9 draws."""
+        """Set the bound for a known total of rows; it is too low only once in 10^9 draws."""
         return cls(size, min(1.0, (size + 6 * np.sqrt(size) + 20) / max(total, 1)))
 
 
 @dataclass(frozen=True)
 class Reservoir:
-    """The rows with the smallest random keys: a uniform sample that can be merged.
+    """A uniform sample that can be merged: the rows with the smallest random keys.
 
     Attributes
     ----------
     keys : array of shape (n,)
     columns : tuple of arrays with n rows
-        Stored values of each row; the last is its weight.
+        Stored values of each row; the last column is its weight.
     offered : float
-        Total weight of the rows that were offered.
+        Total weight of all rows offered.
     n_offered : int
-        Number of rows that were offered.
+        Number of rows offered.
     """
 
     keys: Array
@@ -63,7 +63,7 @@ class Reservoir:
     def of(
         cls, keys: Array, columns: tuple[NDArray[Any], ...], draw: Draw, among: NDArray[np.bool_]
     ) -> Reservoir:
-        """Sample from the rows `among` those in memory."""
+        """Draw a sample from the rows in memory that are in `among`."""
         members = np.flatnonzero(among)
         kept = members[keys[members] < draw.chance]
         kept = kept[_smallest(keys[kept], draw.size)]
@@ -71,7 +71,7 @@ class Reservoir:
         return cls(keys[kept], tuple(part[kept] for part in columns), offered, len(members))
 
     def merge(self, other: Reservoir, size: int) -> Reservoir:
-        """Return a sample of both."""
+        """Merge with another sample."""
         chance = np.ones(len(other.keys), dtype=bool)
         if 0 < size <= len(self.keys):  # a full sample: few later rows have smaller keys
             chance = other.keys < self.keys.max()
@@ -104,7 +104,7 @@ def sample_classes(
     seen: NDArray[np.bool_],
     draws: Draws,
 ) -> Samples:
-    """Sample the rows of a piece that are `seen`."""
+    """Sample each class, using only the `seen` rows of a piece."""
     keys = piece.rng(seed, FOR_CALIBRATION).random(len(piece.X))
     columns = (*columns, piece.weight)
     return (
@@ -114,20 +114,20 @@ def sample_classes(
 
 
 def merge_samples(left: Samples, right: Samples, draws: Draws) -> Samples:
-    """Merge the samples of both classes."""
+    """Merge two pairs of samples, class by class."""
     return left[0].merge(right[0], draws[0].size), left[1].merge(right[1], draws[1].size)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows of each class in every block, in the order of the blocks.
+    """Number of rows per class in each block, in block order.
 
     Attributes
     ----------
     counts : array of shape (n_blocks, 2)
-        Positives and negatives of weight above zero.
+        Positives and negatives with weight above zero.
     leads : boolean array of shape (n_blocks,)
-        Whether the first of them is positive.
+        Whether the first row with weight is positive.
     """
 
     counts: NDArray[np.intp]
@@ -136,7 +136,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Folds:
-    """Assign rows to calibration folds.
+    """Assignment of rows to calibration folds.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Folds:
     starts : array of shape (n_blocks, 2) or None
         Positives and negatives in earlier blocks.
     of_class : pair of arrays, or None
-        Folds of the positives and of the negatives, in the order of the rows.
+        Folds of the positives and of the negatives, in row order.
     """
 
     count: int
@@ -155,9 +155,9 @@ class Folds:
 
     @classmethod
     def of_counts(cls, found: Counts, seed: int) -> Folds | None:
-        """Draw the folds as a fit in memory does; with very many rows, block by block.
+        """Draw folds as an in-memory fit does or, with very many rows, block by block.
 
-        None if a class has too few rows for two folds.
+        Returns None if a class has too few rows for two folds.
         """
         positive, negative = map(int, found.counts.sum(axis=0))
         count = min(FOLDS, positive, negative)
@@ -178,7 +178,7 @@ class Folds:
         return cls(count, seed, starts, (folds[labels], folds[~labels]))
 
     def of(self, piece: Piece) -> NDArray[np.intp]:
-        """Fold of every row of a piece."""
+        """Return the fold of each row in a piece."""
         folds = np.empty(len(piece.X), dtype=np.intp)
         rng = piece.rng(self.seed, FOR_FOLDS)
         both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)

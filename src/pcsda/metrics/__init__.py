@@ -1,6 +1,6 @@
 """Figures of merit for detection scores; higher scores favour the class of interest.
 
-Metrics of scikit-learn are not repeated here: see :func:`sklearn.metrics.det_curve`,
+Metrics available in scikit-learn are not repeated here; see :func:`sklearn.metrics.det_curve`,
 :func:`sklearn.metrics.roc_auc_score` and :func:`sklearn.metrics.average_precision_score`.
 """
 

@@ -1,4 +1,4 @@
-"""Confidence intervals that resample identities, not trials."""
+"""Bootstrap confidence intervals that resample identities rather than trials."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Interval:
     Attributes
     ----------
     value : float
-        The figure on all samples.
+        The figure computed on all samples.
     low, high : float
         Ends of the interval.
     level : float
-        Its confidence level.
+        Confidence level of the interval.
     resamples : array of shape (n_resamples,)
-        The figures of the resamples.
+        The figure computed on each resample.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Interval:
         return f"<Interval: {self}>"
 
     def _repr_html_(self) -> str:
-        """The figure with its interval, for notebooks."""
+        """Return the figure and its interval as HTML, for notebooks."""
         return f"<b>{self.value:.4g}</b> {str(self).partition(' ')[2]}"
 
 
@@ -76,11 +76,11 @@ def bootstrap_interval(
     random_state: Seed = None,
     verbose: bool = False,
 ) -> Interval:
-    """Percentile bootstrap interval of a metric that resamples whole identities.
+    """Compute a percentile bootstrap interval for a metric by resampling whole identities.
 
-    Samples of one person, device or recording resemble each other. Drawn individually, they would
-    count as more evidence than they are, and the interval would be too narrow [1]_. Here all
-    samples of a group are drawn, or left out, together.
+    Samples from the same person, device or recording resemble each other. If they were drawn
+    individually, they would count as more evidence than they are, and the interval would be too
+    narrow [1]_. Here all samples in a group are drawn, or left out, together.
 
     Parameters
     ----------
@@ -94,15 +94,15 @@ def bootstrap_interval(
     y_score : array-like of shape (n_samples,) or (n_samples, n_columns)
         Scores.
     groups : array-like of shape (n_samples,), default=None
-        Identity of each sample. None means that every sample is its own identity.
+        Identity of each sample. None means that each sample has its own identity.
     level : float, default=0.95
         Confidence level, between 0 and 1.
     n_resamples : int, default=1000
-        Number of resamples of the identities.
+        How many times the identities are resampled.
     pos_label : int, float, bool or str, default=None
         The class of interest; if given, the metric sees ``y_true == pos_label``.
     random_state : int, RandomState instance or None, default=None
-        Seeds the draws.
+        Seed for the draws.
     verbose : bool, default=False
         Draw a progress bar on a terminal.
 
@@ -112,9 +112,9 @@ def bootstrap_interval(
 
     Notes
     -----
-    With two labels, groups with samples of one label, of the other, or of both are drawn
-    separately, so no resample lacks a class. If there is a single group of a kind, it is always
-    drawn and adds no width, so an interval from few identities is too narrow.
+    With two labels, groups are drawn separately depending on whether they contain the first label,
+    the second, or both, so each resample contains both classes. If there is only one group of a
+    kind, it is always drawn and adds no width, so an interval from few identities is too narrow.
 
     References
     ----------
@@ -157,7 +157,7 @@ def bootstrap_interval(
 def _resampled(
     metric: Callable[..., Any], labels: NDArray[Any], scores: NDArray[Any]
 ) -> Callable[[NDArray[np.intp]], Any]:
-    """The metric as a function of how often each sample is drawn."""
+    """Return the metric as a function of how often each sample is drawn."""
     plain, options = metric, {}
     if isinstance(metric, partial) and not metric.args:
         plain, options = metric.func, dict(metric.keywords)
@@ -181,7 +181,7 @@ def _resampled(
 
 
 def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Groups by the labels they contain if there are two labels; otherwise all groups together."""
+    """Split groups by the labels they contain if there are two labels, else keep them together."""
     if len(labels) == 0:
         raise ValueError("y_true has 0 samples, at least 1 is needed")
     n_groups = int(members.max()) + 1
@@ -197,7 +197,7 @@ def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.
 def _draw(
     strata: list[NDArray[np.intp]], n_groups: int, rng: np.random.RandomState
 ) -> NDArray[np.intp]:
-    """How often each group is drawn."""
+    """Draw groups, and return how often each was drawn."""
     times = np.zeros(n_groups, dtype=np.intp)
     for stratum in strata:
         drawn = rng.randint(len(stratum), size=len(stratum))

@@ -1,4 +1,4 @@
-"""Count the positives in a pool: number and share from log-likelihood ratios."""
+"""Estimate the number and proportion of positives in a pool from log-likelihood ratios."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ VAGUE = 0.8
 
 @dataclass(frozen=True)
 class PriorEstimate:
-    """Share and number of positives in a pool of rows, with 90 % intervals.
+    """Proportion and number of positives in a pool of rows, with 90 % intervals.
 
     Attributes
     ----------
     prior : float
-        Share of the class of interest in the population that the pool was drawn from.
+        Proportion of the class of interest in the population from which the pool was drawn.
     low, high : float
-        Interval of the share.
+        Interval for the proportion.
     count : float
-        Expected number of positives among the rows of the pool.
+        Expected number of positives in the pool.
     count_low, count_high : int
-        Interval of the number.
+        Interval for the number.
     n_rows : int
         Number of rows in the pool.
     note : str
-        What the data cannot show, in words; empty if there is nothing to say.
+        Text that says what the data cannot show; empty if there is nothing to say.
 
     Examples
     --------
@@ -76,16 +76,16 @@ class PriorEstimate:
 def estimate_prior(
     llr: ArrayLike, *, calibrated_on: tuple[ArrayLike, ...] | None = None
 ) -> PriorEstimate:
-    """Estimate the share and the number of positives in a pool of unlabelled rows.
+    """Estimate the proportion and number of positives in a pool of unlabelled rows.
 
     Parameters
     ----------
     llr : array-like of shape (n_samples,)
-        Natural logarithms of likelihood ratios of the rows, calibrated and without a prior.
+        Natural log-likelihood ratios for the rows, calibrated and without a prior.
     calibrated_on : tuple (y_true, llr) or (y_true, llr, sample_weight), optional
-        Labels and ratios of the held-out rows behind the calibration; y_true is 1 or True for the
-        class of interest. They show the uncertainty of slope and offset, which widens the
-        intervals. Without them the ratios are taken as exact.
+        Labels and ratios of the held-out rows used for calibration; y_true is 1 or True for the
+        class of interest. They show how uncertain slope and offset are, which widens the
+        intervals. Without them, the ratios are taken as exact.
 
     Returns
     -------
@@ -93,15 +93,15 @@ def estimate_prior(
 
     Notes
     -----
-    The share maximises ``sum ln(1 - share + share e^llr)``, which is what EM converges to [1]_. Its
-    90 % interval comes from the likelihood ratio. With `calibrated_on`, the interval is that of a
-    mixture: slope and offset vary about the fitted values with the information of the held-out
-    rows, and each pair has its own likelihood.
+    The proportion maximises ``sum ln(1 - share + share e^llr)``, to which EM converges [1]_. Its
+    90 % interval comes from the likelihood ratio. With `calibrated_on`, the interval comes from
+    a mixture: slope and offset vary about the fitted values, as far as the held-out rows leave them
+    uncertain, and each pair has its own likelihood.
 
-    The interval of the number is narrower than that of the share: rows with clear ratios are
-    counted, whatever the population.
+    The interval for the number is narrower than the one for the proportion, because rows with clear
+    ratios are counted whatever the population.
 
-    The negatives of the pool must resemble those that the ratios were fitted on.
+    The negatives in the pool must resemble the negatives on which the ratios were fitted.
 
     References
     ----------
@@ -142,7 +142,7 @@ def estimate_prior(
 
 @dataclass(frozen=True)
 class _Pool:
-    """Ratios of a pool under one or more calibrations.
+    """Log-likelihood ratios in a pool under one or more calibrations.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class _Pool:
     counts : array of shape (n_bins,)
         Number of rows in each bin.
     weights : array of shape (n_calibrations,)
-        Weight of each calibration; they sum to 1.
+        Weight of each calibration; the weights sum to 1.
     """
 
     ratios: Array
@@ -158,18 +158,18 @@ class _Pool:
     weights: Array
 
     def recalibrated(self, centre: float, slopes: Array, offsets: Array, weights: Array) -> _Pool:
-        """Ratios stretched by slopes about a centre, and shifted by offsets."""
+        """Return the ratios stretched about a centre by slopes, and shifted by offsets."""
         moved = centre + slopes[:, None] * (self.ratios - centre) + offsets[:, None]
         return _Pool(np.clip(moved, -FARTHEST, FARTHEST), self.counts, weights)
 
     @cached_property
     def gain(self) -> Array:
-        """How many times likelier each row is as a positive, shape (n_calibrations, 1, ...)."""
+        """Likelihood ratio of each row minus one, of shape (n_calibrations, 1, n_bins)."""
         return np.asarray(np.expm1(self.ratios)[:, None])
 
     @cached_property
     def best(self) -> Array:
-        """Most likely share at each calibration."""
+        """Most likely proportion under each calibration."""
         gain = self.gain
 
         def rising(odds: Array) -> NDArray[np.bool_]:
@@ -182,7 +182,7 @@ class _Pool:
         return share
 
     def likelihood(self, share: Array) -> Array:
-        """Log likelihood of shares, of shape (n_calibrations, any number)."""
+        """Return the log-likelihood of proportions with shape (n_calibrations, any number)."""
         with np.errstate(divide="ignore"):  # a share of one, if a row is surely negative
             return np.asarray(np.log1p(share[..., None] * self.gain) @ self.counts)
 
@@ -191,23 +191,24 @@ class _Pool:
         return self.likelihood(self.best[:, None])
 
     def confidence(self, odds: Array) -> Array:
-        """Confidence that the share is lower, from the signed root of the likelihood ratio."""
+        """Return the confidence that the proportion is lower, from the signed root statistic."""
         share = expit(odds)
         fall = np.maximum(self._top - self.likelihood(share), 0.0)
         return np.asarray(ndtr(np.sign(share - self.best[:, None]) * np.sqrt(2 * fall)))
 
     def quantiles(self, levels: Array) -> Array:
-        """Shares not exceeded with given confidence, over all calibrations."""
+        """Return proportions not exceeded with given confidence, over all calibrations."""
         found = self._bisect(
             lambda odds: self.weights @ self.confidence(odds) < levels, len(levels)
         )
         return np.asarray(found[0])
 
     def count_quantiles(self, levels: Array) -> Array:
-        """Numbers of positives not exceeded with given confidence.
+        """Return the numbers of positives not exceeded with given confidence.
 
-        At each calibration the share has its own quantiles. Given both, the number is approximately
-        normal: rows with intermediate probability may or may not be positive.
+        Under each calibration, the proportion has its own quantiles. Given calibration and
+        proportion, the number is approximately normal, because rows with intermediate probability
+        may or may not be positive.
         """
         inner = (np.arange(QUANTILES) + 0.5) / QUANTILES
         share = self._bisect(lambda odds: self.confidence(odds) < inner, QUANTILES)[..., None]
@@ -223,7 +224,7 @@ class _Pool:
         return np.asarray((low + high) / 2)
 
     def _bisect(self, below: Callable[[Array], NDArray[np.bool_]], width: int) -> Array:
-        """Shares, `width` for each calibration, up to which a condition on the log odds holds."""
+        """Find the `width` proportions per calibration up to which a log-odds condition holds."""
         limit = np.log(self.counts.sum()) + 12  # the limits are far less than one row
         low = np.full((len(self.ratios), width), -limit)
         high = -low
@@ -237,7 +238,7 @@ class _Pool:
 
 
 def _check_ratios(llr: ArrayLike) -> Array:
-    """Finite ratios in one dimension, at least one, clipped where practically certain."""
+    """Check that ratios are finite, one-dimensional and not empty; clip them where near certain."""
     ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
     if len(ratios) == 0:
         raise ValueError("llr has 0 rows, at least 1 is needed")
@@ -251,7 +252,7 @@ def _check_ratios(llr: ArrayLike) -> Array:
 
 
 def _binned(ratios: Array) -> _Pool:
-    """The ratios themselves or, for a large pool, the means of narrow bins."""
+    """Return the ratios themselves or, for a large pool, the means of narrow bins."""
     counts = np.ones(len(ratios))
     if len(ratios) > MANY:
         bins = np.unique(np.round(ratios / WIDTH), return_inverse=True)[1]
@@ -263,10 +264,10 @@ def _binned(ratios: Array) -> _Pool:
 def _calibrations(
     y_true: ArrayLike, llr: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[float, Array, Array, Array]:
-    """Plausible slopes and offsets given held-out rows: a centre, both, and weights of the pairs.
+    """Return a centre, plausible slopes and offsets given held-out rows, and their weights.
 
-    Their precision is the information of the logistic regression at slope one and offset zero, plus
-    that of its priors. About the centre the two are independent.
+    The precision of slope and offset is the information in the logistic regression at slope one and
+    offset zero, plus the information in its priors. About the centre, the two are independent.
     """
     positive, scores, given = check_trials(y_true, llr, "llr", None, sample_weight)
     weight = np.ones(len(scores)) if given is None else given
@@ -283,7 +284,7 @@ def _calibrations(
 
 
 def _note(ratios: Array, low: float, high: float) -> str:
-    """Say what the data cannot show."""
+    """Return a text that says what the data cannot show."""
     if np.ptp(ratios) == 0:
         return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
     if high - low > VAGUE:

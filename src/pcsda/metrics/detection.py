@@ -1,4 +1,4 @@
-"""Errors of accepting and rejecting: equal error rate, detection cost, rates at a limit."""
+"""Metrics for accept/reject errors: equal error rate, detection cost, and rates at a limit."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ def equal_error_rate(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """Error rate at the point where misses and false alarms are equally frequent.
+    """Return the error rate at which misses and false alarms are equally frequent.
 
-    A sample is accepted when its score is at least the threshold. The miss rate is the share of
-    positives that are rejected, the false-alarm rate the share of negatives that are accepted.
+    A sample is accepted when its score is at least the threshold. The miss rate is the
+    proportion of positives that are rejected; the false-alarm rate is the proportion of negatives
+    that are accepted.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        True labels. All labels but `pos_label` count as negative.
+        True labels. All labels except `pos_label` count as negative.
     y_score : array-like of shape (n_samples,)
         Scores, higher for the class of interest. Only their order matters; infinite values are
         allowed.
     convex_hull : bool, default=False
-        Whether to use the ROC convex hull (ROCCH-EER), whose rate is never larger: that of the
-        best mixture of two thresholds, which no calibration changes [2]_.
+        Whether to use the ROC convex hull (ROCCH-EER). This rate is never larger: it belongs to the
+        best mixture of two thresholds, and no calibration changes it [2]_.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -45,8 +46,8 @@ def equal_error_rate(
     eer : float
         Equal error rate, between 0 and 1.
     threshold : float
-        The score at which the two error rates differ least; with `convex_hull`, among the vertices
-        of the hull.
+        The score at which the two error rates differ least; with `convex_hull`, the best among the
+        hull's vertices.
 
     See Also
     --------
@@ -55,9 +56,10 @@ def equal_error_rate(
 
     Notes
     -----
-    The rates of a finite sample are seldom exactly equal. The value is that at which the ROC
-    curve, its points joined by straight lines, crosses the line of equal rates [1]_. Equal scores
-    are one point of that curve, so their order in the input does not matter. The cost is one sort.
+    In a finite sample, the two rates are seldom exactly equal. The result is the rate at which the
+    ROC curve, its points joined by straight lines, crosses the line of equal rates [1]_. Equal
+    scores form a single point on that curve, so their order in the input does not matter. The
+    computation takes one sort.
 
     References
     ----------
@@ -77,7 +79,7 @@ def equal_error_rate(
 
 
 def _equal_rate(trials: Trials, convex_hull: bool = False) -> tuple[float, float]:
-    """Where the line through the error rates has both equal, and the threshold next to it."""
+    """Interpolate the rate where both error rates are equal; return it and the nearest threshold."""
     trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
     # From 1 (all accepted) to -1 (all rejected), never rising.
@@ -97,7 +99,7 @@ def roc_convex_hull(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Vertices of the ROC convex hull, by pool adjacent violators.
+    """Return the vertices of the ROC convex hull, found by pool adjacent violators.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ def detection_cost(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Expected cost of the decisions at one threshold (actual DCF).
+    r"""Return the expected cost of decisions at one threshold (actual DCF).
 
     .. math::
 
@@ -148,21 +150,21 @@ def detection_cost(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        True labels. All labels but `pos_label` count as negative.
+        True labels. All labels except `pos_label` count as negative.
     llr : array-like of shape (n_samples,)
         Natural log-likelihood ratios in favour of the class of interest; any scores if `threshold`
-        is given. At least the threshold means accepted.
+        is given. Samples at or above the threshold are accepted.
     prior : float, default=0.5
-        Probability of the class of interest in the application, between 0 and 1; not its share
-        among the samples.
+        Probability of the class of interest in the application, between 0 and 1; not its
+        proportion among the samples.
     cost_miss, cost_false_alarm : float, default=1
         Costs of rejecting a positive and of accepting a negative.
     threshold : float, default=None
-        None means :func:`bayes_threshold` of the prior and costs, the best one for true
-        log-likelihood ratios.
+        None means the :func:`bayes_threshold` for the prior and costs, which is the best threshold
+        for true log-likelihood ratios.
     normalize : bool, default=True
-        Whether to divide by the cost of the better of accepting and rejecting everything, as NIST
-        does [1]_. A normalised cost above 1 is worse than ignoring the scores.
+        Whether to divide by the cost of accepting everything or of rejecting everything, whichever
+        is lower, as NIST does [1]_. A normalised cost above 1 is worse than ignoring the scores.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -222,7 +224,7 @@ def _cost_at(
 def _costs(
     trials: Trials, prior: float, cost_miss: float, cost_false_alarm: float
 ) -> tuple[Array, float]:
-    """Expected cost at every threshold, and that of the better of accepting and rejecting all."""
+    """Return the expected cost at each threshold, and the cost of the better trivial decision."""
     miss, false_alarm = weighted_costs(prior, cost_miss, cost_false_alarm)
     match, non_match = trials.rates
     return miss * non_match + false_alarm * match, min(miss, false_alarm)
@@ -239,7 +241,7 @@ def min_detection_cost(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """Expected cost at the best of all thresholds (minimum DCF), and that threshold.
+    """Return the expected cost at the best threshold (minimum DCF), and that threshold.
 
     Parameters
     ----------
@@ -253,11 +255,11 @@ def min_detection_cost(
     Returns
     -------
     cost : float
-        The cost; at most 1 if normalised. The excess of :func:`detection_cost` over it is the loss
-        by calibration.
+        The cost; at most 1 if normalised. The difference between :func:`detection_cost` and this
+        cost is the calibration loss.
     threshold : float
         The lowest of the best thresholds; infinity if it is best to reject everything. It was
-        chosen on these samples: on others, expect a higher cost.
+        chosen on these samples, so expect a higher cost on others.
 
     Examples
     --------
@@ -291,25 +293,25 @@ def fnmr_at_fmr(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """False non-match rate at the threshold where the false match rate is at most a limit.
+    """Return the false non-match rate when the false match rate is at most a given limit.
 
     Parameters
     ----------
     y_true, y_score
         As in :func:`equal_error_rate`.
     fmr : float, default=0.01
-        Largest share of negatives that may be accepted, between 0 and 1. With fewer than 1/fmr
-        negatives no false match is allowed; consider the confidence interval then.
+        Largest proportion of negatives that may be accepted, between 0 and 1. With fewer than 1/fmr
+        negatives, no false match is allowed; in that case, consider the confidence interval.
     pos_label, sample_weight
         As in :func:`equal_error_rate`.
 
     Returns
     -------
     fnmr : float
-        Share of positives that are rejected at the threshold.
+        Proportion of positives that are rejected at the threshold.
     threshold : float
-        The lowest score that keeps the limit; infinity if only rejecting everything keeps it. It is
-        a score of the sample, without interpolation [1]_.
+        The lowest score that stays within the limit; infinity if only rejecting everything does. It
+        is one of the given scores, without interpolation [1]_.
 
     References
     ----------

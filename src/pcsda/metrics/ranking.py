@@ -17,12 +17,12 @@ from .trials import check_scores, is_positive
 def precision_at_k(
     y_true: ArrayLike, y_score: ArrayLike, k: int = 10, *, pos_label: object = None
 ) -> float:
-    """Share of positives among the k best scores.
+    """Return the proportion of positives among the k best scores.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        True labels. All labels but `pos_label` count as negative.
+        True labels. All labels except `pos_label` count as negative.
     y_score : array-like of shape (n_samples,)
         Scores, higher for the class of interest. Only their order matters.
     k : int, default=10
@@ -37,12 +37,12 @@ def precision_at_k(
 
     See Also
     --------
-    sklearn.metrics.average_precision_score : Precision over all k that end at a positive.
+    sklearn.metrics.average_precision_score : Precision averaged over all k that end at a positive.
 
     Notes
     -----
-    If equal scores straddle rank k, the value is the mean over all their orders [1]_. The cost is
-    linear: the best k are found without a sort.
+    If equal scores straddle rank k, the value is the mean over all their orders [1]_. The running
+    time is linear, as the best k are found without sorting.
 
     References
     ----------
@@ -67,16 +67,16 @@ def precision_at_k(
 
 
 def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None = None) -> Array:
-    """Cumulative match characteristic: how often the right label is among the best k.
+    """Compute the cumulative match characteristic: how often the top k contain the right label.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
         True label of each row, among `labels`.
     scores : array-like of shape (n_samples, n_labels)
-        Scores of each row for every label, such as ``bank.log_likelihood_ratio(X)``.
+        Score of each row for each label, such as ``bank.log_likelihood_ratio(X)``.
     labels : array-like of shape (n_labels,), default=None
-        Label of each column, ``bank.classes_``. None means the labels in `y_true`, sorted.
+        Label of each column, such as ``bank.classes_``. None means the labels in `y_true`, sorted.
 
     Returns
     -------
@@ -85,13 +85,13 @@ def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None 
 
     See Also
     --------
-    rank_k_rate : One entry of it.
+    rank_k_rate : A single entry of this curve.
 
     Notes
     -----
-    If other labels tie with the right one, its rank is equally likely to be any of theirs, and the
-    mean is taken: a bank that gives equal scores to all labels has the rates of a guess. The cost
-    is linear in the number of scores.
+    If other labels tie with the right one, the mean over all orders of the tied labels is taken, so
+    a bank that gives equal scores to all labels does no better than guessing. The running time is
+    linear in the number of scores.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None 
 def rank_k_rate(
     y_true: ArrayLike, scores: ArrayLike, k: int = 1, *, labels: ArrayLike | None = None
 ) -> float:
-    """Identification rate at rank k: how often the right label is among the best k.
+    """Compute the identification rate at rank k: how often the top k contain the right label.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def rank_k_rate(
 
     See Also
     --------
-    sklearn.metrics.top_k_accuracy_score : The same with ties broken by the order of the labels.
+    sklearn.metrics.top_k_accuracy_score : The same, but ties are broken by label order.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def _check_rank(k: int, most: int, name: str) -> None:
 
 
 def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) -> NDArray[np.intp]:
-    """Column of each row's true label."""
+    """Return the column of each row's true label."""
     check_consistent_length(y_true, table)
     names = np.unique(y_true) if labels is None else column_or_1d(labels)
     if len(names) != table.shape[1]:

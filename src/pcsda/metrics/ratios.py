@@ -1,4 +1,4 @@
-"""Quality of log-likelihood ratios: Cllr, its minimum, and the Bayes error over priors."""
+"""Metrics for log-likelihood ratios: Cllr, its minimum, and the Bayes error at many priors."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def cllr(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Log-likelihood-ratio cost in bits.
+    r"""Compute the log-likelihood-ratio cost in bits.
 
     .. math::
 
         C_{llr} = \frac{1}{2} \operatorname{mean}_{positives} \log_2(1 + e^{-s})
                 + \frac{1}{2} \operatorname{mean}_{negatives} \log_2(1 + e^{s})
 
-    A proper scoring rule for natural log-likelihood ratios `s`: 0 for perfect ones, 1 for a
-    system that always says `s = 0`, more than 1 for one that misleads [1]_.
+    This is a proper scoring rule for natural log-likelihood ratios `s`: 0 for perfect ratios, 1 for
+    a system that always returns `s = 0`, and more than 1 for a misleading system [1]_.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        True labels. All labels but `pos_label` count as negative.
+        True labels. All labels except `pos_label` count as negative.
     llr : array-like of shape (n_samples,)
-        Natural logarithms of likelihood ratios in favour of the class of interest, without class
-        priors. An infinite value costs nothing when it is right and is infinitely bad when wrong.
+        Natural log-likelihood ratios in favour of the class of interest, without class priors. An
+        infinite value costs nothing if it is right, and an infinite amount if it is wrong.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -48,8 +48,8 @@ def cllr(
 
     See Also
     --------
-    min_cllr : Its value after the best monotonic calibration.
-    sklearn.metrics.log_loss : The same idea for probabilities, at the priors of the data.
+    min_cllr : Cllr after the best monotonic calibration.
+    sklearn.metrics.log_loss : The same idea for probabilities, using the priors in the data.
 
     References
     ----------
@@ -72,7 +72,7 @@ def cllr(
 
 
 def _softplus(values: Array) -> Array:
-    """``log(1 + exp(values))``, faster than ``np.logaddexp(0, values)``."""
+    """Compute ``log(1 + exp(values))``, faster than ``np.logaddexp(0, values)``."""
     cost: Array = np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0)
     return cost
 
@@ -91,10 +91,10 @@ def min_cllr(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Cllr after the best monotonic map of the scores, in bits.
+    """Compute Cllr after the best monotonic mapping of the scores, in bits.
 
     It measures how well the scores separate the classes, whatever their scale; ``cllr - min_cllr``
-    is the loss by calibration.
+    is the calibration loss.
 
     Parameters
     ----------
@@ -108,13 +108,13 @@ def min_cllr(
     Returns
     -------
     float
-        Between 0 for perfectly separated and 1 for worthless scores.
+        Between 0, for perfectly separated classes, and 1, for worthless scores.
 
     Notes
     -----
-    The best map is found by pool adjacent violators: in each pool it is the log ratio of the
-    shares of both classes [1]_. Equal scores always share a pool. No smoothing is applied, so that
-    the ratio of a pool of one class is infinite and costs nothing.
+    The best mapping is found by pool adjacent violators: in each pool, its value is the log ratio
+    of the two class proportions [1]_. Equal scores are always in the same pool. There is no
+    smoothing, so a pool that contains only one class has an infinite ratio and costs nothing.
 
     References
     ----------
@@ -151,9 +151,9 @@ def bayes_error_curve(
     pos_label: object = None,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Normalised Bayes error rate over the prior: actual and minimum detection cost.
+    """Compute the normalised Bayes error rate, as actual and minimum cost, at many priors.
 
-    With unit costs every prior is one application; other costs only shift the prior [1]_.
+    Each prior, with unit costs, stands for one application; other costs only shift the prior [1]_.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def bayes_error_curve(
     -------
     prior_log_odds : array of shape (n_priors,)
     actual, minimum : arrays of shape (n_priors,)
-        Normalised cost at the Bayes threshold, ``-prior_log_odds``, and at the best one.
+        Normalised cost at the Bayes threshold, ``-prior_log_odds``, and at the best threshold.
 
     References
     ----------
@@ -199,7 +199,7 @@ def bayes_error_curve(
 
 
 def _normalized(odds: Array, match: Array, non_match: Array) -> Array:
-    """Cost of errors over that of the better of accepting and rejecting everything."""
+    """Divide the error cost by the cost of accepting or rejecting all, whichever is lower."""
     of_miss, of_match = expit(odds), expit(-odds)
     cost: Array = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
     return cost

@@ -1,4 +1,4 @@
-"""Metrics as scorers for scikit-learn's searches and for PCSDACV."""
+"""Turn metrics into scorers for scikit-learn's searches and for PCSDACV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _OF_RATIOS: tuple[Callable[..., Any], ...] = (cllr, detection_cost)
 
 @dataclass(frozen=True)
 class DetectionScorer:
-    """A metric as ``scorer(estimator, X, y)``, larger is better; see `make_detection_scorer`."""
+    """A metric in the form ``scorer(estimator, X, y)``; see `make_detection_scorer`.
+
+    Larger values are better.
+    """
 
     metric: Callable[..., Any]
     sign: int
@@ -31,7 +34,7 @@ class DetectionScorer:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *arguments: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Score ``(estimator, X, y)``; or ``(y, scores)``, as PCSDACV calls it."""
+        """Compute the score from ``(estimator, X, y)``, or from ``(y, scores)`` for PCSDACV."""
         if len(arguments) == 2:
             if self.on_ratios:
                 raise ValueError(
@@ -63,23 +66,24 @@ def make_detection_scorer(
     pos_label: object = None,
     **options: Any,
 ) -> DetectionScorer:
-    """Make a scorer from a metric, for ``scoring=`` of searches.
+    """Make a scorer from a metric, for the ``scoring`` parameter of searches.
 
-    It works in scikit-learn's `GridSearchCV` and `cross_val_score` on any binary classifier with
-    a `decision_function`, and in :class:`pcsda.PCSDACV`. scikit-learn's own `make_scorer` cannot
-    get the log-likelihood ratio of an estimator, needs metrics that return a single number, and
-    ignores the `pos_label` of an estimator.
+    It works in scikit-learn's `GridSearchCV` and `cross_val_score` with any binary classifier that
+    has a `decision_function`, and in :class:`pcsda.PCSDACV`. scikit-learn's own `make_scorer`
+    cannot get an estimator's log-likelihood ratio, needs metrics that return a single number, and
+    ignores the estimator's `pos_label`.
 
     Parameters
     ----------
     metric : callable
-        ``metric(y_true, y_score)`` of labels in {0, 1}; of a tuple, the first entry is used.
+        ``metric(y_true, y_score)`` with labels in {0, 1}; if it returns a tuple, the first entry is
+        used.
         :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios, and
         are not for PCSDACV, whose left-out values include the prior.
     greater_is_better : bool, default=False
         Errors and costs are negated so that larger is better.
     pos_label : int, float, bool or str, default=None
-        The class of interest. None means that of the estimator, or the last of its classes.
+        The class of interest. None means the estimator's own, or the last of its classes.
     **options
         Passed to the metric, such as ``prior=0.01``.
 
@@ -106,7 +110,7 @@ def make_detection_scorer(
 def scores_of(
     estimator: BaseEstimator, X: MatrixLike, label: object
 ) -> tuple[NDArray[np.float64], bool]:
-    """Scores of rows in favour of `label`, and whether they are log-likelihood ratios."""
+    """Return scores in favour of `label`, and whether they are log-likelihood ratios."""
     inside = unwrap(estimator)
     are_ratios = hasattr(inside.model, "log_likelihood_ratio")
     if are_ratios:
@@ -118,5 +122,5 @@ def scores_of(
 
 
 def _plain(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """The function inside a :func:`functools.partial`."""
+    """Return the function inside a :func:`functools.partial`."""
     return _plain(metric.func) if isinstance(metric, partial) else metric

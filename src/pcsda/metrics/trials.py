@@ -1,4 +1,4 @@
-"""Checked trials, sorted once: the number of each class at every score."""
+"""Check trials and sort them once, to count the samples in each class at each score."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Trials:
-    """Scores of both classes; equal scores are one level, so their order does not matter.
+    """Scores in both classes; equal scores form one level, so their order does not matter.
 
     Attributes
     ----------
     levels : array of shape (n_levels,)
         Distinct scores, ascending.
     positives, negatives : arrays of shape (n_levels,)
-        Number, or total weight, of the samples of each class at every level.
+        Number, or total weight, of samples in each class at each level.
     """
 
     levels: Array
@@ -34,7 +34,7 @@ class Trials:
 
     @property
     def rates(self) -> tuple[Array, Array]:
-        """False-match and false-non-match rate, shape (n_levels + 1,).
+        """Return the false-match and false-non-match rates, of shape (n_levels + 1,).
 
         Entry i belongs to the threshold ``levels[i]``, the last to rejecting everything.
         """
@@ -44,14 +44,14 @@ class Trials:
 
     @property
     def thresholds(self) -> Array:
-        """Thresholds of the `rates`; the last one, infinity, rejects everything."""
+        """Thresholds for `rates`; the last is infinity, which rejects everything."""
         return np.append(self.levels, np.inf)
 
     def pooled(self) -> Trials:
-        """Join adjacent levels until the share of positives rises from each to the next.
+        """Join adjacent levels until the proportion of positives increases at each level.
 
         This is the pool-adjacent-violators algorithm, and the rates of the result are the vertices
-        of the ROC convex hull. A joined level has the lowest of its scores.
+        of the ROC convex hull. A joined level keeps its lowest score.
         """
         total = self.positives + self.negatives
         share = isotonic_regression(self.positives / total, sample_weight=total)
@@ -65,16 +65,16 @@ class Trials:
 
 @dataclass(frozen=True)
 class Order:
-    """Samples sorted by score, so that new weights need no new sort.
+    """Samples sorted by score, which need not be sorted again for new weights.
 
     Attributes
     ----------
     order : array of shape (n,)
-        Rows in ascending order of scores.
+        Row numbers, by ascending score.
     positive : boolean array of shape (n,)
-        Which of the sorted rows are positive.
+        Whether each sorted row is positive.
     starts : array of shape (n_levels,)
-        Index of the first sorted row of each level.
+        Index of the first sorted row in each level.
     levels : array of shape (n_levels,)
     """
 
@@ -85,7 +85,7 @@ class Order:
 
     @classmethod
     def of(cls, positive: BoolArray, scores: Array) -> Order:
-        """Sort checked scores: the one sort of every metric."""
+        """Sort checked scores; this is the only sort that a metric needs."""
         order = np.argsort(scores)
         scores = scores[order]
         starts = _starts(scores)
@@ -106,7 +106,7 @@ class Order:
         return Trials(self.levels[present], hits[present], others[present])
 
     def _sums(self, values: Array) -> Array:
-        """Sums over levels; without ties, the values themselves."""
+        """Sum values over each level; without ties, return the values themselves."""
         if len(self.starts) == len(values):
             return values
         sums: Array = np.add.reduceat(values, self.starts)
@@ -119,7 +119,7 @@ def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Tr
 
 
 def _starts(values: Array) -> NDArray[np.intp]:
-    """Where runs of equal values start; infinities equal each other."""
+    """Return where runs of equal values start; equal infinities form one run."""
     changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
 
@@ -131,7 +131,7 @@ def check_trials(
     pos_label: object,
     sample_weight: ArrayLike | None,
 ) -> tuple[BoolArray, Array, Array | None]:
-    """Return which samples are positive, their scores and weights, without zero weights."""
+    """Return positivity, scores and weights of the samples, without samples of zero weight."""
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
     check_consistent_length(labels, scores, sample_weight)
@@ -153,7 +153,7 @@ def check_trials(
 
 
 def check_scores(y_score: ArrayLike, name: str) -> Array:
-    """Return scores as a float array, refusing NaN; infinities are allowed."""
+    """Return scores as a float array; NaN is rejected, infinities are allowed."""
     scores: Array = column_or_1d(y_score, dtype=np.float64)
     n_missing = int(np.count_nonzero(np.isnan(scores)))
     if n_missing:
@@ -164,7 +164,7 @@ def check_scores(y_score: ArrayLike, name: str) -> Array:
 
 
 def is_positive(labels: NDArray[Any], pos_label: object) -> BoolArray:
-    """Which labels name the class of interest."""
+    """Return which labels denote the class of interest."""
     if labels.dtype.kind in "fc" and np.isnan(labels).any():
         raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")
     if labels.dtype.kind == "b" and pos_label is None:

@@ -1,4 +1,4 @@
-"""Plots of models, scores and choices; matplotlib is imported only to draw."""
+"""Plots of models, scores and model selection; matplotlib is only imported when drawing."""
 
 from .det import DetDisplay
 from .explanation import ExplanationDisplay

@@ -1,4 +1,4 @@
-"""Where a decision changes on one or two axes of a subspace."""
+"""Draw the decision boundary on one or two axes of a subspace."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _IN_PLANE, _ON_LINE = 401, 4001
 
 
 def has_density(model: Verifier) -> bool:
-    """Whether a model can decide, not only rank."""
+    """Return whether a model can make decisions, rather than only rank rows."""
     return not isinstance(getattr(model, "density_", NoDensity("")), NoDensity)
 
 
 def margin_decision(model: Verifier, axes: tuple[int, ...]) -> Decision:
-    """Make the decision of a model on some axes only, from the margins of its densities."""
+    """Make a decision function for some axes only, from the marginals of the model's densities."""
     margin = model.density_.margin(axes)
     odds = logit(unwrap(model).prior)
 
@@ -45,7 +45,7 @@ def margin_decision(model: Verifier, axes: tuple[int, ...]) -> Decision:
 def draw_decision(
     ax: Axes, decision: Decision, points: Array
 ) -> QuadContourSet | list[Line2D] | None:
-    """Draw where the decision changes over the range of the points, without changing the view.
+    """Draw the decision boundary within the range of the points, keeping the axis limits.
 
     Returns a contour in the plane, a list of lines on a single axis, or None if the decision is
     the same everywhere.

@@ -1,4 +1,4 @@
-"""Detection error trade-off, with the operating points marked."""
+"""Plot the detection error trade-off (DET) and mark its operating points."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _MARK: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "clip_on":
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DetDisplay(Display):
-    """DET curve with the equal error rate, and the points of minimum and of actual cost.
+    """DET curve with marked points: equal error rate, minimum cost and actual cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The curve and its axes are
-    those of scikit-learn's `DetCurveDisplay`. Both axes are normal deviates, so that Gaussian
-    scores give a straight line.
+    the same as in scikit-learn's `DetCurveDisplay`. Both axes are scaled in normal deviates, so
+    Gaussian scores give a straight line.
 
     Parameters
     ----------
@@ -51,13 +51,13 @@ class DetDisplay(Display):
     eer : float
         Equal error rate.
     minimum : tuple of float
-        False-match and false-non-match rate at the threshold of least cost.
+        False-match and false-non-match rates at the threshold with the lowest cost.
     actual : tuple of float, default=None
-        The same at the Bayes threshold. None means that scores are not log-likelihood ratios.
+        The same rates at the Bayes threshold; None if scores are not log-likelihood ratios.
     costs : tuple of float, default=None
         Normalised minimum and actual cost, for the legend.
     prior : float, default=0.5
-        Prior of the costs, for the legend.
+        Prior used for the costs, for the legend.
     name : str, default=None
         Name of the curve in the legend.
     finest : float, default=1e-3
@@ -69,8 +69,8 @@ class DetDisplay(Display):
     line_ : Line2D
         The curve.
     eer_, minimum_, actual_ : Line2D
-        Markers of the three points, moved to the edge if they lie beyond it; `actual_` is None
-        without an actual cost.
+        Markers for the three points, moved to the edge if they lie beyond it; `actual_` is None
+        if there is no actual cost.
     legend_ : Legend
 
     Examples
@@ -107,13 +107,13 @@ class DetDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the trade-off of a fitted binary classifier.
+        """Plot the error trade-off for a fitted binary classifier.
 
         Parameters
         ----------
         estimator : fitted binary classifier
-            For estimators of this library, which provide log-likelihood ratios, the actual cost is
-            drawn.
+            For this library's estimators, which provide log-likelihood ratios, the actual cost is
+            drawn as well.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         prior, cost_miss, cost_false_alarm : float
@@ -152,18 +152,18 @@ class DetDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the trade-off of given scores.
+        """Plot the error trade-off for given scores.
 
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            All labels but `pos_label` count as negative.
+            All labels except `pos_label` count as negative.
         y_score : array-like of shape (n_samples,)
-            Scores; log-likelihood ratios if `actual` is to mean anything.
+            Scores; they must be log-likelihood ratios for `actual` to be meaningful.
         prior, cost_miss, cost_false_alarm : float
             As in :func:`pcsda.metrics.detection_cost`.
         actual : bool, default=True
-            Whether to draw the point of the Bayes threshold.
+            Whether to mark the point at the Bayes threshold.
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         name : str, default=None
@@ -224,7 +224,7 @@ class DetDisplay(Display):
         return point
 
     def _frame(self, low: float) -> None:
-        """Show rates up to one half, or up to the largest rate of a marked point."""
+        """Limit the axes to rates up to one half, or up to the largest rate at a marked point."""
         farthest = max(self.eer, *self.minimum, *(self.actual or ()))
         high = float(np.clip(1.2 * farthest, 0.5, 0.995))
         ends = norm.ppf([low, high])
@@ -245,7 +245,7 @@ def _rates(positive: Mask, scores: Array, at: float) -> tuple[float, float]:
 
 
 def _thinned(match: Array, non_match: Array, low: float) -> tuple[Array, Array]:
-    """Keep only points that look different: far fewer than a million trials have."""
+    """Keep only visibly different points, far fewer than a million trials would give."""
     match, non_match = (np.clip(rate, 0.1 * low, 1 - 0.1 * low) for rate in (match, non_match))
     cells = np.floor(np.stack([norm.ppf(match), norm.ppf(non_match)]) / _RESOLUTION)
     kept = np.append(True, np.any(np.diff(cells, axis=1) != 0, axis=0))

@@ -1,4 +1,4 @@
-"""Why a row has its score: the columns that speak for and against the class of interest."""
+"""Plot why a row has its score: the columns that speak for and against the class of interest."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ExplanationDisplay(Display):
-    """What each column adds to the log-likelihood ratio of one row, as bars.
+    """Bar chart of what each column contributes to one row's log-likelihood ratio.
 
     Use :meth:`from_estimator` to make one, with a linear model. Bars to the right speak for the
-    class of interest, bars to the left against it. All columns and the baseline sum to the score.
+    class of interest, bars to the left against it. The columns and the baseline sum to the score.
 
     Parameters
     ----------
     explanation : Explanation
-        Explanation of one row or more, with `columns`.
+        Explanation of one or more rows, with `columns`.
     row : int, default=0
         Which row to draw.
     n_columns : int, default=12
-        Number of columns with their own bar; the others share one.
+        Number of columns with their own bar; the other columns share one bar.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class ExplanationDisplay(Display):
         n_columns: int = 12,
         ax: Axes | None = None,
     ) -> Self:
-        """Explain one row by a fitted estimator, and draw it.
+        """Explain one row's score from a fitted estimator, and plot the explanation.
 
         Parameters
         ----------

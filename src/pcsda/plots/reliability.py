@@ -1,4 +1,4 @@
-"""Calibration of log-likelihood ratios: reliability, and the Bayes error over all priors."""
+"""Plot the calibration of log-likelihood ratios: reliability, and Bayes error at all priors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _ratios(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array]:
-    """Mark the rows of the class of interest, and return the log-likelihood ratios of all."""
+    """Return which rows belong to the class of interest, and all log-likelihood ratios."""
     positive, scores, are_ratios = score_rows(estimator, X, y)
     if not are_ratios:
         raise TypeError(
@@ -35,21 +35,21 @@ def _ratios(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReliabilityDisplay(Display):
-    """Observed share of the class of interest over its predicted probability.
+    """Observed proportion of the class of interest against its predicted probability.
 
-    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. Probabilities follow from
-    log-likelihood ratios at a prior. The line is the best monotonic map (pool adjacent violators).
-    The points are bins of equally many samples, with intervals. Both lie on the diagonal if the
-    ratios are calibrated.
+    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. Probabilities are
+    computed from log-likelihood ratios and a prior. The line is the best monotonic map (pool
+    adjacent violators). The points are bins with equal numbers of samples, with intervals. Both lie
+    on the diagonal if the ratios are calibrated.
 
     Parameters
     ----------
     predicted, observed : ndarrays of shape (n_bins,)
-        Mean predicted probability and observed share in every bin.
+        Mean predicted probability and observed proportion in each bin.
     intervals : ndarray of shape (2, n_bins)
-        Lower and upper ends of the 95 % intervals of the observed shares.
+        Lower and upper ends of the 95 % intervals for the observed proportions.
     curve : ndarray of shape (2, n_points)
-        Predicted and observed probability along the monotonic map.
+        Predicted and observed probabilities along the monotonic map.
     prior : float
         Prior of the class of interest.
 
@@ -88,7 +88,7 @@ class ReliabilityDisplay(Display):
         n_bins: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the reliability of a fitted estimator of this library.
+        """Plot the reliability of a fitted estimator from this library.
 
         Parameters
         ----------
@@ -117,19 +117,19 @@ class ReliabilityDisplay(Display):
         pos_label: object = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the reliability of given log-likelihood ratios.
+        """Plot the reliability of given log-likelihood ratios.
 
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            All labels but `pos_label` count as negative.
+            All labels except `pos_label` count as negative.
         llr : array-like of shape (n_samples,)
             Natural log-likelihood ratios.
         prior : float, default=None
-            Prior of the probabilities; the classes are weighted to match it. None means the share
-            of the class of interest among the samples.
+            Prior for the probabilities; the classes are weighted to match it. None means the
+            proportion of samples in the class of interest.
         n_bins : int, default=10
-            Number of points, at most; equal ratios stay together.
+            Maximum number of points; equal ratios always share a bin.
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         ax : matplotlib axes, optional
@@ -177,7 +177,7 @@ class ReliabilityDisplay(Display):
 
 
 def _bins(positive: Mask, chance: Array, weights: Array, n_bins: int) -> dict[str, Array]:
-    """Return mean prediction, observed share and its interval in bins of about equal size."""
+    """Return mean prediction, observed proportion and its interval for bins of similar size."""
     order = np.argsort(chance, kind="stable")
     ends = np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(int)[1:-1]
     # A bin starts with its first value, so that equal values share a bin.
@@ -198,7 +198,7 @@ def _bins(positive: Mask, chance: Array, weights: Array, n_bins: int) -> dict[st
 
 
 def _monotonic(positive: Mask, chance: Array, weights: Array) -> Array:
-    """Return predicted and observed probability at both ends of every pool."""
+    """Return the predicted and observed probabilities at both ends of each pool."""
     trials = sort_trials(positive, chance, weights)
     pools = trials.pooled()
     share = pools.positives / (pools.positives + pools.negatives)
@@ -210,16 +210,16 @@ def _monotonic(positive: Mask, chance: Array, weights: Array) -> Array:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BayesErrorDisplay(Display):
-    """Normalised Bayes error rate over the prior: actual cost, and minimum cost.
+    """Normalised Bayes error rate against the prior, as actual and minimum cost.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The gap between the lines is
-    the loss by calibration. Above 1 it is better to ignore the scores.
+    the calibration loss. If the cost is above 1, it is better to ignore the scores.
 
     Parameters
     ----------
     prior_log_odds : ndarray of shape (n_priors,)
     actual, minimum : ndarrays of shape (n_priors,)
-        Normalised detection cost at the Bayes and at the best threshold.
+        Normalised detection cost at the Bayes threshold and at the best threshold.
     cllr, min_cllr : float, default=None
         Shown in the legend.
 
@@ -229,7 +229,7 @@ class BayesErrorDisplay(Display):
     actual_, minimum_, default_ : Line2D
         The two costs, and the cost of ignoring the scores.
     priors_ : matplotlib axes
-        The upper axis, which gives priors in per cent.
+        The upper axis, which shows priors in per cent.
     legend_ : Legend
 
     Examples
@@ -259,7 +259,7 @@ class BayesErrorDisplay(Display):
         prior_log_odds: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the Bayes error of a fitted estimator of this library.
+        """Plot the Bayes error of a fitted estimator from this library.
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ class BayesErrorDisplay(Display):
         pos_label: object = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the Bayes error of given log-likelihood ratios.
+        """Plot the Bayes error of given log-likelihood ratios.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Histograms of scores with the threshold between them."""
+"""Plot histograms of the scores in both classes, and a threshold."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _TAILS = (0.002, 0.998)
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ScoreDisplay(Display):
-    """Histogram of the scores of both classes, each with area one, and a threshold.
+    """Score histograms for both classes, each with area one, and a threshold.
 
-    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The legend gives the error
-    rates at the threshold. The outermost bars hold all scores beyond them.
+    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The legend shows the error
+    rates at the threshold. The outermost bars include all scores beyond them.
 
     Parameters
     ----------
     positive, negative : ndarrays
-        Scores of the class of interest and of the rest.
+        Scores for the class of interest and for the rest.
     threshold : float
-        Scores of at least this are accepted.
+        Scores at or above this value are accepted.
     threshold_name : str, default="threshold"
     score_name : str, default="score"
         What the horizontal axis shows.
     bins : int, default=None
-        Number of bars; None chooses by the number of scores.
+        Number of bars; None chooses it from the number of scores.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
     bars_ : list of two StepPatch
-        Histograms of the class of interest and of the rest.
+        Histograms for the class of interest and for the rest.
     line_ : Line2D
         The threshold.
     legend_ : Legend
@@ -80,16 +80,16 @@ class ScoreDisplay(Display):
         bins: int | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the log-likelihood ratios of a fitted estimator.
+        """Plot histograms of the log-likelihood ratios from a fitted estimator.
 
         Parameters
         ----------
         estimator : fitted binary classifier
-            Classifiers of other libraries are drawn by their decision values.
+            For classifiers from other libraries, the decision values are plotted instead.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         threshold : float, default=None
-            None means the threshold of the estimator itself, at its fitted prior.
+            None means the estimator's own threshold, at its fitted prior.
         bins : int, default=None
         ax : matplotlib axes, optional
 
@@ -126,17 +126,17 @@ class ScoreDisplay(Display):
         bins: int | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw given scores.
+        """Plot histograms of given scores.
 
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            All labels but `pos_label` count as the rest.
+            All labels except `pos_label` count as the rest.
         y_score : array-like of shape (n_samples,)
         threshold : float, default=None
-            None means that of the equal error rate.
+            None means the threshold at the equal error rate.
         threshold_name, score_name : str
-            Texts of the legend and of the horizontal axis.
+            Names of the threshold, for the legend, and of the score, for the horizontal axis.
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         bins : int, default=None

@@ -1,4 +1,4 @@
-"""The scores of a search over the numbers of axes and subclasses."""
+"""Plot the scores from a search over the numbers of axes and subclasses."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SelectionDisplay(Display):
-    """Score of every K and d, at the best of the other parameters, as a coloured grid.
+    """Coloured grid of the score for each K and d, with the other parameters at their best.
 
-    Use :meth:`from_estimator` to make one. A ring marks the chosen setting, a cross the best score;
-    they differ if a simpler setting is as good.
+    Use :meth:`from_estimator` to make one. A ring marks the chosen setting, a cross the best score.
+    They differ if a simpler setting is about as good.
 
     Parameters
     ----------
     scores : ndarray of shape (n_subclass_counts, n_dimensions)
-        NaN if a setting does not exist.
+        Scores; NaN if a setting does not exist.
     n_subclasses, n_components : ndarrays
         Values of K and d for the rows and columns.
     chosen : tuple of int
-        Values of K and d of the chosen setting.
+        K and d in the chosen setting.
     score_name : str
 
     Attributes
@@ -65,7 +65,7 @@ class SelectionDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: BaseEstimator, *, ax: Axes | None = None) -> Self:
-        """Draw the scores of a fitted :class:`pcsda.PCSDACV`.
+        """Plot the scores from a fitted :class:`pcsda.PCSDACV`.
 
         Parameters
         ----------

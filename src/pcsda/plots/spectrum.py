@@ -1,4 +1,4 @@
-"""The eigenvalue spectrum of a subspace: how well each axis separates the class."""
+"""Plot the eigenvalue spectrum of a subspace: how well each axis separates the class."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST_TEXTS = 12
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SpectrumDisplay(Display):
-    """Eigenvalue of every axis as a bar, with the cumulative share of the sum.
+    """Bar chart of the eigenvalue of each axis, with cumulative shares of their sum.
 
-    Use :meth:`from_estimator` to make one. An eigenvalue is the value of the criterion on its axis:
-    the spread of the rest about the positive mean over that within the groups.
+    Use :meth:`from_estimator` to make one. An eigenvalue is the criterion's value on its axis:
+    the spread of the rest about the positive mean, divided by the spread within the groups.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class SpectrumDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: BaseEstimator, *, ax: Axes | None = None) -> Self:
-        """Draw the spectrum of a fitted estimator, or of a pipeline or search that holds one.
+        """Plot the spectrum of a fitted estimator, or of a pipeline or search that contains one.
 
         Parameters
         ----------

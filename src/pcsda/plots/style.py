@@ -1,4 +1,4 @@
-"""What all displays share: axes to draw on, and colour-blind safe colours."""
+"""Code shared by all displays: axes to draw on, and colours safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Display(ABC):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Draw on `ax_`, and store the artists."""
+        """Draw the plot on `ax_` and store its artists."""
 
 
 def _new_axes() -> Axes:
@@ -77,14 +77,14 @@ def _new_axes() -> Axes:
 
 
 def score_rows(estimator: BaseEstimator, X: MatrixLike, y: ArrayLike) -> tuple[Mask, Array, bool]:
-    """Mark the rows of the class of interest, score all, and say if these are likelihood ratios."""
+    """Return which rows are positive, all scores, and whether these are log-likelihood ratios."""
     check_is_fitted(estimator)
     label = unwrap(estimator).label
     return np.asarray(y) == label, *scores_of(estimator, X, label)
 
 
 def group_style(group: int) -> dict[str, str]:
-    """Return the colour and marker of a group; group 0 is the class of interest."""
+    """Return the colour and marker for a group; group 0 is the class of interest."""
     if group == 0:
         return {"color": POSITIVE_COLOR, "marker": POSITIVE_MARKER}
     cycle, index = divmod(group - 1, len(PALETTE))
@@ -92,7 +92,7 @@ def group_style(group: int) -> dict[str, str]:
 
 
 def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
-    """Return a white rim, which keeps a line or text visible on points of the same colour."""
+    """Return a white outline that keeps a line or text visible on points of the same colour."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=width, foreground="white", alpha=alpha)]
@@ -101,7 +101,7 @@ def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
 def draw_histogram(
     ax: Axes, values: Array, edges: Array, color: str, label: str, *, in_front: bool
 ) -> StepPatch:
-    """Draw a histogram of area one; that of the class of interest lies in front."""
+    """Draw a histogram with area one, in front if it is for the class of interest."""
     heights, _ = np.histogram(values, edges, density=True)
     style: dict[str, Any] = {"facecolor": (color, 0.25), "edgecolor": color, "label": label}
     width, layer = (1.8, 3) if in_front else (1.2, 2)

@@ -1,4 +1,4 @@
-"""Samples in a subspace, with the groups and the decision."""
+"""Plot samples in a subspace, with their groups and the decision boundary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEGEND_SUBCLASSES = 6
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SubspaceDisplay(Display):
-    """Scatter of samples in the subspace with a Gaussian ellipse for every group.
+    """Scatter plot of samples in the subspace, with Gaussian ellipses for each group.
 
     Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The class of interest is
     dark and has its own marker; the rest is coloured by subclass. Ellipses lie at one and two
@@ -56,32 +56,32 @@ class SubspaceDisplay(Display):
         Which axes of the subspace to draw, counted from 0. For a one-dimensional subspace the
         default draws axis 0 only.
     means : ndarray of shape (K + 1, n_components), default=None
-        Centres of the ellipses. None means those of the samples.
+        Ellipse centres. None means the sample means.
     covariances : ndarray of shape (K + 1, n_components, n_components), default=None
-        Shapes of the ellipses. None means the covariances of the samples; then a group with fewer
-        than three samples has no ellipse.
+        Covariances that shape the ellipses. None means the sample covariances; then a group with
+        fewer than three samples has no ellipse.
     eigenvalues : ndarray of shape (n_components,), default=None
         Shown in the axis labels.
     decision : callable, default=None
-        Decision value of points on the drawn axes, (n_points, n_axes) to (n_points,), at least
-        zero for the class of interest. None draws no decision.
+        Function that maps points on the drawn axes, of shape (n_points, n_axes), to decision values
+        of shape (n_points,), at least zero for the class of interest. None draws no boundary.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where it was drawn.
+        Axes of the plot.
     figure_ : matplotlib Figure
-        The figure of `ax_`.
+        Figure that contains `ax_`.
     points_ : list of K + 1 matplotlib artists
-        Points (PathCollection) of every group, or its histogram (StepPatch); None for a group
-        without samples.
+        Each group's points (PathCollection) or histogram (StepPatch); None for a group without
+        samples.
     ellipses_ : list of K + 1 lists of matplotlib Ellipse
-        Ellipses of every group, at one and two standard deviations; empty lists for histograms.
+        Each group's ellipses, at one and two standard deviations; empty lists for histograms.
     decision_ : matplotlib artist or list of them
-        Contour (ContourSet) at which the decision is zero; on a single axis, lines where it
-        changes; None or an empty list if there is none.
+        Contour (ContourSet) where the decision value is zero; on a single axis, lines where the
+        decision changes; None or an empty list if there is no boundary.
     texts_ : list of matplotlib Text
-        Names written at the centres of the subclasses, if there are several.
+        Names written at the subclass centres, if there are several subclasses.
     legend_ : matplotlib Legend
         The legend.
 
@@ -119,7 +119,7 @@ class SubspaceDisplay(Display):
         contour: bool = True,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw samples in the subspace of a fitted estimator.
+        """Plot samples in a fitted estimator's subspace.
 
         Parameters
         ----------
@@ -128,19 +128,19 @@ class SubspaceDisplay(Display):
         X : array-like of shape (n_samples, n_features)
             Training or test samples.
         y : array-like of shape (n_samples,)
-            Their labels; all but the class of interest are drawn as the rest.
+            Labels; all except the class of interest are drawn as the rest.
         axes : tuple of one or two int, default=(0, 1)
             Which axes of the subspace to draw, counted from 0.
         subclasses : array-like of shape (n_samples,), default=None
-            Subclass of every sample, for instance its original label; entries of the class of
-            interest are ignored. None means the subclass whose mean is nearest in the subspace,
-            and one common group if the estimator has more than 20 subclasses.
+            Subclass of each sample, for instance its original label; entries for the class of
+            interest are ignored. None assigns each sample to the subclass with the nearest mean in
+            the subspace, or all to one group if the estimator has more than 20 subclasses.
         labels : array-like of shape (n_samples,), default=None
-            Original labels, by which subclasses are named, as "subclass 3 (mostly 8)". None means
-            those of y if it has more than two, otherwise the names that the model knows.
+            Original labels, used to name subclasses, as in "subclass 3 (mostly 8)". None means the
+            labels in y if it has more than two, otherwise the names stored in the model.
         contour : bool, default=True
-            Whether to draw where the decision changes, at the fitted prior. If the subspace has
-            more axes than are drawn, this is the decision of a model on the drawn axes only.
+            Whether to draw the decision boundary, at the fitted prior. If the subspace has more
+            axes than are drawn, the boundary is for a model that uses the drawn axes only.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -195,28 +195,28 @@ class SubspaceDisplay(Display):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels; all but `pos_label` are drawn as the rest.
+            Labels; all except `pos_label` are drawn as the rest.
         z : array-like of shape (n_samples, n_components)
             Samples in the subspace.
         subclasses : array-like of shape (n_samples,), default=None
-            Subclass of every sample; entries of the class of interest are ignored. None draws the
+            Subclass of each sample; entries for the class of interest are ignored. None draws the
             rest as one group.
         labels : array-like of shape (n_samples,), default=None
-            Original labels, by which subclasses are named. None means those of `y_true`.
+            Original labels, used to name subclasses. None means the labels in `y_true`.
         pos_label : int, float, bool or str, default=1
             The class of interest.
         axes : tuple of one or two int, default=(0, 1)
             Which axes of the subspace to draw, counted from 0.
         means : array-like of shape (K + 1, n_components), default=None
-            Centres of the ellipses: the class of interest, then the K subclasses present in sorted
-            order. None means those of the samples.
+            Ellipse centres: first for the class of interest, then for the K subclasses present, in
+            sorted order. None means the sample means.
         covariances : array-like of shape (K + 1, n_components, n_components), default=None
-            Shapes of the ellipses in the same order. None means those of the samples.
+            Covariances that shape the ellipses, in the same order. None means sample covariances.
         eigenvalues : array-like of shape (n_components,), default=None
             Shown in the axis labels.
         decision : callable, default=None
-            Decision value of points on the drawn axes, (n_points, n_axes) to (n_points,), at least
-            zero for the class of interest.
+            Function that maps points on the drawn axes, of shape (n_points, n_axes), to decision
+            values of shape (n_points,), at least zero for the class of interest.
         ax : matplotlib Axes, default=None
             Where to draw. None means a new figure.
 
@@ -266,7 +266,7 @@ class SubspaceDisplay(Display):
     def _members(self) -> Iterator[tuple[int, Array, str]]:
         """Yield the number, the points and the label of each group.
 
-        The class of interest comes last: it lies in the middle and is smaller.
+        The class of interest comes last, on top, because it is smaller and lies in the middle.
         """
         for group in [*range(1, len(self.names)), 0]:
             points = self.z[self.groups == group][:, self.axes]
@@ -309,7 +309,7 @@ class SubspaceDisplay(Display):
         return ellipses
 
     def _moments(self, group: int, points: Array) -> tuple[Array | None, Array | None]:
-        """Return centre and covariance of a group on the drawn axes, None if unknown."""
+        """Return a group's centre and covariance on the drawn axes, or None if unknown."""
         axes = list(self.axes)
         center = covariance = None
         if self.means is not None:
@@ -323,7 +323,7 @@ class SubspaceDisplay(Display):
         return center, covariance
 
     def _draw_name(self, group: int, center: Array) -> None:
-        """Write the name of a subclass at its centre, so that colour is not the only cue."""
+        """Write a subclass's name at its centre, so that colour is not the only cue."""
         name = self.names[group].removeprefix(_SUBCLASS)
         if name.endswith(")"):  # the label is short and says more than the number
             name = name.partition(" (")[2].removesuffix(")").removeprefix("mostly ")
@@ -362,7 +362,7 @@ class SubspaceDisplay(Display):
 
 
 def _subclass_centers(model: Verifier) -> Array:
-    """Return the means of the subclasses in the subspace."""
+    """Return the subclass means in the subspace."""
     if has_density(model):
         centers: Array = model.density_.base.subclasses
         return centers
@@ -375,7 +375,7 @@ def _subclass_centers(model: Verifier) -> Array:
 def _encode_groups(
     positive: Mask, subclasses: ArrayLike | None, pos_label: object
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return groups 0..K and their names; the subclasses are numbered in sorted order."""
+    """Return group numbers 0..K and group names; subclasses are numbered in sorted order."""
     groups = np.zeros(len(positive), dtype=np.int64)
     if subclasses is None:
         groups[~positive] = 1
@@ -390,7 +390,7 @@ def _encode_groups(
 
 
 def _named_groups(groups: NDArray[np.int64], names: list[str], labels: NDArray[Any]) -> list[str]:
-    """Add the majority label of each subclass, if there are several labels."""
+    """Add each subclass's majority label to its name, if there are several labels."""
     if len(np.unique(labels[groups > 0])) < 2:
         return names
     found = list(names)

@@ -1,4 +1,4 @@
-"""A model measured on labelled rows, and the result as one HTML file that needs no network."""
+"""Measuring a model on labelled rows, and writing the result as one self-contained HTML file."""
 
 from .evaluation import Evaluation, evaluate, evaluate_scores
 from .page import write_page

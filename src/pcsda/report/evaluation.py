@@ -1,4 +1,4 @@
-"""A model measured on labelled rows: the content of a report."""
+"""Measuring a model on labelled rows, which gives the content of a report."""
 
 from __future__ import annotations
 
@@ -41,30 +41,31 @@ Parts = tuple[dict[str, Any], list[Drawn]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures, curves and subspaces of a model on labelled rows; :func:`write_page` shows them.
+    """Figures, curves and subspaces from testing a model; :func:`write_page` shows them.
 
     Attributes
     ----------
     names : list of str
-        Labels that were verified.
+        Labels the model was tested on.
     figures : list of Figure
     views : list of View
-        The first shows the figures; a bank has one more for each label.
+        The first view belongs to the figures; a bank has another view for each label.
     subspaces : list of dict or None
-        For every view, `x`, `y`, `truth`, `id` and `positive` of some rows, and the `axes`' names.
+        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, and the names of
+        the `axes`.
     by_label : list of dict
-        For a bank: figures of every label.
+        For a bank, the figures for each label.
     truth, ids : arrays of shape (n_trials,)
-        Label and name of each row or trial, as text. In the first view of a bank, all trials of
-        the first label come first, then all of the second, and so on.
+        Label and name of each row or trial, as text. In a bank's first view, all trials for the
+        first label come first, then all trials for the second, and so on.
     settings : Settings
     unit : {"row", "trial"}
     strangers : list of str
-        Labels in the test that a bank does not know.
+        Labels in the test data that a bank does not know.
     facts : dict of str to str
-        The model and the data.
+        Descriptions of the model and the data.
     reasons : list of str
-        For a single model, an explanation of each row that its view lists: the evidence for and
+        For a single model, an explanation for each row listed in its view: the evidence for and
         against it, and its neighbours. Empty for banks and trials.
 
     Examples
@@ -94,7 +95,7 @@ class Evaluation:
 
     @property
     def is_bank(self) -> bool:
-        """Whether several labels were verified."""
+        """Whether the model is a bank, which verifies several labels."""
         return len(self.names) > 1
 
     def __repr__(self) -> str:
@@ -105,7 +106,7 @@ class Evaluation:
         )
 
     def _repr_html_(self) -> str:
-        """The figures with their intervals, for notebooks."""
+        """Return an HTML table of the figures and their intervals, for notebooks."""
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{value}</td><td>{span}</td></tr>"
             for name, value, span in self._rows()
@@ -134,10 +135,10 @@ def evaluate(
     model : fitted estimator or VerifierBank, or a pipeline or search that holds one
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
-        Labels. All but the class of interest count as the rest; a bank scores every row for each
-        of its labels.
+        Labels. All labels except the class of interest count as the rest; a bank scores each row
+        for all its labels.
     trials : array-like of shape (n_samples,), default=None
-        Rows with the same value have one origin and are scored together.
+        Rows with the same value belong to the same trial and are scored together.
     **options
         Class of interest, costs, threshold and intervals, as in :func:`evaluate_scores`.
 
@@ -181,7 +182,7 @@ def evaluate_scores(
     random_state: Seed = 0,
     verbose: bool = False,
 ) -> Evaluation:
-    """Measure a model by given scores, for rows that do not fit in memory.
+    """Measure a model using precomputed scores, for data that does not fit in memory.
 
     Parameters
     ----------
@@ -191,27 +192,28 @@ def evaluate_scores(
         As returned by :meth:`pcsda.scoring.Scorer.log_likelihood_ratios`.
     y : array-like of shape (n_samples,)
     take : callable
-        Returns the rows of X with given numbers: a few thousand, in ascending order.
+        Function that takes row numbers (a few thousand, ascending) and returns those rows of X.
     pos_label : label, default=None
-        The class of interest in y; None means that of the model. For a bank, the one label to
-        evaluate; None evaluates all.
+        The class of interest in y; None means the model's own. For a bank, the only label to
+        evaluate; None evaluates all labels.
     trials : array-like of shape (n_samples,), default=None
     groups : array-like of shape (n_samples,), default=None
-        Identities, which the intervals resample as a whole. None resamples rows or trials.
+        Identities, each resampled as a whole for the intervals. None resamples rows or trials.
     ids : array-like of shape (n_samples,), default=None
-        Names of the rows; None means their numbers.
+        Row names; None means row numbers.
     prior, cost_miss, cost_false_alarm : float
-        Probability of the class of interest in use, and costs of errors. None means the fitted
-        prior, 0.5 for a bank.
+        Probability of the class of interest in actual use, and the error costs. A prior of None
+        means the fitted prior, or 0.5 for a bank.
     threshold : float, default=None
-        Least log-likelihood ratio that is accepted. None means the `threshold_` of a model that
-        has one, unless prior or costs are given; otherwise that of prior and costs.
+        Smallest log-likelihood ratio that is accepted. None means the model's `threshold_` if it
+        has one and neither prior nor costs are given; otherwise, the threshold that follows from
+        prior and costs.
     level : float, default=0.95
         Confidence level of the intervals.
     n_resamples : int, default=1000
-        Resamples for the intervals; fewer, but at least 50, if there are many scores.
+        Number of resamples for the intervals; fewer, but at least 50, if there are many scores.
     random_state : int, RandomState instance or None, default=0
-        Seed of the resampling and of the choice of rows to draw.
+        Seed for the resampling and for choosing the rows to plot.
     verbose : bool, default=False
         Draw progress bars on a terminal.
 
@@ -275,7 +277,7 @@ def evaluate_scores(
 
 
 class _Units(NamedTuple):
-    """The units of decision: rows, or trials of several rows."""
+    """The units that are decided on: single rows, or trials of several rows."""
 
     labels: NDArray[Any]
     ids: NDArray[Any]
@@ -285,7 +287,7 @@ class _Units(NamedTuple):
 def _gathered(
     labels: NDArray[Any], ids: NDArray[Any], groups: ArrayLike | None, trials: ArrayLike | None
 ) -> _Units:
-    """Return label, name and identity of rows, or of trials in the order of their names."""
+    """Return the label, name and identity of each row, or of each trial sorted by name."""
     identities = None if groups is None else column_or_1d(groups)
     if trials is None:
         return _Units(labels, ids, identities)
@@ -329,7 +331,7 @@ def _of_one(
 
 
 def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -> Parts:
-    """Evaluate a bank: all labels together, then one by one."""
+    """Evaluate a bank, first for all labels together, then for each label separately."""
     labels, _, groups = units
     truth = np.column_stack([labels == label for label in scorer.labels])
     known = truth.any(axis=1)
@@ -363,7 +365,7 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
 
 
 def _named(scorer: Scorer, labels: NDArray[Any], ratios: Array) -> str:
-    """Say what `identify` makes of the rows; its threshold is for the best of all labels."""
+    """Describe the results of `identify`, which applies its threshold to the best label only."""
     best = ratios.argmax(axis=1)
     at_threshold = ratios.max(axis=1) >= scorer.final.threshold_.value
     truth = np.column_stack([labels == label for label in scorer.labels])
@@ -380,7 +382,7 @@ def _named(scorer: Scorer, labels: NDArray[Any], ratios: Array) -> str:
 
 
 def _label_figures(name: str, positive: Mask, llr: Array, s: Settings) -> dict[str, Any]:
-    """Measure one label of a bank; figures that need both kinds of rows may be None."""
+    """Measure one label of a bank; figures that need both positives and negatives may be None."""
     both = positive.any() and not positive.all()
     return {
         "label": name,
@@ -401,9 +403,9 @@ def _subspaces(
     take: Callable[[NDArray[np.intp]], Any],
     seed: int,
 ) -> list[dict[str, Any] | None]:
-    """Project some rows on the first two axes of each label that is drawn.
+    """Project a sample of rows onto the first two axes of each label that is drawn.
 
-    Each mode of a mixture has its own subspace; the mixture has none.
+    Each mode of a mixture has its own subspace; the mixture as a whole has none.
     """
     if isinstance(scorer.final, MixtureVerifier):
         return [None] * len(drawn)
@@ -429,10 +431,10 @@ def _subspaces(
 
 
 def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
-    """Names and first two coordinates of the subclasses in which one label has a majority.
+    """Return names and first two coordinates of the subclasses with a majority label.
 
-    A name that many subclasses share is written once, at the largest, so that labels do not cover
-    each other.
+    A name shared by many subclasses is written only once, at the largest of them, so that labels
+    do not overlap.
     """
     names = getattr(model, "subclass_names_", None)
     if names is None or model.n_components_ < 2:
@@ -450,7 +452,7 @@ def _named_centres(model: BaseEstimator) -> list[tuple[str, float, float]]:
 
 
 def changed_parameters(model: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters that differ from the defaults of the library."""
+    """Return the parameters that differ from the library defaults."""
     defaults = type(model)().get_params()
     given = model.get_params(deep=False).items()
     return {n: v for n, v in given if n != "pos_label" and repr(v) != repr(defaults[n])}

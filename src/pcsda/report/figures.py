@@ -1,4 +1,4 @@
-"""Figures of merit with intervals, and what each of them means."""
+"""Figures of merit with their intervals and meanings."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Figure:
     key, name, meaning : str
     value, low, high : float
     is_rate : bool
-        Whether it is a share, shown in percent.
+        Whether the value is a proportion, shown in percent.
     threshold : float or None
-        Log-likelihood ratio at which it was measured, or None.
+        Log-likelihood ratio used as the threshold for this figure, or None if there was none.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Figure:
 
 
 def percent(share: float) -> str:
-    """Write a share in percent, with more digits if it is small."""
+    """Format a proportion in percent, with more digits if it is small."""
     if share in (0, 1):
         return f"{100 * share:.0f} %"
     digits = 1 if share >= 0.01 else 2
@@ -69,7 +69,7 @@ def percent(share: float) -> str:
 
 
 def written(name: str, value: Any) -> Any:
-    """Write a figure of one label of a bank, as the report and the commands show it."""
+    """Format a figure for one label in a bank, as shown in the report and by the commands."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int):
@@ -78,7 +78,7 @@ def written(name: str, value: Any) -> Any:
 
 
 def value_of(figure: Figure) -> tuple[str, str]:
-    """Write a figure and its interval."""
+    """Format a figure and its interval."""
     show = percent if figure.is_rate else "{:.3f}".format
     return show(figure.value), f"{show(figure.low)} to {show(figure.high)}"
 
@@ -98,11 +98,11 @@ class Settings:
 
     @property
     def application(self) -> dict[str, Any]:
-        """Prior and costs, as the metrics take them."""
+        """Prior and costs, as keyword arguments for the metrics."""
         return {name: getattr(self, name) for name in ("prior", "cost_miss", "cost_false_alarm")}
 
     def resamples(self, n_scores: int) -> int:
-        """Return how many resamples of this many scores are affordable."""
+        """Return how many resamples are affordable for this number of scores."""
         return min(self.n_resamples, max(LEAST_RESAMPLES, AFFORDABLE // n_scores))
 
 
@@ -113,7 +113,11 @@ def settle_threshold(
     cost_false_alarm: float,
     threshold: float | None,
 ) -> tuple[float, float]:
-    """Return prior and threshold: those given, those of the model, or that of prior and costs."""
+    """Return the prior and the threshold.
+
+    Given values come first, then the model's own. If there is no threshold yet, it follows from
+    the prior and the costs.
+    """
     chosen = scorer.threshold
     if threshold is None and prior is None and chosen and cost_miss == cost_false_alarm == 1:
         threshold = chosen.value
@@ -132,7 +136,7 @@ def settle_threshold(
 def figures(
     positive: Mask, llr: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """Measure trials: errors first, then the ranking, then the calibration."""
+    """Return the figures for the trials: first errors, then ranking, then calibration."""
     s = settings
     # Every resample sorts the scores, which is fastest if they are almost sorted.
     order = np.argsort(-llr, kind="stable")
@@ -168,7 +172,7 @@ def figures(
 def identification(
     truth: NDArray[np.intp], ratios: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
-    """Measure how often the right label of a bank is the best, and among the best five."""
+    """Measure how often a bank ranks the correct label first, and among the top five."""
     columns = np.arange(ratios.shape[1])
     found = []
     for k, words in ((1, "the best"), (5, "among the best five")):
@@ -188,7 +192,7 @@ def _rate(
     threshold: float,
     missed: bool,
 ) -> float:
-    """Return the share of positives that are rejected, or of negatives that are accepted."""
+    """Return the proportion of positives rejected, or of negatives accepted."""
     of_kind = y_true == missed
     wrong = (y_score < threshold) == missed
     weights = None if sample_weight is None else sample_weight[of_kind]
@@ -196,10 +200,11 @@ def _rate(
 
 
 def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, float]:
-    """Bounds of a figure: by the bootstrap, but exact for a share of rows that were counted.
+    """Return a figure's interval: bootstrapped in general, exact for a proportion of rows.
 
-    Resamples of rows without an error have none, so their interval would be 0 to 0 however few rows
-    there are. Identities of several rows are resampled, unless none of them, or all, have errors.
+    If no row has an error, neither has any resample, and the bootstrap interval would be 0 to 0
+    however few rows there are. Identities with several rows are resampled, unless none or all of
+    them have errors.
     """
     truth, _, groups = trials
     whole = found.value in (0, 1)

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file: text and tables from here, plots drawn by the page itself."""
+"""Write an evaluation as one HTML file: text and tables are made here, plots by the page itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 def write_page(
     evaluation: Evaluation, path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:
-    """Write the report.
+    """Write an evaluation as an HTML report.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def write_page(
     path : path
         HTML file. If writing fails, no partial file remains.
     title : str, default=None
-        Heading; None names what was verified.
+        Heading; None means a heading that names what was verified.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def write_page(
 
 
 def render(evaluation: Evaluation, *, title: str | None = None) -> str:
-    """Make the HTML."""
+    """Return the report as HTML."""
     if title is None:
         what = f"{len(evaluation.names)} labels" if evaluation.is_bank else evaluation.names[0]
         title = f"Verification of {cut(what)}"
@@ -104,17 +104,17 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
 
 
 def _command(evaluation: Evaluation) -> str:
-    """Write the command that decides at the threshold of the report."""
+    """Return the command that makes decisions at the report's threshold."""
     return f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}"
 
 
 def cut(text: str) -> str:
-    """Shorten a text that is too long to read."""
+    """Shorten text that is too long to read."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Write JSON that is safe inside a script element, whatever text it holds."""
+    """Return JSON that is safe inside a script element, whatever text it contains."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -127,7 +127,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """Return the plotting library, compressed; otherwise it would be most of the page."""
+    """Return the plotting library, compressed because it would otherwise dominate the page size."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -138,7 +138,7 @@ def _plotly() -> str:
 
 
 def _figure_rows(evaluation: Evaluation) -> str:
-    """Make the rows of figures, in groups; narrow screens show the meaning below the name."""
+    """Make grouped table rows for the figures; narrow screens show the meaning below the name."""
     groups = []
     for heading, keys in GROUPS.items():
         chosen = [figure for figure in evaluation.figures if figure.key in keys]
@@ -164,7 +164,7 @@ def _at(threshold: float | None) -> str:
 
 
 def _label_table(evaluation: Evaluation) -> str:
-    """Make the rows of the table of labels; every cell has a value to sort by."""
+    """Make the rows of the label table; each cell has a value to sort by."""
     labels = evaluation.by_label
     hardest = sorted(range(len(labels)), key=lambda i: -(labels[i]["eer"] or 0.0))[:MOST_LABELS]
     rows = []
@@ -195,7 +195,7 @@ def _all_facts(evaluation: Evaluation) -> Mapping[str, str]:
 
 
 def _data(evaluation: Evaluation) -> dict[str, Any]:
-    """Return what the page draws, rounded to a few digits."""
+    """Return the data that the page plots, rounded to a few digits."""
     views = [_view_data(evaluation, place) for place in range(len(evaluation.views))]
     ticks = [(_short(ndtri(rate)), f"{100 * rate:g}") for rate in TICKS]
     return {"bank": evaluation.is_bank, "unit": evaluation.unit, "ticks": ticks, "views": views}
@@ -237,7 +237,7 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
 
 
 def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Group points: the class of interest, then the other labels, or all as one if many."""
+    """Group points: the class of interest, then each other label, or all others as one if many."""
     truth, positive = points["truth"], points["positive"]
     others, counts = np.unique(truth[~positive], return_counts=True)
     kinds = [(name, positive)]

@@ -1,4 +1,4 @@
-"""Explanations of single rows: the evidence for and against them, and their nearest rows."""
+"""Explaining single rows by the evidence for and against them, and by similar rows."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def reasons(
     take: Callable[[NDArray[np.intp]], Any],
     seed: int,
 ) -> list[str]:
-    """Explain the worst rows of a model's view, in the order of the list.
+    """Explain the worst rows in a model's view, in the order they are listed.
 
-    Each gets the columns that speak for and against it, or its nearest training rows, and its
-    nearest test rows of each class in the subspace. All others have an empty text.
+    An explanation names the columns that speak for and against the row, or its nearest training
+    rows, and its nearest test row of each class in the subspace. All other rows get an empty text.
     """
     place, kind = view.listed["place"], view.listed["positive"]
     chosen = np.concatenate([np.flatnonzero(kind)[:EXPLAINED], np.flatnonzero(~kind)[:EXPLAINED]])
@@ -54,7 +54,7 @@ def reasons(
 
 
 def _explained(scorer: Scorer, X: MatrixLike) -> Any:
-    """Explain rows by their columns; in a scikit-learn pipeline, the last step explains."""
+    """Explain rows by their columns; for a scikit-learn pipeline, use the last step."""
     if hasattr(scorer.model, "explain"):
         return scorer.model.explain(X)
     return scorer.final.explain(unwrap(scorer.model).rows(X))
@@ -63,7 +63,7 @@ def _explained(scorer: Scorer, X: MatrixLike) -> Any:
 def _near(
     z: Array, rows: NDArray[np.intp], around: NDArray[np.intp], positive: Mask
 ) -> list[list[int]]:
-    """For each row, find the nearest of the rows `around`: one of the class, one of the rest."""
+    """For each row, find its nearest neighbours in `around`: one in the class, one in the rest."""
     found: list[list[int]] = []
     for row in rows.tolist():
         distance = np.linalg.norm(z[around] - z[row], axis=1)

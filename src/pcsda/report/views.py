@@ -1,4 +1,4 @@
-"""The content of the plots: error counts along thresholds, histograms, worst errors."""
+"""Data for the plots: error counts at many thresholds, histograms and the worst errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALIBRATION_GROUPS, LEAST_IN_GROUP = 10, 10
 
 @dataclass(frozen=True)
 class View:
-    """Trials of one label, or of all labels of a bank together.
+    """Plot data for the trials of one label, or of all labels in a bank together.
 
     Attributes
     ----------
@@ -34,15 +34,16 @@ class View:
         Named thresholds: "decision", "equal errors", "least cost", "1% false alarms".
     eer : float
     thresholds, misses, false_alarms : arrays of shape (n_points,)
-        Exact counts at thresholds that trace the curve evenly and include all marks. A trial is
+        Exact error counts at thresholds that are spread evenly along the curve and include all
+        marks. A trial is
         accepted if its score is at least the threshold.
     listed : dict of arrays
-        The lowest positives and the highest negatives: `place`, `llr`, `positive`.
+        The lowest-scoring positives and highest-scoring negatives: `place`, `llr`, `positive`.
     histogram : dict of arrays
-        `edges`, and counts `positive` and `negative`.
+        Bin `edges`, and the counts `positive` and `negative`.
     calibration : dict of arrays
-        Groups of rows with similar probability: the mean `expected` share of positives, the share
-        `observed` with its interval, `low` and `high`, and the `count` of rows.
+        For groups of rows with similar probability: the mean `expected` proportion of positives,
+        the `observed` proportion, the ends `low` and `high` of its interval, and the row `count`.
     """
 
     name: str
@@ -58,13 +59,17 @@ class View:
     calibration: dict[str, NDArray[Any]]
 
     def counts(self, mark: str = "decision") -> tuple[int, int]:
-        """Return misses and false alarms at a named threshold."""
+        """Return the numbers of misses and false alarms at a named threshold."""
         place = int(np.searchsorted(self.thresholds, self.marks[mark]))
         return int(self.misses[place]), int(self.false_alarms[place])
 
 
 def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
-    """Make the view of trials; `share` is the number of views that share the points of one."""
+    """Make the plot data for trials with scores `llr`.
+
+    The curve and the list are `share` times shorter than in a single view, because that many views
+    share the space of one.
+    """
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
         "decision": settings.threshold,
@@ -96,7 +101,7 @@ def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: 
 
 
 def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
-    """Return all scores as thresholds; if many, up to the limit, evenly along the DET curve."""
+    """Return all scores as thresholds, or, if too many, a subset spread evenly along the curve."""
     candidates = np.unique(np.concatenate([positives, negatives]))
     if len(candidates) <= limit:
         return candidates
@@ -110,14 +115,14 @@ def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
 
 
 def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
-    """Find the lowest positives and the highest negatives, up to the limit for each."""
+    """Find the lowest-scoring positives and highest-scoring negatives, up to the limit for each."""
     order = np.argsort(np.where(positive, llr, -llr), kind="stable")
     places = np.concatenate([order[positive[order]][:limit], order[~positive[order]][:limit]])
     return {"place": places, "llr": llr[places], "positive": positive[places]}
 
 
 def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
-    """Count in common bins, which leave out the outermost half percent of each class."""
+    """Count both classes in the same bins, leaving out the outermost half percent of each class."""
     ends = np.concatenate([np.quantile(s, [0.005, 0.995]) for s in (positives, negatives)])
     low, high = float(ends.min()), float(ends.max())
     if high <= low:
@@ -129,9 +134,10 @@ def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
 
 
 def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[Any]]:
-    """Compare probabilities, at the share of positives in the test, with what was observed.
+    """Compare predicted probabilities with observed proportions of positives.
 
-    The rows are sorted and cut into groups of equal size. Intervals are Wilson's.
+    The prior is the proportion of positives in the test data. The rows are sorted and cut into
+    groups of equal size. The intervals are Wilson intervals.
     """
     order = np.argsort(llr, kind="stable")
     chance = expit(llr[order] + logit(positive.mean()))
@@ -148,7 +154,7 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
 
 
 def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:
-    """Choose the rows to draw: all, or a sample with at most one half positives."""
+    """Choose the rows to plot: all, or a sample in which at most half are positives."""
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
         return np.arange(len(positive))
@@ -159,5 +165,5 @@ def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.int
 
 
 def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
-    """Return rows of an array or a DataFrame by their numbers."""
+    """Return the rows of an array or DataFrame with the given row numbers."""
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

@@ -1,4 +1,4 @@
-"""An evaluation in a few sentences."""
+"""Summarising an evaluation in a few sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = 30
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """Say how good the model is, what it does at the threshold and how far to trust that."""
+    """Describe how good the model is, what it does at the threshold, and how reliable this is."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
     sentences = [answer(evaluation), *equal_errors(evaluation)]
@@ -40,7 +40,7 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def answer(evaluation: Evaluation) -> str:
-    """Say what the model finds at its threshold, and how many false alarms it raises."""
+    """Describe how much the model finds at its threshold, and how many false alarms it raises."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
     missed, alarms = view.counts()
@@ -56,10 +56,10 @@ def answer(evaluation: Evaluation) -> str:
 
 
 def equal_errors(evaluation: Evaluation) -> Iterator[str]:
-    """State the equal error rate; for a bank that of all labels together, and the hardest label.
+    """State the equal error rate; for a bank, over all labels together, and the hardest label.
 
-    Together means that every row is scored for every label with one threshold, as in use. A mean
-    over labels, each with its own threshold, would be too optimistic.
+    "Together" means that each row is scored for all labels with the same threshold, as in practice.
+    A mean over labels, each with its own threshold, would be too optimistic.
     """
     figure = next(figure for figure in evaluation.figures if figure.key == "eer")
     eer, interval = value_of(figure)
