@@ -26,7 +26,7 @@ from .data import Block, Blocks, Head
 from .passes import CountPass, FoldScorePass, Sample, SamplePass, Statistics, StatisticsPass
 from .sampling import Counts, Reservoir
 
-# Increased whenever the content of a checkpoint changes its meaning.
+# Increased whenever the meaning of a checkpoint's content changes.
 FORMAT = 4
 DONE = -1
 REMEDY = "delete it to start again, or name another file"
@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Counts, GroupScatter, Head, Reservoir, Sample, Statistics)
 }
 
-# The result of each pass; None if no row has weight.
+# The result of each pass; None if no row has positive weight.
 RESULTS: dict[str, Any] = {
     CountPass.name: Counts | None,
     SamplePass.name: Sample | None,

@@ -18,7 +18,7 @@ from .. import validation
 from ..core.linalg import Array
 from ..partition import different_subclasses, given_labels, nearest
 
-# Float64 bytes of rows that are made dense, mapped and grouped at once.
+# Size in float64 bytes of the rows that are made dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20
 
 
@@ -281,7 +281,7 @@ class Intake:
 
 
 def plain_labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert labels of a single type to an array of that type, which is sortable and easy to store."""
+    """Convert labels of a single type to an array of that type, easy to sort and to store."""
     if values.dtype.kind == "O":
         kinds = {type(value) for value in values.tolist()}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:

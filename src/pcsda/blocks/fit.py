@@ -55,7 +55,7 @@ class Runner(Protocol):
         """Draw a seed for the fit, or restore the seed of an interrupted fit."""
 
     def look(self, task: passes.LookPass, first: bool) -> Look:
-        """Read labels block by block until both classes have been seen, or from the first block only."""
+        """Read labels block by block until both classes are seen, or from the first block only."""
 
     def run(self, task: Pass[Result]) -> Result | None:
         """Run a pass and return the merged result, or None if no row has positive weight."""
@@ -64,7 +64,7 @@ class Runner(Protocol):
 def check_blockwise(
     estimator: BaseEstimator, sample_rows: int, calibration_rows: int | None
 ) -> Any:
-    """Reject estimators and settings that need all rows at once; return the pipeline's final model."""
+    """Reject estimators and settings that need all rows at once; return the final model."""
     model = steps(estimator)[-1]
     if not isinstance(model, (PCSDA, CSDA)):
         kernel = type(model).__name__.startswith("Kernel")

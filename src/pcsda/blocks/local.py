@@ -1,4 +1,4 @@
-"""The passes of a fit in this process, one block after the other."""
+"""Run the passes of a fit in this process, one block after the other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fit_blocks(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
 ) -> Any:
-    """Fit an estimator on data that do not fit in memory, block by block.
+    """Fit an estimator block by block, on data that does not fit in memory.
 
     Parameters
     ----------
@@ -53,58 +53,59 @@ def fit_blocks(
         file with a header; a folder, also with partitions such as ``year=2020``, or a list of files
         of one kind, in the order of their names; an array, also memory-mapped or sparse; a data
         frame of pandas, Polars or Arrow; or an iterable of ``(X, y)``, ``(X, y, subclass_labels)``
-        or ``(X, y, subclass_labels, sample_weight)``. If a fit takes several passes, pass a
+        or ``(X, y, subclass_labels, sample_weight)``. If a fit takes several passes, give a
         function that returns a new iterator instead of an iterator that can be read only once.
     y, subclass_labels, sample_weight : array, path or name
         Labels and weights of the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long
         as the data, or, for a folder, a folder with files of the same names. For tables and
         ``.npz``: the name of the column or array. Iterables yield them.
     columns : list of str, optional
-        Feature columns of a table; by default all that are not labels or weights. A column of
-        lists of one length is an embedding: each entry of the list is a feature.
+        Feature columns of a table; by default, all columns other than labels and weights. A column
+        of equally long lists is an embedding: each list entry is a feature.
     classes : array-like of shape (n_labels,), optional
-        Both labels, or all labels if `pos_label` of the model names one of many. By default blocks
-        are searched until two labels, including `pos_label`, have been seen.
+        Both labels, or all labels if the model's `pos_label` is one of many. By default, blocks are
+        searched until two labels, including `pos_label`, have been seen.
     block_rows : int, optional
-        Rows of a block for arrays, ``.npy`` and (roughly) CSV; by default as many as fill 64 MiB
-        in float64.
+        Number of rows per block for arrays, ``.npy`` and (roughly) CSV; by default, as many as fill
+        64 MiB in float64.
     sample_rows : int, default=20000
-        Rows of the seeded sample on which transformers and k-means are fitted.
+        Number of rows in the seeded sample on which transformers and k-means are fitted.
     calibration_rows : int, optional
-        Rows of each class, drawn with a seed, that are left out and scored: covariances, tails and
-        calibration come from them, and each class counts with its full weight. By default the
-        setting of the estimator, which is 5000 unless you change it.
+        Number of rows per class, drawn with a seed, that are left out and scored. Covariances,
+        tails and calibration are estimated from them, and each class counts with its full weight.
+        The default is the estimator's setting, which is 5000 unless you change it.
     checkpoint : path, optional
         File for the state of the fit, replaced every `checkpoint_seconds`. If it exists, the fit
-        resumes from it, and the result equals that of an uninterrupted fit. It is deleted when the
-        fit is done. It is refused if the settings differ, or the rows, labels, subclasses or
-        weights of any block read before; to check this, a resumed fit reads those blocks again. The
-        file holds plain arrays and no code, but its numbers are trusted: resume only from files
-        that you wrote.
+        resumes from it, and the result is the same as without the interruption. It is deleted when
+        the fit is done. It is rejected if the settings have changed, or the rows, labels,
+        subclasses or weights in any block read before; to check this, a resumed fit reads those
+        blocks again. The file contains plain arrays and no code, but its numbers are trusted, so
+        resume only from files that you wrote.
     checkpoint_seconds : float, default=30
         Seconds between saves; 0 saves after every block.
 
     Returns
     -------
     estimator
-        The fitted estimator; it has no `partition_` and `loo_scores_`, which would be as long as
-        the data.
+        The fitted estimator, without `partition_` and `loo_scores_`, which would be as long as the
+        data.
 
     Notes
     -----
     One pass over the data collects the statistics and the sample of rows to leave out. K-means and
-    transformers are fitted on a sample of rows, which takes one pass before it. If calibration
-    needs folds (CSDA, ``covariance="resubstitution"``), labels are counted first, statistics are
-    kept for each fold, and one more pass scores every row by the model without its fold.
+    transformers are fitted on a sample of rows, which takes an earlier pass. If calibration needs
+    folds (CSDA, ``covariance="resubstitution"``), labels are counted first, statistics are kept for
+    each fold, and one more pass scores each row with the model fitted without its fold.
 
-    The result equals that of `fit`, to rounding, as long as neither class has more than
-    `calibration_rows` rows and the sample of `sample_rows` contains all rows for k-means, if any.
-    Beyond that, the two draw different samples. The folds are those of `fit` up to two million
-    rows; beyond, each block draws its own.
-    Memory: a few D x D matrices and blocks. Sparse blocks are made dense a piece at a time.
+    The result is the same as from `fit`, up to rounding, as long as neither class has more than
+    `calibration_rows` rows and, if k-means is used, the sample of `sample_rows` contains all its
+    rows. Beyond that, the two draw different samples. Up to two million rows, the folds are the
+    same as in `fit`; beyond that, each block draws its own.
+    Memory is needed for a few D x D matrices and blocks. Sparse blocks are made dense one piece at
+    a time.
 
     Data files may come from untrusted sources: no code in them is run (pickled arrays are refused),
-    and arrays that claim more memory than there is are refused before they are read. Their numbers
+    and arrays that claim more memory than is available are rejected before they are read. Numbers
     are trusted if they are finite.
 
     Examples
@@ -137,7 +138,7 @@ def fit_blocks(
 
 
 def _identity(blocks: Blocks) -> str:
-    """Identify the data by the stamps of their blocks; contents are checked as they are read."""
+    """Identify the data by their block stamps; the contents are checked when they are read."""
     if blocks.once:
         raise ValueError(
             "a checkpoint needs blocks that can be read again; pass a function that returns a new "
@@ -147,7 +148,7 @@ def _identity(blocks: Blocks) -> str:
 
 
 class _InProcess:
-    """Runs passes in this process, one block after the other, with a checkpoint."""
+    """Runner for passes in this process, one block after the other, with a checkpoint."""
 
     moves = False
 
@@ -160,13 +161,13 @@ class _InProcess:
         return self.blocks.once
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw the seed, or restore that of the checkpoint."""
+        """Draw a seed, or restore the seed stored in the checkpoint."""
         if self.checkpoint.seed is None:
             self.checkpoint.seed = draw()
         return self.checkpoint.seed
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Look at labels until both classes have been seen."""
+        """Read labels until both classes have been seen."""
         look: Look | None = None
         for number, name, block in self.blocks.read(labels_only=True):
             look = task.join(look, task.of_block(number, name, block))
@@ -190,7 +191,7 @@ class _InProcess:
         return look
 
     def run(self, task: Pass[Result]) -> Result | None:
-        """Run a pass, starting where the checkpoint ends."""
+        """Run a pass, continuing from where the checkpoint ends."""
         result: Result | None
         taken, result = self.checkpoint.passes.get(task.name, (0, None))
         if taken == DONE:

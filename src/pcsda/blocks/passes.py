@@ -1,7 +1,7 @@
-"""Passes over blocks: what each block contributes, and how two results are merged.
+"""Passes over blocks define what each block contributes, and how two results are merged.
 
-Every result is a small frozen dataclass whose merge is associative. So blocks may be merged one
-after the other, from a checkpoint on, or in a tree on a cluster.
+Each result is a small frozen dataclass, and merging is associative. Results can therefore be
+merged one after the other, starting from a checkpoint, or in a tree on a cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .sampling import (
 
 
 class Pass(ABC, Generic[Result]):
-    """One pass over all blocks, and the merged result."""
+    """A single pass over all blocks, which gives one merged result."""
 
     name: str
     # Whether X is needed; otherwise blocks come without it, if possible.
@@ -49,13 +49,13 @@ class Pass(ABC, Generic[Result]):
         """Merge two results."""
 
     def join(self, left: Result | None, right: Result | None) -> Result | None:
-        """Merge two results, either of which is None if none of its rows has weight."""
+        """Merge two results; either may be None, if none of its rows has positive weight."""
         if left is None or right is None:
             return right if left is None else left
         return self.merge(left, right)
 
     def of_block(self, number: int, name: str, block: Block) -> Result | None:
-        """Result of a block; errors name the block."""
+        """Return the result for one block; errors name the block."""
         title = f"block {number} ({name})"
         width = (*getattr(block.X, "shape", ()), 0, 0)[1]
         with narrow_fit(width), naming(title):
@@ -70,7 +70,7 @@ class Look:
     given: bool
 
     def settled(self, pos_label: object = None) -> bool:
-        """Whether all labels that the fit needs are known, including `pos_label`."""
+        """Return whether all labels needed for the fit are known, including `pos_label`."""
         if self.labels.dtype.kind == "b":
             return True
         return len(self.labels) > 1 and (pos_label is None or pos_label in self.labels.tolist())
@@ -78,25 +78,25 @@ class Look:
 
 @dataclass(frozen=True)
 class LookPass(Pass[Look]):
-    """Collects the labels; `pos_label` must be among them."""
+    """Pass that collects the labels, which must include `pos_label`."""
 
     pos_label: Any = None
     name: str = "labels"
     needs_rows = False
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Look]:
-        """Yield the labels of a block."""
+        """Yield the labels in a block."""
         n_rows = None if block.X is None else check_shape(block)[0].shape[0]
         labels = different_labels(check_y(block.y, n_rows))
         yield Look(labels, block.subclass_labels is not None)
 
     def merge(self, left: Look, right: Look) -> Look:
-        """All labels of both."""
+        """Return the union of both label sets."""
         return Look(union(left.labels, right.labels, "y"), left.given and right.given)
 
 
 def union(left: NDArray[Any], right: NDArray[Any], what: str) -> NDArray[Any]:
-    """Merge sorted labels; refuse to mix numbers with text, which would turn 1 into "1"."""
+    """Merge sorted labels; reject a mix of numbers and text, which would turn 1 into "1"."""
     if not (len(left) and len(right)):
         return left if len(left) else right
     text = [side for side in (left, right) if side.dtype.kind in "US"]
@@ -110,14 +110,14 @@ def union(left: NDArray[Any], right: NDArray[Any], what: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class CountPass(Pass[Counts]):
-    """How many rows each class has in each block."""
+    """Pass that counts the rows of each class in each block."""
 
     intake: Intake
     name: str = "counts"
     needs_rows = False
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Counts]:
-        """Yield the counts of a block."""
+        """Yield the row counts for a block."""
         positive, weights = self.intake.classified(block, None)
         if weights is not None:
             positive = positive[weights > 0]
@@ -126,14 +126,14 @@ class CountPass(Pass[Counts]):
         yield Counts(counts, np.array([len(positive) > 0 and bool(positive[0])]))
 
     def merge(self, left: Counts, right: Counts) -> Counts:
-        """Append the counts of later blocks to those of earlier ones."""
+        """Append the counts for later blocks to the counts for earlier blocks."""
         counts = np.concatenate([left.counts, right.counts])
         return Counts(counts, np.concatenate([left.leads, right.leads]))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A seeded sample of rows as they were read: features, whether positive, and weight."""
+    """A seeded sample of rows as read: features, whether each is positive, and weights."""
 
     head: Head
     rows: Reservoir
@@ -142,7 +142,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class SamplePass(Pass[Sample]):
-    """A seeded sample of rows, on which transformers and k-means are fitted."""
+    """Pass that draws a seeded sample of rows for fitting transformers and k-means."""
 
     intake: Intake
     seed: int
@@ -150,7 +150,7 @@ class SamplePass(Pass[Sample]):
     name: str = "sample"
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Sample]:
-        """Yield the sample of every piece."""
+        """Yield a sample from each piece."""
         for piece in self.intake.pieces(number, title, block):
             keys = piece.rng(self.seed, FOR_SAMPLE).random(len(piece.X))
             columns = (piece.X, piece.positive, piece.weight)
@@ -158,25 +158,25 @@ class SamplePass(Pass[Sample]):
             yield Sample(piece.head, rows, int(np.sum(~piece.positive)))
 
     def merge(self, left: Sample, right: Sample) -> Sample:
-        """Return a sample of both."""
+        """Merge two samples into one."""
         rows = left.rows.merge(right.rows, self.draw.size)
         return Sample(left.head.join(right.head), rows, left.n_negative + right.n_negative)
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Group statistics of each fold of the rows, with the names of the subclasses.
+    """Group statistics for each fold, with the subclass names.
 
     Attributes
     ----------
     head : Head
     names : array of shape (K,)
     n_rows : array of shape (2,)
-        Number of positives and of negatives, whatever their weight.
+        Numbers of positives and negatives, whatever their weight.
     leads : bool
         Whether the first row is positive.
     scatters : tuple of GroupScatter
-        One for each fold; a single fold covers all rows.
+        One for each fold; without folds, a single one for all rows.
     samples : pair of Reservoir
         Rows to leave out: features, group and weight.
     """
@@ -189,7 +189,7 @@ class Statistics:
     samples: Samples
 
     def whole(self, without: int | None = None) -> tuple[NDArray[Any], GroupScatter]:
-        """Return names and statistics of the nonempty subclasses, over all folds or all but one."""
+        """Return names and statistics of the nonempty subclasses, from all folds or all but one."""
         folds = [scatter for fold, scatter in enumerate(self.scatters) if fold != without]
         scatter = reduce(GroupScatter.merge, folds)
         kept = np.flatnonzero(scatter.counts[1:] > 0)
@@ -198,7 +198,7 @@ class Statistics:
         return self.names[kept], replace(scatter, counts=counts, means=means)
 
     def renamed(self, names: NDArray[Any]) -> Statistics:
-        """Return the statistics for more subclasses; the new ones are empty."""
+        """Return the statistics for a larger set of subclasses; the added subclasses are empty."""
         place = np.append(0, 1 + np.searchsorted(names, self.names))
         scatters = tuple(old.renumbered(place, len(names) + 1) for old in self.scatters)
         X, groups, weights = self.samples[1].columns
@@ -209,7 +209,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class StatisticsPass(Pass[Statistics]):
-    """Counts, means and scatter of the groups, and a sample of rows to leave out."""
+    """Pass that collects group counts, means and scatter, and a sample of rows to leave out."""
 
     intake: Intake
     division: Division
@@ -219,7 +219,7 @@ class StatisticsPass(Pass[Statistics]):
     name: str = "statistics"
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Statistics]:
-        """Yield the statistics of every piece."""
+        """Yield the statistics for each piece."""
         for piece in self.intake.pieces(number, title, block):
             names, groups = self.division.groups(piece)
             rows: list[Any] = [slice(None)]
@@ -243,7 +243,7 @@ class StatisticsPass(Pass[Statistics]):
             yield Statistics(piece.head, names, n_rows, leads, tuple(scatters), samples)
 
     def merge(self, left: Statistics, right: Statistics) -> Statistics:
-        """Statistics of both; subclasses are matched by name."""
+        """Merge two sets of statistics, matching subclasses by name."""
         head = left.head.join(right.head)
         if not np.array_equal(left.names, right.names):
             names = union(left.names, right.names, "subclass_labels")
@@ -257,7 +257,7 @@ class StatisticsPass(Pass[Statistics]):
 
 @dataclass(frozen=True)
 class FoldScorePass(Pass[Samples]):
-    """Scores rows by the models that were fitted without their fold."""
+    """Pass that scores rows with the models fitted without their fold."""
 
     intake: Intake
     models: tuple[Fitted | None, ...]
@@ -267,7 +267,7 @@ class FoldScorePass(Pass[Samples]):
     name: str = "fold scores"
 
     def results(self, number: int, title: str, block: Block) -> Iterator[Samples]:
-        """Yield a sample of the scores in every piece."""
+        """Yield a sample of the scores in each piece."""
         for piece in self.intake.pieces(number, title, block):
             folds = self.folds.of(piece)
             scores = np.full(len(piece.X), np.nan)
@@ -278,5 +278,5 @@ class FoldScorePass(Pass[Samples]):
             yield sample_classes(piece, self.seed, (scores,), np.isfinite(scores), self.draws)
 
     def merge(self, left: Samples, right: Samples) -> Samples:
-        """Return a sample of both."""
+        """Merge two samples into one."""
         return merge_samples(left, right, self.draws)

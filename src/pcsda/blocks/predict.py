@@ -52,18 +52,18 @@ def predict_blocks(
         Labels, if the blocks have any, are ignored. Files may come from untrusted sources: none of
         their content is executed.
     output : path, optional
-        A ``.npy`` file, or a ``.csv`` file with a header. It appears once it is complete.
+        A ``.npy`` file, or a ``.csv`` file with a header. It only appears once it is complete.
     method : str, default="log_likelihood_ratio"
-        Also "decision_function", "predict_proba", "predict_log_proba", "predict", "transform" or
-        "score_samples".
+        Other choices are "decision_function", "predict_proba", "predict_log_proba", "predict",
+        "transform" and "score_samples".
     columns : list of str, optional
-        Feature columns of Parquet and CSV; by default those of the fit.
+        Feature columns in Parquet and CSV files; by default, the columns used in the fit.
     block_rows : int, optional
         As in :func:`fit_blocks`.
 
     Returns
     -------
-    Path of the file; without `output`, a generator that yields the results of each block.
+    Path of the file or, without `output`, a generator that yields the results for each block.
 
     Examples
     --------
@@ -114,10 +114,10 @@ def _results(
 
 
 def apply_rows(estimator: BaseEstimator, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
-    """Call a method on rows in memory, even if a pipeline around the model lacks it."""
+    """Call a model's method on rows in memory, even if the pipeline around the model lacks it."""
     inside = unwrap(estimator)
     with warnings.catch_warnings():
-        # The names of the columns are checked already; plain rows have none.
+        # The column names have already been checked; plain rows have none.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         result = np.asarray(getattr(inside.model, method)(inside.rows(X)))
     if result.dtype.kind == "O":  # text of fixed length, so that blocks fit in one file
@@ -140,7 +140,7 @@ def _write_npy(path: Path, results: Iterator[NDArray[Any]]) -> None:
 
 
 def _write_header(file: BinaryIO, first: NDArray[Any], n_rows: int) -> int:
-    """Write the header of a .npy file; NumPy pads it so that the number of rows can grow."""
+    """Write a .npy header, which NumPy pads so that the number of rows can be updated later."""
     shape = (n_rows, *first.shape[1:])
     about = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
     write_array_header_2_0(file, about)
@@ -160,7 +160,7 @@ def _write_csv(path: Path, results: Iterator[NDArray[Any]], names: list[str]) ->
 
 
 def _result_names(estimator: BaseEstimator, method: str) -> list[str]:
-    """Names of the columns of a result."""
+    """Return the column names for a result."""
     model = unwrap(estimator).model
     if method == "transform":
         return [str(name) for name in model.get_feature_names_out()]

@@ -63,7 +63,7 @@ class Reservoir:
     def of(
         cls, keys: Array, columns: tuple[NDArray[Any], ...], draw: Draw, among: NDArray[np.bool_]
     ) -> Reservoir:
-        """Draw a sample from the rows in memory that are in `among`."""
+        """Draw a sample from the rows in memory for which `among` is true."""
         members = np.flatnonzero(among)
         kept = members[keys[members] < draw.chance]
         kept = kept[_smallest(keys[kept], draw.size)]
@@ -104,7 +104,7 @@ def sample_classes(
     seen: NDArray[np.bool_],
     draws: Draws,
 ) -> Samples:
-    """Sample each class, using only the `seen` rows of a piece."""
+    """Sample each class in a piece, from the rows for which `seen` is true."""
     keys = piece.rng(seed, FOR_CALIBRATION).random(len(piece.X))
     columns = (*columns, piece.weight)
     return (
@@ -184,7 +184,7 @@ class Folds:
         both = np.flatnonzero(piece.positive), np.flatnonzero(~piece.positive)
         for side, members in enumerate(both):
             if self.starts is None or self.of_class is None:
-                # Each block starts with another fold, so that all folds get rows.
+                # Each block starts with a different fold, so that all folds get rows.
                 folds[members] = (piece.number + rng.permutation(len(members))) % self.count
                 continue
             start = self.starts[piece.number, side] + piece.before[side]

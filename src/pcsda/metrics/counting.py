@@ -16,17 +16,17 @@ from ..core.linalg import Array
 from .trials import check_trials
 
 LEVEL = 0.9
-# Beyond this a ratio is practically certain; the exponential of much more would overflow.
+# Beyond this value, a ratio is practically certain; much larger exponentials would overflow.
 FARTHEST = 300.0
 # Ratios of larger pools are put into bins of this width.
 MANY, WIDTH = 500, 0.05
-# Nodes of the quadrature over slope and offset, and quantiles of the share at each node.
+# Nodes of the quadrature over slope and offset, and quantiles of the proportion at each node.
 NODES, QUANTILES = 5, 9
 # Information in the priors on the slope and the offset, as in the calibration.
 PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
 # Bisections of an interval of log odds, for about ten digits.
 STEPS = 40
-# A wider interval of shares is uninformative.
+# A wider interval for the proportion is uninformative.
 VAGUE = 0.8
 
 

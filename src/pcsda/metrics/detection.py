@@ -51,8 +51,8 @@ def equal_error_rate(
 
     See Also
     --------
-    sklearn.metrics.det_curve : Both error rates at every threshold.
-    roc_convex_hull : The vertices of the hull.
+    sklearn.metrics.det_curve : Both error rates at each threshold.
+    roc_convex_hull : The vertices of this hull.
 
     Notes
     -----
@@ -79,7 +79,7 @@ def equal_error_rate(
 
 
 def _equal_rate(trials: Trials, convex_hull: bool = False) -> tuple[float, float]:
-    """Interpolate the rate where both error rates are equal; return it and the nearest threshold."""
+    """Interpolate the rate where both error rates are equal; also return the nearest threshold."""
     trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
     # From 1 (all accepted) to -1 (all rejected), never rising.
@@ -332,7 +332,7 @@ def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:
     if not 0 <= fmr <= 1:
         raise ValueError(f"fmr={fmr} must lie between 0 and 1; 0.01 is one false match in 100")
     match, non_match = trials.rates
-    # The last rate is 0, so some threshold keeps the limit.
+    # The last rate is 0, so some threshold stays within the limit.
     first = int(np.argmax(match <= fmr))
     return float(non_match[first]), float(trials.thresholds[first])
 

@@ -16,7 +16,7 @@ from ..validation import MatrixLike
 from .detection import detection_cost
 from .ratios import cllr
 
-# These judge the value of a score, the others only its order.
+# These metrics depend on the score values; the others only on their order.
 _OF_RATIOS: tuple[Callable[..., Any], ...] = (cllr, detection_cost)
 
 
@@ -77,11 +77,10 @@ def make_detection_scorer(
     ----------
     metric : callable
         ``metric(y_true, y_score)`` with labels in {0, 1}; if it returns a tuple, the first entry is
-        used.
-        :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios, and
-        are not for PCSDACV, whose left-out values include the prior.
+        used. :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios.
+        They do not suit PCSDACV, whose left-out values include the prior.
     greater_is_better : bool, default=False
-        Errors and costs are negated so that larger is better.
+        Whether larger values of the metric are better. If not, they are negated.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means the estimator's own, or the last of its classes.
     **options

@@ -34,9 +34,9 @@ class Trials:
 
     @property
     def rates(self) -> tuple[Array, Array]:
-        """Return the false-match and false-non-match rates, of shape (n_levels + 1,).
+        """False-match and false-non-match rates, of shape (n_levels + 1,).
 
-        Entry i belongs to the threshold ``levels[i]``, the last to rejecting everything.
+        Entry i is for the threshold ``levels[i]``; the last entry is for rejecting everything.
         """
         below = np.append(0.0, np.cumsum(self.positives))
         above = np.append(np.cumsum(self.negatives[::-1])[::-1], 0.0)

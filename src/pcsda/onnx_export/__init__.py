@@ -1,4 +1,4 @@
-"""Fitted models as ONNX graphs, which run without Python."""
+"""Export fitted models as ONNX graphs, which run without Python."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def export_onnx(
     dtype: str = "float32",
     target_opset: int | None = None,
 ) -> None:
-    """Write a fitted model as an ONNX graph.
+    """Write a fitted model to a file as an ONNX graph.
 
     Parameters
     ----------
     model : estimator
-        CSDA, PCSDA, their kernel forms, VerifierBank or a kernel map, or a pipeline or search that
-        holds one of these after steps that skl2onnx knows, such as scikit-learn's scalers.
+        CSDA, PCSDA, their kernel versions, VerifierBank or a kernel map, or a pipeline or search
+        with one of these after steps that skl2onnx supports, such as scikit-learn's scalers.
     path : path
-        Where to write. If writing fails, no partial file remains.
+        File to write. If writing fails, no partial file remains.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the input and of the outputs. The graph itself computes in double precision.
+        Type of the input and outputs. The graph itself computes in double precision.
     target_opset : int or None, default=None
-        Version of the ONNX operators, at least 13; None takes the latest that skl2onnx knows.
+        Version of the ONNX operators, at least 13; None means the latest that skl2onnx supports.
 
     Notes
     -----
     The graph has one input, `X` of shape (rows, features), and four outputs: `label`,
     `probabilities` (rows, classes), `log_likelihood_ratio` and `z`. For a bank the log-likelihood
     ratio has a column for each label, and `z` has the shape (rows, labels, axes), with zeros beyond
-    the axes of a label's model. A model with a `threshold_` has a fifth, the boolean `accepted`. A
-    map has one output, `features`. Boolean labels become 0 and 1. Metadata name the classes, the
-    class of interest and the version.
+    the axes of a label's model. A model with a `threshold_` has a fifth output, the boolean
+    `accepted`. A map has a single output, `features`. Boolean labels become 0 and 1. The metadata
+    contain the classes, the class of interest and the version.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def export_onnx(
     else:
         outputs = list(zip(OUTPUTS, output_types(final, kind), strict=False))
     # All steps compute in double precision, scikit-learn's too: rounding to single precision
-    # between them would cost digits.
+    # between them would lose precision.
     steps = make_pipeline(CastTransformer(dtype=np.float64), *inside.before, final)
     graph = convert_sklearn(
         steps,
@@ -105,11 +105,11 @@ def export_onnx(
 
 
 def register_onnx() -> None:
-    """Register our estimators with skl2onnx, which then converts pipelines that contain them.
+    """Register our estimators with skl2onnx, so that it can convert pipelines containing them.
 
-    :func:`export_onnx` does this automatically; call it before ``skl2onnx.to_onnx`` or
+    :func:`export_onnx` does this automatically; call this function before ``skl2onnx.to_onnx`` or
     ``skl2onnx.convert_sklearn``. A model at the end of a pipeline has the outputs described in
-    :func:`export_onnx`. In the middle of a pipeline, where it is a transformer, give skl2onnx the
+    :func:`export_onnx`. For a model inside a pipeline, where it is a transformer, give skl2onnx the
     option ``{PCSDA: {"transform": True}}``.
 
     Examples
@@ -134,7 +134,7 @@ def register_onnx() -> None:
 
 
 def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:
-    """Return options of our models, which depend on their place in a pipeline."""
+    """Return the skl2onnx options for our models, which depend on their place in a pipeline."""
     options = {id(step): {"transform": True} for step in inside.before if isinstance(step, MODELS)}
     if isinstance(inside.model, MODELS):
         options[id(inside.model)] = {"single": single}

@@ -1,4 +1,4 @@
-"""Converters of our estimators for skl2onnx: the outputs, shapes and nodes of each."""
+"""skl2onnx converters for our estimators: the outputs, shapes and nodes for each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ..kernels import Kernel
 
-# Only a model with a threshold has the last of these.
+# Only a model with a threshold has the last output.
 OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z", "accepted")
 MAPS = (ExactKernelMap, NystroemMap, FourierMap)
 MODELS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA, PCSDACV, VerifierBank)
@@ -44,7 +44,7 @@ OPTIONS |= {name: [True, False] for name in ("raw_scores", "transform", "single"
 
 
 def register() -> None:
-    """Register the converters with skl2onnx; calling it again is harmless."""
+    """Register the converters with skl2onnx; registering again is harmless."""
     from skl2onnx import update_registered_converter
 
     for transformer in MAPS:
@@ -56,7 +56,7 @@ def register() -> None:
 
 
 def _convert(scope: Scope, operator: Operator, container: Container) -> None:
-    """Write the nodes of a map or a model."""
+    """Add the nodes for a map or model to the graph."""
     converters: dict[type, Callable[[Graph], None]] = {
         FourierMap: _convert_waves,
         PCSDACV: _convert_search,
@@ -68,7 +68,7 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
 
 
 def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> list[Any]:
-    """Return types and shapes of the outputs in order; `kind` is that of the numbers."""
+    """Return output types and shapes, in order; `kind` is the type of numeric outputs."""
     from skl2onnx.common.data_types import BooleanTensorType, Int64TensorType, StringTensorType
 
     final = unwrap(model).model
@@ -85,7 +85,7 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return labels in an ONNX type: integers or strings."""
+    """Return labels as a type that ONNX supports: integers or strings."""
     whole = classes.dtype.kind == "f" and np.all(classes == np.round(classes))
     if whole or classes.dtype.kind in "biu":
         return classes.astype(np.int64)
@@ -100,7 +100,7 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
 def _parse_model(
     scope: Scope, model: BaseEstimator, inputs: list[Variable], custom_parsers: object = None
 ) -> list[Variable]:
-    """Declare the outputs of a model: all, or only z."""
+    """Declare a model's outputs: all of them, or only z."""
     from skl2onnx.common.data_types import guess_tensor_type
 
     kind = type(guess_tensor_type(inputs[0].type))
@@ -115,7 +115,7 @@ def _declared(
     kind: type,
     chosen: slice = slice(None),
 ) -> list[Variable]:
-    """Declare a model as a node, with some of its outputs."""
+    """Declare a model as a node with a subset of its outputs."""
     from skl2onnx import get_model_alias
 
     operator = scope.declare_local_operator(get_model_alias(type(model)), model)
@@ -136,7 +136,7 @@ def _shape_model(operator: Operator) -> None:
 
 
 def _number_type(operator: Operator) -> type:
-    """Type of the numeric outputs: that of the probabilities, or of z if it is the only one."""
+    """Return the type of the numeric outputs: the type of the probabilities, or of z if alone."""
     return type(operator.outputs[:2][-1].type)
 
 
@@ -146,7 +146,7 @@ def _shape_map(operator: Operator) -> None:
 
 
 def _checked_rows(operator: Operator) -> int | None:
-    """Check the number of columns of the input, and return that of its rows if known."""
+    """Check the number of input columns, and return the number of rows if it is known."""
     from skl2onnx.common.utils import check_input_and_output_numbers
 
     check_input_and_output_numbers(operator, input_count_range=1)
@@ -202,7 +202,7 @@ def _convert_verifier(graph: Graph) -> None:
 
 
 def _smallest(graph: Graph) -> float:
-    """Return the smallest probability in the output, as in `predict_proba`."""
+    """Return the smallest probability that the output can have, as in `predict_proba`."""
     from skl2onnx.common.data_types import DoubleTensorType
 
     double = _number_type(graph.operator) is DoubleTensorType
@@ -237,7 +237,7 @@ def _convert_bank(graph: Graph) -> None:
 
 
 def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
-    """Return log-likelihood ratios and coordinates of models with their own steps."""
+    """Return log-likelihood ratios and coordinates for models that each have their own steps."""
     from skl2onnx.common.data_types import DoubleTensorType
 
     wide = max(one.model.n_components_ for one in inside)
@@ -251,14 +251,14 @@ def _one_by_one(graph: Graph, inside: list[Unwrapped]) -> tuple[str, str]:
 
 
 def _inside(graph: Graph, inside: Unwrapped, kind: type) -> list[str]:
-    """Return the outputs of a nested model, by its own converter."""
+    """Return a nested model's outputs, using its own converter."""
     model = make_pipeline(*inside.before, inside.model) if inside.before else inside.model
     outputs = _declared(graph.scope, model, graph.operator.inputs, kind)
     return [variable.full_name for variable in outputs]
 
 
 def _convert_search(graph: Graph) -> None:
-    """Delegate to the converter of the chosen model."""
+    """Convert a search using the converter for its chosen model."""
     best = unwrap(graph.model)
     if asked(graph.scope, graph.model, "raw_scores"):
         for collector in (graph.scope, graph.container):

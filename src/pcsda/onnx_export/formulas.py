@@ -1,12 +1,14 @@
-"""The formulas of prediction as nodes of a graph: kernels, coordinates, densities, decisions.
+"""Prediction formulas as graph nodes: kernels, coordinates, densities and decisions.
 
 All models of a bank are computed together, in arrays of shape (models, rows, axes). Models with
-fewer axes or subclasses are padded with values that add nothing; a single model is a bank of one.
+fewer axes or subclasses are padded with values that have no effect; a single model is treated as a
+bank with one label.
 
 Quirks of ONNX Runtime shape the formulas. It fuses a matrix product and an adjacent scalar into one
-node that keeps the scalar in single precision, so scalars go into the matrix. It drops a factor
-close to one, so factors are kept away from one. It fuses a transposition and a product into a node
-that crashes the process if there are no rows, so arrays are transposed only after the last product.
+node that stores the scalar in single precision, so scalars are multiplied into the matrix. It drops
+factors close to one, so factors are kept away from one. It fuses a transposition and a product into
+a node that crashes the process if there are no rows, so arrays are transposed only after the last
+product.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ NOTHING = -1e300
 
 
 def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
-    """Compute a kernel between the rows of X and the stored rows of a model."""
+    """Compute kernel values between the rows of X and a model's stored rows."""
     gamma = float(kernel.gamma or 0)
     metric = kernel.metric
     if metric == "rbf":
-        # Relative to a common origin, because an offset would cost digits in the distances.
+        # Use a common origin, because an offset would cost precision in the distances.
         origin = rows.mean(axis=0)
         X, rows = graph("Sub", X, origin), rows - origin
         values = graph("MatMul", X, 2 * gamma * rows.T)
@@ -59,7 +61,7 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
 
 
 def _of_unit_length(graph: Graph, X: str) -> str:
-    """Scale rows to length one, except zeros; first by their largest entry, to avoid overflow."""
+    """Scale nonzero rows to length one, dividing by the largest entry first to avoid overflow."""
     largest = graph.reduce("ReduceMax", graph("Abs", X), 1, keep=True)
     X = graph("Div", X, graph("Max", largest, TINY))
     length = graph("Sqrt", graph.reduce("ReduceSumSquare", X, 1, keep=True))
@@ -69,7 +71,7 @@ def _of_unit_length(graph: Graph, X: str) -> str:
 def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
     """Sum |x - y| or (x - y)^2 / (x + y) over the features, for each row of X in turn.
 
-    All at once would need an array of rows times rows times features.
+    Computing all at once would need an array of size rows x rows x features.
     """
     from onnx import TensorProto, helper
 
@@ -96,7 +98,7 @@ def _distances(graph: Graph, metric: str, X: str, rows: Array) -> str:
 
 
 def linear_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
-    """Compute the coordinates (models, rows, axes) of linear models."""
+    """Compute coordinates for linear models, of shape (models, rows, axes)."""
     means = np.array([model.positive_mean_ for model in models], dtype=np.float64)
     origin = means.mean(axis=0)
     size = (_widest(models), len(origin))
@@ -106,7 +108,7 @@ def linear_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
 
 
 def kernel_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
-    """Compute the coordinates (models, rows, axes) of kernel models; shared rows are used once."""
+    """Compute coordinates (models, rows, axes) for kernel models, using shared rows only once."""
     wide = _widest(models)
     groups: dict[object, list[int]] = {}
     for index, model in enumerate(models):
@@ -132,7 +134,7 @@ def kernel_coordinates(graph: Graph, X: str, models: Sequence[Verifier]) -> str:
 
 
 def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> str:
-    """Compute calibrated log-likelihood ratios (rows, models) from coordinates."""
+    """Compute calibrated log-likelihood ratios, of shape (rows, models), from coordinates."""
     z = _bounded(graph, z)
     densities = [model.density_ for model in models]
     weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
@@ -151,7 +153,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
 
 
 def _bent(graph: Graph, views: str, models: Sequence[Verifier]) -> str:
-    """Bend views (models, rows) as the calibration of each model does; see `core.calibration`."""
+    """Apply each model's calibration curve to views (models, rows); see `core.calibration`."""
     bends = np.array([[model.calibration_.bend] for model in models])
     bent = np.isfinite(bends)
     if not bent.any():
@@ -165,7 +167,7 @@ def _bent(graph: Graph, views: str, models: Sequence[Verifier]) -> str:
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:
-    """Return Fisher's axis of a blend and the density on it; otherwise an axis of zeros."""
+    """Return a blend's Fisher axis and the density on it; without a blend, an axis of zeros."""
     if isinstance(density, Blend):
         return density.axis, density.cloud
     base = density.base
@@ -174,7 +176,7 @@ def _on_axis(density: Density) -> tuple[Array, Mixture]:
 
 
 def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -> str:
-    """Compute log ratios (models, rows) of one view of each density, before calibration."""
+    """Compute uncalibrated log ratios (models, rows) from one view of each density."""
     most = max(len(density.centres) for density in densities)
     positive, negative, pulls, sizes, levels, volumes = [], [], [], [], [], []
     for density in densities:
@@ -206,7 +208,7 @@ def _log_ratios(graph: Graph, z: str, densities: Sequence[Mixture], wide: int) -
 
 
 def _energy(graph: Graph, squares: str, widths: Array, tails: Array) -> str:
-    """Half the squares, or their logarithm for heavy tails; see `core.student`."""
+    """Return half the squares or, for heavy tails, their logarithmic form; see `core.student`."""
     gaussian = np.isinf(tails)
     spread = np.where(gaussian, 1.0, tails - 2)
     factors = np.where(gaussian, 0.0, 0.5 * (np.where(gaussian, 0.0, tails) + widths))
@@ -232,19 +234,19 @@ def _bounded(graph: Graph, z: str) -> str:
 
 
 def prior_odds(models: Sequence[Verifier]) -> Array:
-    """Return the prior log odds of the second class against the first."""
+    """Return the prior log odds for the second class against the first."""
     priors = np.array([model.class_prior_ for model in models])
     logs: Array = np.log(priors[:, 1] / priors[:, 0])
     return logs
 
 
 def chances(graph: Graph, odds: str) -> str:
-    """Turn log odds into probabilities; ONNX Runtime's Sigmoid keeps only half the digits."""
+    """Convert log odds to probabilities; ONNX Runtime's Sigmoid has only half the precision."""
     return graph("Reciprocal", graph("Add", graph("Exp", graph("Neg", odds)), 1.0))
 
 
 def log_chances(graph: Graph, odds: str) -> str:
-    """Turn log odds into logarithms of probabilities."""
+    """Convert log odds to log probabilities."""
     tail = graph("Exp", graph("Neg", graph("Abs", odds)))
     return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", tail, 1.0)))
 
@@ -254,7 +256,7 @@ def _widest(models: Sequence[Verifier]) -> int:
 
 
 def _filled(values: ArrayLike, shape: tuple[int, ...], filling: float = 0.0) -> Array:
-    """Return an array of this shape with `values` in its first corner."""
+    """Return an array of the given shape with `values` in its first corner."""
     result = np.full(shape, filling)
     result[tuple(slice(size) for size in np.shape(values))] = values
     return result

@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph in double precision, added to the container of skl2onnx."""
+"""Add double-precision ONNX nodes to the container that skl2onnx provides."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Item = TypeVar("Item")
 
 
 class Graph:
-    """Adds nodes to the graph that skl2onnx builds; a node is named by its output.
+    """Helper that adds nodes to the graph that skl2onnx builds; a node is named by its output.
 
-    Everything is computed in double precision, whatever the type of the input: a log-likelihood
-    ratio is a difference of squares, of which single precision would leave too few digits.
+    Everything is computed in double precision, whatever the input type, because a
+    log-likelihood ratio is a difference of squares, and single precision would leave too few digits
+    of it.
     """
 
     def __init__(self, scope: Scope, operator: Operator, container: Container) -> None:
@@ -48,7 +49,7 @@ class Graph:
     def __call__(
         self, operator: str, *inputs: ArrayLike, output: str | None = None, **options: Any
     ) -> str:
-        """Add a node; inputs are names of other nodes, or arrays to store in the graph."""
+        """Add a node; its inputs are names of other nodes, or arrays to store in the graph."""
         name: str = output or self.scope.get_unique_variable_name(operator.lower())
         names = [part if isinstance(part, str) else self.constant(part) for part in inputs]
         unique = self.scope.get_unique_operator_name(operator)
@@ -56,20 +57,20 @@ class Graph:
         return name
 
     def reduce(self, operator: str, values: str, axis: int, *, keep: bool = False) -> str:
-        """Add a node that reduces one axis, which later operator sets take as an input."""
+        """Add a node that reduces one axis, given as an input in newer operator sets."""
         since = 13 if operator == "ReduceSum" else 18
         if self.container.target_opset >= since:
             return self(operator, values, np.array([axis]), keepdims=int(keep))
         return self(operator, values, axes=[axis], keepdims=int(keep))
 
     def input(self) -> str:
-        """Return the input of the model in double precision."""
+        """Return the model's input in double precision."""
         from onnx import TensorProto
 
         return self("Cast", self.operator.inputs[0].full_name, to=TensorProto.DOUBLE)
 
     def write(self, *results: str) -> None:
-        """Write results under the names and in the types of the requested outputs."""
+        """Write results with the names and types of the requested outputs."""
         outputs = self.operator.outputs
         for values, variable in zip(wanted(results, len(outputs)), outputs, strict=False):
             kind = variable.type.to_onnx_type().tensor_type.elem_type
@@ -77,10 +78,10 @@ class Graph:
 
 
 def asked(scope: Scope, model: BaseEstimator, option: str) -> bool:
-    """Whether an option of a model is set."""
+    """Return whether an option is set for a model."""
     return bool(scope.get_options(model, {option: False})[option])
 
 
 def wanted(outputs: Sequence[Item], count: int) -> Sequence[Item]:
-    """Choose outputs: all, the first few, or only one (z of a model, the features of a map)."""
+    """Choose outputs: all, the first few, or only one (z for a model, the features for a map)."""
     return (outputs[3:4] or outputs) if count == 1 else outputs

@@ -85,7 +85,7 @@ class SelectionDisplay(Display):
         )
         values = np.asarray(results["mean_test_score"], dtype=np.float64)
         scores = np.full((len(subclasses), len(components)), np.nan)
-        # The best of the other parameters; any number beats NaN.
+        # Take the best score over the other parameters; any number beats NaN.
         np.fmax.at(scores, (rows, columns), np.where(np.isfinite(values), values, np.nan))
         return cls(
             scores=scores,

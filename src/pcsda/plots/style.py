@@ -41,7 +41,7 @@ BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "
 
 
 class Display(ABC):
-    """A plot that keeps its data, so that it can be drawn again."""
+    """A plot that stores its data, so that it can be drawn again."""
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw the plot.

@@ -26,12 +26,12 @@ from .figures import Figure, Settings, figures, identification, settle_threshold
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
-# A bank also has a view for each label, for at most this many: those with the highest error rates.
-# Each has this fraction of the points of a single view, and this fraction in the subspace.
+# A bank also has a view per label, for at most this many labels with the highest error rates.
+# These views have this fraction of the points in a single view, and this fraction in the subspace.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
-# More subclasses of one name than this have it once in a picture.
+# If more subclasses than this have the same name, it is written only once in a plot.
 MOST_ALIKE = 3
 
 # A label whose subspace is drawn: in the model, in y, and how many labels share its points.
@@ -46,7 +46,7 @@ class Evaluation:
     Attributes
     ----------
     names : list of str
-        Labels the model was tested on.
+        Labels that were verified in the test.
     figures : list of Figure
     views : list of View
         The first view belongs to the figures; a bank has another view for each label.
@@ -95,7 +95,7 @@ class Evaluation:
 
     @property
     def is_bank(self) -> bool:
-        """Whether the model is a bank, which verifies several labels."""
+        """Whether several labels were verified."""
         return len(self.names) > 1
 
     def __repr__(self) -> str:
@@ -262,7 +262,7 @@ def evaluate_scores(
     if trials is None and not scorer.is_bank:
         one, own = parts["views"][0], np.asarray(labels == drawn[0][1])
         why = reasons(scorer, one, labels.astype(str), ids.astype(str), own, take, seed)
-    # All labels of a bank together have no subspace.
+    # The view of all labels in a bank together has no subspace.
     together = len(parts["views"]) - len(drawn)
     return Evaluation(
         **parts,

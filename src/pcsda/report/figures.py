@@ -25,12 +25,12 @@ Trials = tuple[NDArray[Any], Array, NDArray[Any] | None]
 BEST = 10
 # False-alarm rate at which misses are reported; it needs at least 1 / FMR negatives.
 FMR = 0.01
-# Scores in all resamples together; more would take too long.
+# Maximum number of scores in all resamples together; more would take too long.
 AFFORDABLE = 50_000_000
 LEAST_RESAMPLES = 50
-# Figures at the decision threshold, and those whose metric returns its own threshold.
+# Figures at the decision threshold, and figures whose metric returns its own threshold.
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
-# Shares of rows, by the class that is counted; None counts all rows.
+# Proportions of rows, with the class that is counted; None counts all rows.
 COUNTED = {"misses": True, "false_alarms": False, "rank_1": None, "rank_5": None}
 # Rates at a threshold, or rank, that depends on the rows: resampled, unless there are no errors.
 RESAMPLED = ("eer", "fnmr", "precision_at_k")
@@ -115,8 +115,8 @@ def settle_threshold(
 ) -> tuple[float, float]:
     """Return the prior and the threshold.
 
-    Given values come first, then the model's own. If there is no threshold yet, it follows from
-    the prior and the costs.
+    The model's own threshold is used only if neither threshold, prior nor costs are given. Without
+    a threshold, it follows from the prior and the costs.
     """
     chosen = scorer.threshold
     if threshold is None and prior is None and chosen and cost_miss == cost_false_alarm == 1:
@@ -138,7 +138,7 @@ def figures(
 ) -> list[Figure]:
     """Return the figures for the trials: first errors, then ranking, then calibration."""
     s = settings
-    # Every resample sorts the scores, which is fastest if they are almost sorted.
+    # Each resample sorts the scores, which is fastest if they are almost sorted.
     order = np.argsort(-llr, kind="stable")
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]

@@ -31,7 +31,7 @@ MOST_LABELS = 1000
 COLOURED = 7
 # Error rates marked on the axes of the DET curve.
 TICKS = (1e-4, 1e-3, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.98, 0.999)
-# Figures by topic.
+# Figures grouped by topic.
 GROUPS = {
     "Identification": ("rank_1", "rank_5"),
     "At the threshold": ("misses", "false_alarms", "cost"),

@@ -15,7 +15,7 @@ from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .views import View, subspace_sample, take_rows
 
-# Number of the worst positives, and of the worst negatives, that are explained.
+# How many of the worst positives, and of the worst negatives, are explained.
 EXPLAINED = 30
 # Longer reasons are cut.
 LONGEST = 400

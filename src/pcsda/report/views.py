@@ -35,8 +35,7 @@ class View:
     eer : float
     thresholds, misses, false_alarms : arrays of shape (n_points,)
         Exact error counts at thresholds that are spread evenly along the curve and include all
-        marks. A trial is
-        accepted if its score is at least the threshold.
+        marks. A trial is accepted if its score is at least the threshold.
     listed : dict of arrays
         The lowest-scoring positives and highest-scoring negatives: `place`, `llr`, `positive`.
     histogram : dict of arrays
@@ -67,8 +66,8 @@ class View:
 def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
     """Make the plot data for trials with scores `llr`.
 
-    The curve and the list are `share` times shorter than in a single view, because that many views
-    share the space of one.
+    `share` views together may take the space of one, so each has that many times fewer points on
+    its curve and trials in its list.
     """
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
@@ -128,7 +127,7 @@ def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
     if high <= low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, BINS + 1)
-    # The first and the last bin hold the scores beyond them.
+    # The first and last bins include the scores beyond them.
     counts = [np.histogram(s.clip(low, high), edges)[0] for s in (positives, negatives)]
     return {"edges": edges, "positive": counts[0], "negative": counts[1]}
 

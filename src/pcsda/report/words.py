@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .evaluation import Evaluation
 from .figures import Figure, percent, value_of
 
-# Calibration counts as good if it loses at most this share of Cllr, or this many bits.
+# Calibration counts as good if it loses at most this fraction of Cllr, or this many bits.
 GOOD_LOSS = 0.1
 GOOD_BITS = 0.01
 # With fewer positives than this, the intervals matter most.
