@@ -145,7 +145,7 @@ class _Fit:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether leave-one-out results are computed in closed form."""
+        """Whether the model uses leave-one-out rows, computed in closed form."""
         return getattr(self.model, "covariance", None) == "leave-one-out"
 
     @property

@@ -158,7 +158,7 @@ class _Pool:
     weights: Array
 
     def recalibrated(self, centre: float, slopes: Array, offsets: Array, weights: Array) -> _Pool:
-        """Return the ratios stretched about a centre by slopes, and shifted by offsets."""
+        """Return a pool with ratios stretched about a centre by slopes and shifted by offsets."""
         moved = centre + slopes[:, None] * (self.ratios - centre) + offsets[:, None]
         return _Pool(np.clip(moved, -FARTHEST, FARTHEST), self.counts, weights)
 

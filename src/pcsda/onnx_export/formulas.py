@@ -153,7 +153,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
 
 
 def _bent(graph: Graph, views: str, models: Sequence[Verifier]) -> str:
-    """Apply each model's calibration curve to views (models, rows); see `core.calibration`."""
+    """Apply each model's calibration bend to views (models, rows); see `core.calibration`."""
     bends = np.array([[model.calibration_.bend] for model in models])
     bent = np.isfinite(bends)
     if not bent.any():
