@@ -1,8 +1,8 @@
-"""Checks of archives before any memory is allocated for them.
+"""Check archives before any memory is allocated for them.
 
-Archives and model files may come from untrusted sources. A few bytes can claim terabytes: by
-compression, overlapping entries, the header of an array, or nodes that refer to each other. These
-checks read only the directory of the archive, headers, and a schema no longer than the file.
+Archives and model files may come from untrusted sources. A few bytes can claim terabytes through
+compression, overlapping entries, an array header, or nodes that refer to each other. These checks
+read only the archive directory, the headers, and a schema no longer than the file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def check_entries(archive: ZipFile, n_bytes: int) -> None:
-    """Refuse a compressed archive: pcsda writes uncompressed ones."""
+    """Reject a compressed archive, because pcsda writes only uncompressed ones."""
     size = sum(entry.file_size for entry in archive.infolist())
     if size > n_bytes:
         raise ValueError(f"its entries would take {size} bytes, more than the {n_bytes} it has")
 
 
 def check_arrays(file: BinaryIO) -> None:
-    """Refuse a .npz file that pcsda cannot have written: compressed, or with false headers."""
+    """Reject a .npz file that pcsda cannot have written: a compressed one, or false headers."""
     n_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:
@@ -55,19 +55,19 @@ def check_arrays(file: BinaryIO) -> None:
 
 
 def claimed_bytes(file: BinaryIO) -> int:
-    """Return the memory that an array claims in its header; the file is at its start."""
+    """Return the memory that an array header claims, reading from the start of the file."""
     shape, dtype = _header(file)
     return int(np.prod([*shape, dtype.itemsize], dtype=object))
 
 
 def array_shape(archive: ZipFile, name: str) -> tuple[int, ...]:
-    """Return the shape of an array of a .npz file from its header."""
+    """Read the shape of an array in a .npz file from the array header."""
     with archive.open(f"{name}.npy") as part:
         return _header(part)[0]
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of an array; the file is at its start."""
+    """Read the shape and type of an array from the start of its file."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"it holds an array in version {version} of the format")
@@ -78,14 +78,14 @@ def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _check_header(part: Any, name: str, n_bytes: int) -> None:
-    """Refuse an array whose length contradicts its header."""
+    """Reject an array whose length contradicts its header."""
     claimed = claimed_bytes(part)
     if claimed + part.tell() != n_bytes:
         raise ValueError(f"its array {name!r} claims {claimed} bytes and has {n_bytes}")
 
 
 def check_array(archive: ZipFile, name: str) -> None:
-    """Refuse an array of a .npz file that does not fit in memory or has a false header."""
+    """Reject an array in a .npz file if it does not fit in memory or has a false header."""
     entry = archive.getinfo(f"{name}.npy")
     check_room(entry.file_size, f"array {name!r}")
     with archive.open(entry) as part:
@@ -93,7 +93,7 @@ def check_array(archive: ZipFile, name: str) -> None:
 
 
 def check_room(needed: int, what: str) -> None:
-    """Refuse to read more than fits in memory."""
+    """Raise an error if more bytes are needed than fit in memory."""
     if needed > (available := available_memory()):
         raise ValueError(
             f"{what} claims {needed} bytes, and {available} bytes of memory are available; free "
@@ -102,10 +102,10 @@ def check_room(needed: int, what: str) -> None:
 
 
 def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
-    """Refuse the schema of a model that would take too long to traverse, or too much memory.
+    """Reject a model schema that would take too long, or too much memory, to traverse.
 
-    skops writes out a repeated node each time, so a traversal is no longer than the schema. In a
-    forged schema nodes may refer to each other, and a traversal would never end.
+    skops writes a repeated node out in full each time, so a traversal is no longer than the schema.
+    In a forged schema, nodes may refer to each other, so that a traversal never ends.
     """
     sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
     for name in sizes:

@@ -1,4 +1,4 @@
-"""Data with known truth, for examples, tests and benchmarks."""
+"""Synthetic data with known ground truth, for examples, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ClassSpecificLLR:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Any points, not only samples of the population.
+            Any points, not only samples from the population.
 
         Returns
         -------
@@ -89,7 +89,7 @@ def make_class_specific(
     random_state: int | np.random.RandomState | None = None,
     return_X_y: bool = False,
 ) -> Bunch | tuple[Array, NDArray[np.int64]]:
-    """Generate a class of interest that is surrounded by subclasses of the rest.
+    """Generate a class of interest surrounded by several subclasses of other samples.
 
     Samples are ``x = P u + Q v + offset`` with ``[P Q]`` a random orthogonal matrix. In the
     planted subspace spanned by ``P`` the class of interest has ``u ~ N(0, I)`` and subclass k has
@@ -108,13 +108,13 @@ def make_class_specific(
     n_subclasses : int, default=6
         Number of subclasses of the rest; at most 2 when `n_informative` is 1.
     positive_fraction : float, default=0.1
-        Share of the class of interest, between 0 and 1; the number of its samples is rounded.
+        Share of samples in the class of interest, between 0 and 1; their number is rounded.
     separation : float, default=4.0
         Distance of the subclass means from the mean of the class of interest, in standard
-        deviations. With the other defaults the log-likelihood-ratio cost of the exact ratio is
-        about 0.19 bit at 4.
+        deviations. At 4, with the other defaults, the exact ratio has a log-likelihood-ratio cost
+        of about 0.19 bit.
     random_state : int, RandomState instance or None, default=None
-        Seed of the subspace, the noise and the samples. To get training and test data of one
+        Seed for the subspace, the noise and the samples. To get training and test data from one
         population, split one generated set.
     return_X_y : bool, default=False
         Return only ``(data, target)``.
@@ -129,21 +129,21 @@ def make_class_specific(
         target : ndarray of shape (n_samples,)
             1 for the class of interest, 0 for the rest.
         subclass_labels : ndarray of shape (n_samples,)
-            Subclass 0..n_subclasses-1 of the rest, -1 for the class of interest.
+            Subclass of each sample, 0 to n_subclasses-1; -1 for the class of interest.
         subspace : ndarray of shape (n_features, n_informative)
             ``P``, an orthonormal basis of the planted subspace.
         means : ndarray of shape (n_subclasses + 1, n_features)
             Means of the class of interest (row 0) and of the subclasses, so that
-            ``means[subclass_labels + 1]`` holds the mean of every sample.
+            ``means[subclass_labels + 1]`` holds the mean of each sample.
         covariance : ndarray of shape (n_features, n_features)
-            Covariance within every group.
+            Covariance within each group.
         log_likelihood_ratio : ClassSpecificLLR
-            Function of X that gives the exact ln p(x | 1) - ln p(x | 0).
+            Function that returns the exact ln p(x | 1) - ln p(x | 0) for each row of X.
         DESCR : str
             A short description.
 
     (data, target) : tuple if `return_X_y` is True
-        The first two of these.
+        The attributes `data` and `target` only.
 
     Notes
     -----
@@ -254,7 +254,7 @@ def _spread_directions(n_points: int, n_dims: int, rng: np.random.RandomState) -
 
 
 def _repulsion(flat: Array, n_points: int) -> tuple[float, Array]:
-    """Sum inverse squared distances of the points on the sphere; return it with its gradient."""
+    """Return the sum of inverse squared distances between unit vectors, and its gradient."""
     points, norms = _unit_rows(flat.reshape(n_points, -1))
     differences = points[:, None] - points[None]
     # The identity keeps a point from repelling itself; it adds a constant.

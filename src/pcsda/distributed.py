@@ -1,6 +1,6 @@
-"""The passes of :func:`pcsda.fit_blocks` on Dask: mapped over blocks and merged in a tree.
+"""Run the passes of :func:`pcsda.fit_blocks` on Dask: map over blocks and merge in a tree.
 
-The only file that imports Dask, and only when it is used.
+This is the only module that imports Dask, and it does so only when used.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ def fit(
     Parameters
     ----------
     estimator : PCSDA, CSDA or a Pipeline that ends in one of them
-        Fitted in place, as by :func:`pcsda.fit_blocks`.
-    X : Dask array or DataFrame, or what :func:`pcsda.fit_blocks` reads from
-        A block of rows is a task; chunks of columns are joined. Paths must lead to the same files
-        on every worker.
+        The estimator to fit in place, as :func:`pcsda.fit_blocks` does.
+    X : Dask array or DataFrame, or any source that :func:`pcsda.fit_blocks` accepts
+        Each block of rows becomes a task; column chunks are joined. Paths must lead to the same
+        files on all workers.
     y, subclass_labels, sample_weight : Dask array, Series, array or name
-        In the chunks of X. Arrays in memory are cut to match; for a DataFrame, names of columns are
+        Chunked like X. Arrays in memory are split to match; for a DataFrame, column names are
         enough.
     columns : list of str, optional
-        Feature columns of a DataFrame, Parquet or CSV; by default all that are not labels or
-        weights.
+        Feature columns of a DataFrame, Parquet or CSV source; by default, all columns except labels
+        and weights.
     classes, block_rows, sample_rows, calibration_rows
         As in :func:`pcsda.fit_blocks`.
     client : dask.distributed.Client, optional
-        By default the active client, or threads of this process if there is none.
+        The client to use; by default the active one or, without one, threads in this process.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def fit(
 
     Notes
     -----
-    Every pass computes the blocks again. If their chunks fit in the memory of the cluster, pass
+    Each pass computes the blocks again. If the chunks fit in the cluster memory, pass
     ``X.persist()``. Only merged statistics return to the client: two D x D matrices, and the
     samples. If a worker dies, only its blocks are computed again. Files are trusted as in
     :func:`pcsda.fit_blocks`. Workers and scheduler run what the client sends, and Dask unpickles
@@ -106,7 +106,7 @@ def fit(
 
 
 def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_ratio") -> Any:
-    """Apply a fitted estimator to a Dask array or DataFrame; the result is a lazy Dask array.
+    """Apply a fitted estimator to a Dask array or DataFrame, returning a lazy Dask array.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_rati
 
     Returns
     -------
-    Dask array in the chunks of X
+    Dask array, chunked like X
 
     Examples
     --------
@@ -176,7 +176,10 @@ def _is_frame(value: object) -> bool:
 
 
 class _Lazy(NamedTuple):
-    """A block to compute: its name, the whole, and all but X; or its address for both."""
+    """A block to compute: its name, the full block, and the block without X.
+
+    For files, both are the address of the block.
+    """
 
     name: str
     block: Any
@@ -209,7 +212,7 @@ def _lazy(names: list[str], rows: Sequence[Any], parts: dict[str, Sequence[Any]]
 
 
 def _like(X: Any, name: str, value: Any) -> Sequence[Any]:
-    """Companion of a Dask array, cut in the same chunks."""
+    """Split labels, weights or the like into delayed parts that match the row chunks of X."""
     sizes = X.chunks[0]
     value = value.to_dask_array() if _is_frame(value) else value
     unknown = [number for number, size in enumerate(sizes) if np.isnan(size)]
@@ -272,7 +275,7 @@ def _of_files(
 
 
 def _active(client: object) -> Any:
-    """The given client, the active one, or None."""
+    """Return the given client, else the active one, or None if there is none."""
     if client is not None:
         return client
     try:
@@ -293,11 +296,11 @@ class _OnDask:
         self.blocks, self.client = blocks, client
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw the seed."""
+        """Draw a random seed."""
         return draw()
 
     def look(self, task: LookPass, first: bool) -> Look:
-        """Look at all labels, or at those of the first block; X is not computed."""
+        """Run a task on all labels, or only on the first block's; X is not computed."""
         chosen = self.blocks[: 1 if first else None]
         look = self._run(task, [block.labels for block in chosen])
         assert look is not None

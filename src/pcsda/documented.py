@@ -1,4 +1,4 @@
-"""Links from the HTML of estimators to their pages, if the documentation has an address."""
+"""Link the HTML of estimators to their documentation pages, if these have an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def documented(kind: Kind) -> Kind:
-    """Link the HTML of an estimator class, and of its subclasses, to their pages.
+    """Link the HTML display of an estimator class and its subclasses to their pages.
 
     The documentation has no public address, and a link must lead somewhere: without the
     environment variable `PCSDA_DOCS` there is no link.

@@ -1,4 +1,4 @@
-"""Cross-validated scores of training rows, for models without a closed form for left-out rows."""
+"""Cross-validated training scores, for models without a closed form for left-out rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FOLDS = 5
 
 
 def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
-    """Return the largest number of folds in which both classes occur; 0 if it is below two.
+    """Return the largest number of folds that all contain both classes, or 0 if below two.
 
-    Rows with the same number in `together` count once.
+    Rows that share a number in `together` count as one.
     """
     blocks = np.arange(len(positive)) if together is None else together
     sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]
@@ -32,12 +32,12 @@ def fold_scores(
     together: NDArray[np.intp] | None = None,
     enough: int | None = None,
 ) -> Array:
-    """Score every row by a model fitted without the row's fold; the groups are held.
+    """Score each row with a model fitted without the row's fold, keeping the groups fixed.
 
     `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
-    given by their numbers. Rows with the same number in `together` stay in one fold. The result is
-    NaN where there is no such model: if a class is all in one block, or a fold cannot be fitted. No
-    more folds are fitted once each class has `enough` scores.
+    given by their numbers. Rows that share a number in `together` stay in one fold. The result is
+    NaN where there is no such model, because a class lies entirely in one block or a fold cannot be
+    fitted. Fitting stops once each class has `enough` scores.
     """
     scores = np.full(len(groups), np.nan)
     positive = groups == 0

@@ -44,8 +44,8 @@ Metric: TypeAlias = str | Callable[..., float]
 class Kernel:
     """A kernel function with fixed parameters.
 
-    A linear kernel may be taken about an `origin`. The statistics do not depend on it, but a large
-    offset of the rows would cost digits in their inner products.
+    A linear kernel may be computed relative to an `origin`. The statistics do not depend on it, but
+    a large common offset of the rows would reduce the precision of their inner products.
     """
 
     metric: Metric = "rbf"
@@ -57,11 +57,11 @@ class Kernel:
 
     @property
     def is_definite(self) -> bool:
-        """Whether all its matrices are positive semi-definite."""
+        """Whether all matrices of this kernel are positive semi-definite."""
         return self.metric in DEFINITE_KERNELS
 
     def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
-        """Kernel values between the rows of X and of Y as float64, or precomputed values."""
+        """Return kernel values between the rows of X and Y as float64, or precomputed values."""
         rows: Array = np.asarray(X, dtype=np.float64)
         if self.metric == "precomputed":
             return rows
@@ -72,14 +72,14 @@ class Kernel:
             return self.against(others)(rows)
 
     def of_squares(self, squares: Array) -> Array:
-        """Values of an RBF kernel at squared distances."""
+        """Convert squared distances to values of an RBF kernel."""
         assert self.metric == "rbf"
         assert self.gamma is not None
         values = squares * -self.gamma
         return np.exp(values, out=values)
 
     def against(self, Y: Floats) -> Callable[[Floats], Array]:
-        """Return a function of one row or several that computes kernel values with Y, unchecked."""
+        """Return a function that computes, without checks, the kernel values of rows with Y."""
         others: Array = np.asarray(Y, dtype=np.float64)
         if self.metric == "rbf" and self.gamma is not None:
             return _rbf_with(others, self.gamma)
@@ -94,7 +94,7 @@ class Kernel:
         return values
 
     def _pairwise(self, X: Floats, Y: Floats) -> Any:
-        """Kernel values as scikit-learn computes them."""
+        """Compute kernel values with scikit-learn."""
         if callable(self.metric):
             return pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "chi2":
@@ -106,10 +106,11 @@ class Kernel:
 
 
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
-    """exp(-gamma ||x - y||^2) with one product and no copy of the result.
+    """Return a function for exp(-gamma ||x - y||^2) that uses one product and no copy.
 
     The function takes rows and, optionally, the number of leading rows of Y to use.
-    Rows are centred first: distances do not change, but a common offset would cost digits.
+    Rows are centred first: this leaves distances unchanged, but a common offset would reduce
+    precision.
     """
     origin = Y.mean(axis=0)
     centred = Y - origin
@@ -129,7 +130,7 @@ def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
 
 
 def _of_unit_size(X: Floats) -> Floats:
-    """Scale rows so that the largest entry is one: lengths neither overflow nor underflow."""
+    """Scale rows to a largest entry of one, so that lengths neither overflow nor underflow."""
     size = np.abs(X).max(axis=1, keepdims=True)
     return X / np.where(size > 0, size, 1.0)
 
@@ -146,7 +147,7 @@ def _require_non_negative(X: Floats) -> None:
 def settled_kernel(
     model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: int
 ) -> Kernel:
-    """Return the kernel of an estimator with its bandwidth; the paper's rule needs `positive`."""
+    """Return an estimator's kernel with its bandwidth; the paper's rule needs `positive`."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
         gamma = bandwidth(model.gamma, X, positive, model.kernel, seed)
@@ -168,16 +169,17 @@ def bandwidth(
     Parameters
     ----------
     rule : {"positive", "all", "scale"} or float
-        The mean pairwise distance s of the positives (the paper's rule) or of all rows, as
-        ``gamma = 1/(2 s^2)``; 1 / (n_features * X.var()) as in scikit-learn; or gamma itself. For
-        the Laplacian and the chi-squared kernel s is the mean of their own distance and gamma 1/s.
+        "positive" (the paper's rule) and "all" use the mean pairwise distance s between positives
+        or between all rows: ``gamma = 1/(2 s^2)``. "scale" is 1 / (n_features * X.var()), as in
+        scikit-learn; a float is gamma itself. For the Laplacian and chi-squared kernels, s is the
+        mean of the kernel's own distance and gamma is 1/s.
     X : array of shape (N, D)
     positive : boolean array of shape (N,) or None
-        Needed by "positive". If there is one positive, or all positives are equal, there is no
-        distance: then all rows are used, with a warning.
+        Needed for "positive". If there is only one positive, or all are equal, all rows are used
+        instead, with a warning.
     metric : str or callable
     random_state : int, RandomState instance or None
-        Draws the rows if there are more than 2000.
+        Seed for drawing a sample of rows if there are more than 2000.
     """
     if not isinstance(rule, str):
         return float(rule)
@@ -215,7 +217,7 @@ def _finite(spread: float) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) -> float:
-    """Return 1/gamma: twice the squared mean distance, or the mean of the kernel's own distance."""
+    """Return 1/gamma: twice the squared mean distance, or the mean kernel-specific distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
         X = X[rng.choice(len(X), BANDWIDTH_ROWS, replace=False)]
@@ -239,7 +241,7 @@ def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) 
 
 
 def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
-    """Kernel matrix of the rows of X, in place and by symmetry: half the values are computed."""
+    """Compute the kernel matrix of the rows of X in place; by symmetry, only half of it."""
     if kernel.metric == "precomputed":
         return np.array(X, dtype=np.float64)
     size = len(X)
@@ -265,7 +267,7 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
 
 
 def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
-    """Return a function of start and stop: kernel values of these rows with all before `stop`."""
+    """Return a function of (start, stop) that gives these rows' kernel values with X[:stop]."""
     if kernel.metric != "rbf" or kernel.gamma is None:
         return lambda start, stop: kernel(X[start:stop], X[:stop])
     rows: Array = np.asarray(X, dtype=np.float64)
@@ -280,9 +282,9 @@ def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
 
 
 def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
-    """Squared Euclidean distances between the rows of X and those of Y, by default of X itself.
+    """Return squared Euclidean distances between the rows of X and Y (by default X itself).
 
-    Symmetric for the rows themselves. Rows are centred first, as in :func:`_rbf_with`.
+    The result is symmetric if Y is X. Rows are centred first, as in :func:`_rbf_with`.
     """
     rows: Array = np.asarray(X, dtype=np.float64)
     origin = rows.mean(axis=0)
@@ -296,7 +298,7 @@ def squared_distances(X: Floats, Y: Floats | None = None) -> Array:
 
 
 def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
-    """Kernel matrix of training rows, or the given matrix, checked."""
+    """Return the kernel matrix of training rows, computed or given, after checking it."""
     if kernel.metric == "precomputed":
         check_square(X)
     matrix = kernel_matrix(kernel, X, verbose=verbose)
@@ -308,14 +310,14 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
 
 
 def finite_diagonal(matrix: Array) -> Array:
-    """Return a kernel matrix, or refuse it if its diagonal is not finite."""
+    """Return a kernel matrix, or raise an error if its diagonal is not finite."""
     if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
         raise not_finite("the kernel matrix")
     return matrix
 
 
 def check_square(X: Floats) -> None:
-    """Refuse a precomputed kernel matrix that is not square."""
+    """Reject a precomputed kernel matrix that is not square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             f"a precomputed kernel matrix must be square at fit, got shape {X.shape}; pass the "
@@ -324,7 +326,7 @@ def check_square(X: Floats) -> None:
 
 
 def check_matrix(matrix: Array, what: str) -> None:
-    """Refuse a kernel matrix that is not finite or not symmetric."""
+    """Reject a kernel matrix that is not finite or not symmetric."""
     if not np.isfinite(matrix).all():
         raise not_finite(what)
     scale = float(np.abs(matrix.diagonal()).max())
@@ -343,7 +345,7 @@ def not_finite(what: str = "the kernel matrix") -> ValueError:
 
 
 def check_memory(n_rows: int, matrices: float) -> None:
-    """Refuse an exact kernel fit that would need more memory than there is."""
+    """Reject an exact kernel fit that would need more memory than is available."""
     needed, available = int(matrices * 8 * n_rows**2), available_memory()
     if needed > available:
         raise MemoryError(

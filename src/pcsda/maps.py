@@ -1,6 +1,6 @@
 """Explicit feature maps of kernels: exact (NPT), Nystroem (ANPT) and random Fourier features.
 
-The exact and the Nystroem map share one form. With pivots p and the Cholesky factor
+The exact map and the Nystroem map have the same form. With pivots p and the Cholesky factor
 ``L L' = K[p, p]`` the features of x are ``L^-1 k(p, x)``: exact if the pivots span all rows, and
 the Nystroem approximation if they are landmarks.
 """
@@ -50,7 +50,7 @@ PANEL = 256
 
 @documented
 class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """Base of the maps: it determines the kernel and transforms rows in blocks."""
+    """Base class of the maps: determines the kernel and transforms rows in blocks."""
 
     kernel: Any
     gamma: Any
@@ -94,15 +94,15 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @abstractmethod
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        """Return ``write(rows, features)`` and how many numbers it needs per row."""
+        """Return a function ``write(rows, features)`` and how many numbers it needs per row."""
 
     def transform(self, X: Any) -> Floats:
-        """Map rows to features whose inner products are, or approximate, the kernel.
+        """Map rows to features whose inner products equal or approximate the kernel values.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            With kernel="precomputed", kernel values with the training rows.
+            With kernel="precomputed", the kernel values between these rows and the training rows.
 
         Returns
         -------
@@ -125,10 +125,11 @@ class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 
 class _OnPivots:
-    """Features ``L^-1 k(p, x)`` on pivots p.
+    """Base class of maps with features ``L^-1 k(p, x)``, where p are the pivots.
 
-    For the linear kernel they are the rows in an orthonormal basis of the pivots, computed from the
-    rows themselves: inner products would keep only half of the digits.
+    For the linear kernel, the features are the rows' coordinates in an orthonormal basis of the
+    pivots. They are computed from the rows themselves, because inner products would keep only half
+    of the digits.
     """
 
     kernel_: Kernel
@@ -139,7 +140,7 @@ class _OnPivots:
     whitening_: Array
 
     def _matrix(self, rows: Floats, verbose: bool) -> Array | None:
-        """Return the kernel matrix of rows, if features are computed from it."""
+        """Return the kernel matrix of rows if features are computed from it, or else None."""
         if self.kernel_.metric == "linear":
             if not np.isfinite(_sum_squares(rows)):
                 raise not_finite()
@@ -173,7 +174,7 @@ class _OnPivots:
         self.n_components_ = self.whitening_.shape[1]
 
     def _whitening(self) -> Array:
-        """Matrix that maps the values of rows to features, before any rotation."""
+        """Return the matrix that maps the values of rows to features, before any rotation."""
         if self._of_rows:
             return self.basis_
         return linalg.triangular_inverse(self.factor_).T
@@ -183,7 +184,7 @@ class _OnPivots:
         return hasattr(self, "basis_")  # absent in files of version 0.1.0
 
     def _values(self, X: Floats) -> Array:
-        """Return what features are computed from: kernel values with the pivots, or the rows."""
+        """Return the values that give the features: kernel values with the pivots, or rows."""
         if self._of_rows:
             return np.asarray(X, dtype=np.float64)
         if self.kernel_.metric == "precomputed":
@@ -202,29 +203,30 @@ class _OnPivots:
 
 
 class ExactKernelMap(_OnPivots, _KernelMap):
-    """Exact map of the training rows to the kernel's feature space (NPT).
+    """Map rows to the kernel's feature space, exactly for the training rows (NPT).
 
     Parameters
     ----------
     kernel : str or callable, default="rbf"
         As in scikit-learn's `pairwise_kernels`, or "precomputed".
     gamma : {"all", "positive", "scale"} or float, default="all"
-        Bandwidth: from the mean pairwise distance of all rows or of the positives (then `fit` needs
-        y), scikit-learn's "scale", or a number.
+        Bandwidth: based on the mean pairwise distance between all rows or between positives (then
+        `fit` needs y), scikit-learn's "scale", or a number.
     method : {"cholesky", "eigen"}, default="cholesky"
-        Features on a pivoted Cholesky factor, or on the eigenvectors of the kernel matrix as
-        published; the same map up to a rotation, and the first is many times cheaper.
+        Compute features from a pivoted Cholesky factor or, as published, from the eigenvectors of
+        the kernel matrix. Both give the same map up to a rotation, and the first is many times
+        cheaper.
     n_components : int or None, default=None
-        Largest number of features; None keeps all that exceed `tol`.
+        Maximum number of features; None keeps all that exceed `tol`.
     tol : float or None, default=None
-        Pivots up to this share of the largest diagonal entry, or eigenvalues up to this share of
-        the largest, are dropped. None means 1e-14, the rounding of kernel values, or for the linear
-        kernel the rounding of the rows themselves.
+        Drop pivots up to this fraction of the largest diagonal entry, or eigenvalues up to this
+        fraction of the largest one. None means 1e-14, the rounding error of kernel values; for the
+        linear kernel, it means the rounding error of the rows themselves.
     degree, coef0, kernel_params
         Parameters of the kernel, as in scikit-learn.
     pos_label, random_state, verbose
-        Class of interest for ``gamma="positive"``, seed of its sample of rows, and whether to show
-        progress on a terminal.
+        Class of interest for ``gamma="positive"``, seed for sampling rows to find the bandwidth,
+        and whether to show progress on a terminal.
 
     Attributes
     ----------
@@ -232,16 +234,16 @@ class ExactKernelMap(_OnPivots, _KernelMap):
     pivots_ : array of shape (n_pivots, n_features)
         The rows that new samples are compared with.
     missing_trace_ : float
-        Part of the trace of the kernel matrix that the features do not represent.
+        Part of the kernel matrix's trace that the features do not represent.
     eigenvalues_ : array of shape (n_components,)
         Eigenvalues of the kernel matrix, with ``method="eigen"``.
 
     Notes
     -----
-    Kernel values have about 16 digits; features, like their square roots, have 8. Weaker directions
-    are not in the map. So at a relative ridge below 1e-7, PCSDA on the features and
-    :class:`KernelPCSDA` may differ for rows unlike the training rows; the latter is then more
-    accurate. The linear kernel has no such limit.
+    Kernel values are accurate to about 16 digits; features, which behave like their square roots,
+    to 8. Weaker directions are missing from the map. So at a relative ridge below 1e-7, PCSDA
+    fitted to the features and :class:`KernelPCSDA` may differ for rows unlike the training rows;
+    the latter is then more accurate. The linear kernel has no such limit.
 
     Examples
     --------
@@ -330,9 +332,10 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Add rows exactly (incremental NPT); earlier features are only padded with zeros.
+        """Add rows exactly (incremental NPT), only padding earlier features with zeros.
 
-        With ``method="eigen"`` they are also rotated. The bandwidth of the first call stays.
+        With ``method="eigen"`` earlier features are also rotated. The bandwidth from the first call
+        is kept.
 
         Parameters
         ----------
@@ -360,7 +363,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self._finished()
 
     def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
-        """Return further features of new rows besides `old`, the new pivots and their features."""
+        """Return the features of new rows beyond `old`, the new pivots, and their features."""
         matrix = self._matrix(X, self.verbose)
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:
@@ -385,19 +388,19 @@ class ExactKernelMap(_OnPivots, _KernelMap):
 
 
 class NystroemMap(_OnPivots, _KernelMap):
-    """Approximate map of a kernel's feature space on landmarks (ANPT).
+    """Map rows approximately to a kernel's feature space, using landmarks (ANPT).
 
     Parameters
     ----------
     n_components : int, default=1000
-        Largest number of landmarks; all rows if there are fewer.
+        Maximum number of landmarks; if there are fewer rows, all of them are used.
     landmarks : {"random", "kmeans", "pivoted"} or array, default="random"
         Random rows, k-means centroids, rows found by pivoted Cholesky among a random sample, or
         the landmarks themselves, of shape (n_landmarks, n_features).
     kernel, gamma, degree, coef0, kernel_params, tol, pos_label
         As in :class:`ExactKernelMap`; the kernel cannot be precomputed.
     random_state : int, RandomState instance or None, default=None
-        Draws the landmarks.
+        Seed for choosing the landmarks.
     verbose
         As in :class:`ExactKernelMap`.
 
@@ -409,8 +412,8 @@ class NystroemMap(_OnPivots, _KernelMap):
 
     Notes
     -----
-    The features are those of the kernel matrix of the landmarks, in pivoted Cholesky form, which is
-    scikit-learn's `Nystroem` up to a rotation. No N x N matrix is formed.
+    The features come from a pivoted Cholesky factor of the landmarks' kernel matrix. Up to a
+    rotation, they equal those of scikit-learn's `Nystroem`. No N x N matrix is formed.
 
     Examples
     --------
@@ -474,7 +477,7 @@ class NystroemMap(_OnPivots, _KernelMap):
         return self
 
     def _landmarks(self, X: Floats) -> Floats:
-        """Rows from which the pivots are chosen."""
+        """Return the rows from which the pivots are chosen."""
         if not isinstance(self.landmarks, str):
             rows: Floats = check_array(self.landmarks, dtype=X.dtype, input_name="landmarks")
             if rows.shape[1] != X.shape[1]:
@@ -501,12 +504,12 @@ class NystroemMap(_OnPivots, _KernelMap):
 
 
 class FourierMap(_KernelMap):
-    """Random Fourier features of a shift-invariant kernel.
+    """Map rows to random Fourier features of a shift-invariant kernel.
 
     Parameters
     ----------
     n_components : int, default=1000
-        Number of features; the error of the kernel falls with its square root.
+        Number of features; the kernel error is inversely proportional to its square root.
     kernel : {"rbf", "laplacian"}, default="rbf"
     gamma : {"all", "positive", "scale"} or float, default="all"
         As in :class:`ExactKernelMap`.
@@ -515,7 +518,7 @@ class FourierMap(_KernelMap):
     pos_label
         As in :class:`ExactKernelMap`.
     random_state : int, RandomState instance or None, default=None
-        Draws the frequencies.
+        Seed for drawing the frequencies.
     verbose
         As in :class:`ExactKernelMap`.
 
@@ -617,7 +620,7 @@ def _sum_squares(X: Floats) -> float:
 
 
 def _panels(matrix: Array) -> list[tuple[slice, Array]]:
-    """Yield blocks of columns of an upper triangular matrix, without the zeros below."""
+    """Yield column blocks of an upper triangular matrix, without the zeros below."""
     found = []
     for start in range(0, matrix.shape[1], PANEL):
         columns = slice(start, start + PANEL)
@@ -627,7 +630,7 @@ def _panels(matrix: Array) -> list[tuple[slice, Array]]:
 
 
 def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
-    """Gaussian frequencies whose directions are orthogonal within blocks of `width`."""
+    """Draw Gaussian frequencies whose directions are orthogonal within blocks of `width`."""
     blocks = [
         np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))
     ]

@@ -1,4 +1,4 @@
-"""Memory available to this process: on the machine, in its container, and by its own limits."""
+"""Find the memory available to this process, given the machine, container and own limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Allowance(NamedTuple):
-    """A limit on memory: the total, and what is left of it now, in bytes."""
+    """A memory limit in bytes: the total, and how much of it is left now."""
 
     limit: int
     left: int
 
 
 class Files(NamedTuple):
-    """Names of the files that hold the limits of a version of control groups."""
+    """Names of the files that hold the memory limits in one version of control groups."""
 
     limit: str
     used: str
@@ -32,7 +32,7 @@ V2 = Files("memory.max", "memory.current", "inactive_file")
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that can be allocated now, as far as the system reports them.
+    """Return how many bytes can be allocated now, as far as the system reports it.
 
     This is the minimum of what is left on the machine, in the control groups of the process
     (versions 1 and 2, as containers use them), and within its resource limits.
@@ -41,7 +41,7 @@ def available_memory() -> int:
 
 
 def memory_limit() -> int:
-    """Return the most memory, in bytes, that the process can ever use; it is constant."""
+    """Return the constant upper limit, in bytes, on the memory this process can ever use."""
     return min((bound.limit for bound in _bounds()), default=sys.maxsize)
 
 
@@ -63,14 +63,14 @@ def _of_machine() -> Iterator[Allowance]:
 
 
 def _table(path: Path, separator: str | None) -> dict[str, int]:
-    """Parse lines of a name and a number."""
+    """Parse a file whose lines each hold a name and a number."""
     lines = path.read_text(encoding="ascii").splitlines()
     rows = [line.split(separator, 1) for line in lines]
     return {name: int(rest.split()[0]) for name, rest in rows}
 
 
 def _of_control_groups() -> Iterator[Allowance]:
-    """Yield the limits of the control groups of the process and of their parents."""
+    """Yield the memory limits of the process's control groups and their parents."""
     for line in (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
         number, controllers, place = line.split(":", 2)
         if number == "0" and not controllers:
@@ -101,7 +101,7 @@ def _of_tree(root: Path, place: str, files: Files) -> Iterator[Allowance]:
 
 
 def _of_process() -> Iterator[Allowance]:
-    """Yield the limits on address space and data of the process (``ulimit -v`` and ``-d``)."""
+    """Yield the process limits on address space and data (``ulimit -v`` and ``-d``)."""
     import resource
 
     pages = (PROC / "self" / "statm").read_text(encoding="ascii").split()

@@ -1,9 +1,8 @@
-"""Cohort normalisation of a bank's scores, so that one threshold serves all labels and samples.
+"""Cohort normalisation of bank scores, so that one threshold suits all labels and samples.
 
-The scores of impostors have a mean and a spread that differ between models and between samples.
-Z-norm estimates them for each model on a cohort of rows, T-norm for each sample on a cohort of
-models. S-norm is the mean of the two, and adaptive S-norm uses only the highest scores of each
-cohort.
+The mean and spread of impostor scores differ between models and between samples. Z-norm estimates
+them for each model from a cohort of rows, T-norm for each sample from a cohort of models. S-norm is
+the mean of the two, and adaptive S-norm uses only the highest scores of each cohort.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FLAT = 1e-12
 
 @documented
 class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the four norms: they are fitted on a cohort of rows, which they refuse to score."""
+    """Base class of the four norms, which are fitted to cohort rows and refuse to score them."""
 
     n_features_in_: int
     # Statistics that a norm uses: of cohort rows for each model, of cohort models for each row.
@@ -45,7 +44,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels: ArrayLike | None = None,
         ids: ArrayLike | None = None,
     ) -> Self:
-        """Estimate the statistics of a cohort.
+        """Estimate score statistics from a cohort.
 
         Parameters
         ----------
@@ -53,13 +52,14 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Scores of the cohort's rows, ``bank.log_likelihood_ratio(X_cohort)``. These rows must
             not be scored later, and should not have been used to fit the bank.
         y : array-like of shape (n_cohort,), default=None
-            Labels of the cohort's rows, known to the bank or not. Rows of a model's own label are
-            left out of its statistics. None means that no row belongs to a label of the bank.
+            Labels of the cohort's rows, whether or not the bank knows them. Rows with a model's own
+            label are excluded from its statistics. None means that no row has a label known to the
+            bank.
         labels : array-like of shape (n_labels,), default=None
             Labels of the columns, ``bank.classes_``. None means 0, 1, ...
         ids : array-like of shape (n_cohort,), default=None
             Identifiers of the rows, or of the people they show, by which :meth:`transform`
-            recognises the cohort. None means by their scores.
+            recognises the cohort. If None, it recognises the cohort by the scores.
 
         Returns
         -------
@@ -82,12 +82,12 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _most(self) -> int | None:
-        """Number of highest scores of a cohort to use; None for all."""
+        """Return how many of a cohort's highest scores to use; None means all."""
         most: int | None = getattr(self, "n_top", None)
         return most
 
     def _cohort_columns(self) -> NDArray[np.intp]:
-        """Columns of the cohort's models."""
+        """Return the columns of the cohort's models."""
         cohort, known = getattr(self, "cohort", "others"), self.labels_.tolist()
         columns = np.arange(len(known))
         if not (isinstance(cohort, str) and cohort == "others"):
@@ -128,7 +128,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return means, scales
 
     def _row_statistics(self, scores: Array) -> tuple[Array, Array]:
-        """Mean and spread of each row's scores over the cohort's models but the column's own."""
+        """Return each row's mean score and spread over cohort models except the column's own."""
         cohort = scores[:, self.cohort_]
         order = np.argsort(-cohort, axis=1, kind="stable")
         place = np.argsort(order, axis=1)
@@ -164,18 +164,20 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_labels)
-            Scores, ``bank.log_likelihood_ratio(X_test)``, for the labels of the fit.
+            Scores, ``bank.log_likelihood_ratio(X_test)``, for the labels seen in `fit`.
         ids : array-like of shape (n_samples,), default=None
-            Identifiers of the rows or people; required if `fit` had them. Those of the cohort are
-            refused. Without identifiers, rows with the same scores as a cohort row are refused.
+            Identifiers of the rows or people; required if they were passed to `fit`. Identifiers
+            from the cohort are rejected. Without identifiers, rows with the same scores as a cohort
+            row are rejected.
         y : array-like of shape (n_samples,), default=None
-            True labels, if known: rows of a label whose model is in a chosen cohort are refused.
+            True labels, if known: rows are rejected if their label's model is in a chosen cohort.
 
         Returns
         -------
         array of shape (n_samples, n_labels)
-            In standard deviations above the cohort. These are no longer log-likelihood ratios:
-            choose a threshold or calibrate again, on rows that are in neither set.
+            Normalised scores, in standard deviations above the cohort mean. They are no longer
+            log-likelihood ratios: choose a threshold or calibrate again, using rows that are in
+            neither set.
         """
         check_is_fitted(self)
         given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -196,7 +198,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return result
 
     def _keep_rows(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
-        """Store what identifies the rows of the cohort: their names, or all their scores."""
+        """Store what identifies the cohort rows: their identifiers, or all their scores."""
         self.ids_: NDArray[Any] | None = None
         self._rows, self._precision = scores[:0], precision
         if ids is not None:
@@ -210,7 +212,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
 
     def _refuse_cohort(self, scores: Array, ids: ArrayLike | None, precision: float) -> None:
-        """Refuse rows of the cohort: statistics must not come from the rows they normalise."""
+        """Reject cohort rows: statistics must not come from the rows that they normalise."""
         if (ids is None) != (self.ids_ is None):
             had, has = ("ids", "none") if ids is None else ("no ids", "some")
             raise ValueError(
@@ -248,15 +250,15 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 class ZNorm(_CohortNorm):
-    """Z-norm: each model's scores relative to those of strangers.
+    """Z-norm: normalise each model's scores by its scores for strangers.
 
-    ``(s - mean) / std`` with the mean and standard deviation of the scores of a cohort of rows for
-    the same model [1]_. It brings the models of a bank to a common scale.
+    The result is ``(s - mean) / std``, with the mean and standard deviation of the scores that the
+    same model gives to a cohort of rows [1]_. It brings the models of a bank to a common scale.
 
     Attributes
     ----------
     mean_, scale_ : arrays of shape (n_labels,)
-        Level and spread of the cohort's scores for each model.
+        Mean and standard deviation of the cohort's scores for each model.
     labels_ : array of shape (n_labels,)
 
     See Also
@@ -284,11 +286,12 @@ class ZNorm(_CohortNorm):
 
 
 class TNorm(_CohortNorm):
-    """T-norm: each sample's scores relative to its scores for the models of a cohort.
+    """T-norm: normalise each sample's scores by its scores for a cohort of models.
 
-    ``(s - mean) / std`` with the mean and standard deviation of the same sample's scores for the
-    cohort's models, without the model in question [1]_. It brings samples, say of different
-    quality, to a common scale. `fit` only learns the columns and the rows that must not be scored.
+    The result is ``(s - mean) / std``, with the mean and standard deviation of the same sample's
+    scores for the cohort's models, except the model in question [1]_. It brings samples, for
+    example of different quality, to a common scale. `fit` only stores the columns, and which rows
+    must not be scored.
 
     Parameters
     ----------
@@ -331,12 +334,12 @@ class SNorm(_CohortNorm):
     Parameters
     ----------
     cohort : "others" or array-like of labels, default="others"
-        Models of the T-norm, as in :class:`TNorm`; the rows of the Z-norm are given to `fit`.
+        Models for the T-norm, as in :class:`TNorm`; the rows for the Z-norm are passed to `fit`.
 
     Attributes
     ----------
     mean_, scale_ : arrays of shape (n_labels,)
-        Level and spread of the cohort's scores for each model.
+        Mean and standard deviation of the cohort's scores for each model.
     labels_, cohort_
         As in :class:`TNorm`.
 
@@ -361,23 +364,23 @@ class SNorm(_CohortNorm):
 
 
 class AdaptiveSNorm(_CohortNorm):
-    """Adaptive S-norm: S-norm on the part of each cohort with the highest scores.
+    """Adaptive S-norm: S-norm using only the highest scores in each cohort.
 
-    Each model is compared with the cohort rows that have the highest scores for it, each sample
-    with the cohort models for which it has the highest scores: the strangers that are hardest to
+    Each model is compared with the cohort rows that score highest for it, and each sample with the
+    cohort models for which it scores highest. These are the strangers that are hardest to
     distinguish [1]_.
 
     Parameters
     ----------
     n_top : int, default=100
-        Number of cohort rows and of cohort models to use; all, if there are fewer.
+        Number of cohort rows, and of cohort models, to use; if there are fewer, all are used.
     cohort : "others" or array-like of labels, default="others"
         As in :class:`SNorm`.
 
     Attributes
     ----------
     mean_, scale_ : arrays of shape (n_labels,)
-        Level and spread of the highest cohort scores for each model.
+        Mean and standard deviation of the highest cohort scores for each model.
     labels_, cohort_
         As in :class:`TNorm`.
 
@@ -423,10 +426,10 @@ def _column(name: str, values: ArrayLike, n_rows: int) -> NDArray[Any]:
 
 
 def _without_each(ranked: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each row without its entry, at every position.
+    """For each entry, return the mean and standard deviation of the rest of its row.
 
-    The parts before and after the position are merged, so that an entry far from all others is
-    never added and subtracted again.
+    The statistics before and after the entry are merged, so that an extreme entry is never added
+    and then subtracted again.
     """
     last = ranked.shape[1] - 1
     n_before = np.arange(last + 1)
@@ -439,7 +442,7 @@ def _without_each(ranked: Array) -> tuple[Array, Array]:
 
 
 def _running(values: Array) -> tuple[Array, Array]:
-    """Mean of the entries before every position, and sum of squares about it (Welford)."""
+    """Return the mean of the entries before each position and the squares about it (Welford)."""
     means, squares = np.zeros(values.shape), np.zeros(values.shape)
     for place in range(1, values.shape[1]):
         step = values[:, place - 1] - means[:, place - 1]
@@ -449,7 +452,7 @@ def _running(values: Array) -> tuple[Array, Array]:
 
 
 def _keys(scores: Array) -> Array:
-    """One number for each row that, as a rule, differs if the scores do."""
+    """Return a number for each row, which usually differs between different rows."""
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
         keys: Array = scores @ turn
@@ -457,7 +460,7 @@ def _keys(scores: Array) -> Array:
 
 
 def _matches(rows: Array, scores: Array, precision: float) -> NDArray[np.intp]:
-    """Which scores belong to one of the rows, which are sorted by their keys."""
+    """Return the numbers of the score rows found among `rows`, which are sorted by key."""
     known, wanted = _keys(rows), _keys(scores)
     reach = precision * np.abs(scores).max(axis=1)
     width = 2 * reach * scores.shape[1]
