@@ -296,7 +296,7 @@ class _OnDask:
         self.blocks, self.client = blocks, client
 
     def seed(self, draw: Callable[[], int]) -> int:
-        """Draw a random seed."""
+        """Return the seed, obtained by calling `draw`."""
         return draw()
 
     def look(self, task: LookPass, first: bool) -> Look:

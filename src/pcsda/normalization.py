@@ -82,7 +82,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _most(self) -> int | None:
-        """Return how many of a cohort's highest scores to use; None means all."""
+        """How many of a cohort's highest scores to use; None means all."""
         most: int | None = getattr(self, "n_top", None)
         return most
 

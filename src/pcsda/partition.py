@@ -1,4 +1,4 @@
-"""Partition negatives into subclasses, the groups of every statistic."""
+"""Partition negatives into subclasses, the groups that all statistics are based on."""
 
 from __future__ import annotations
 
@@ -54,31 +54,31 @@ def make_groups(
     random_state: Seed = None,
     products: Array | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Number the groups of the rows: 0 for positives, 1..K for subclasses of the negatives.
+    """Assign each row a group number: 0 for positives, 1..K for subclasses of negatives.
 
     Parameters
     ----------
     X : array or sparse matrix of shape (N, D)
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
-        K for k-means. "auto" is about one per 15 negatives, between 1 and 20, and never more than
-        there are distinct negatives.
+        Number of subclasses K for k-means. "auto" means about one per 15 negatives, between 1 and
+        20, and never more than the number of distinct negatives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
         The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, forms a
         subclass of its own.
     subclass_labels : array-like of shape (N,), optional
-        Given subclasses, which take precedence. Entries of positive rows are ignored.
+        Known subclasses, which take precedence. Entries for positive rows are ignored.
     weights : array of shape (N,), optional
         Weights of the rows in k-means.
     random_state : int, RandomState instance or None
     products : array of shape (N, N), optional
-        Inner products of all rows, about any origin near them, if they are known already.
+        Inner products of all rows about any origin near them, if already known.
 
     Returns
     -------
     groups : array of shape (N,)
     names : array of shape (K,)
-        The given or found label of each subclass.
+        The label of each subclass, as given or as found by clustering.
     """
     groups = np.zeros(len(positive), dtype=np.intp)
     rows = np.flatnonzero(~positive)
@@ -97,7 +97,7 @@ def make_groups(
 
 
 def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the sorted names of the subclasses, and the index of each entry among them."""
+    """Return the sorted subclass names and, for each entry, the index of its name."""
     return distinct(
         labels,
         "subclass_labels mixes {joined}, which have no common order; make all of them text or all "
@@ -106,7 +106,7 @@ def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np
 
 
 def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDArray[Any]:
-    """Check subclass labels given by the caller and return those of the negatives."""
+    """Check subclass labels given by the caller and return the labels of the negatives."""
     labels = np.asarray(subclass_labels)
     ignored = "; entries of positive rows are ignored"
     check_length("subclass_labels", labels, len(positive), note=ignored)
@@ -138,8 +138,8 @@ def settle_count(
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
 
-    The negatives are all rows or those `among` them. `total` is the number of all negatives, if
-    the rows are only a sample of them.
+    If `among` is given, only those rows are the negatives; otherwise all rows are. If the rows are
+    only a sample, `total` is the number of all negatives.
     """
     if n_subclasses == "auto":
         total = (negatives.shape[0] if among is None else len(among)) if total is None else total
@@ -166,7 +166,7 @@ def _cluster(
     random_state: Seed,
     products: Array | None,
 ) -> NDArray[np.intp]:
-    """Divide negatives by k-means."""
+    """Divide negatives into subclasses with k-means."""
     wanted = settle_count(X, n_subclasses, among=negatives)
     if wanted == 1:
         return np.zeros(len(negatives), dtype=np.intp)
@@ -194,11 +194,11 @@ def run_kmeans(
     among: NDArray[np.intp] | None = None,
     starts: int = 1,
 ) -> NDArray[np.intp]:
-    """Cluster rows, all or those `among` them, by k-means; `weights` are theirs.
+    """Cluster all rows, or only those in `among`, with k-means; `weights` are the row weights.
 
-    If there are many rows, a seeded sample of them gives the centroids, and each row joins the
-    nearest: more steps on all rows would change the inertia by less than another seed does. The
-    best of several `starts` is kept.
+    If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
+    one. More steps on all rows would change the inertia by less than another seed does. The best of
+    several `starts` is kept.
     """
     found, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
     if len(found.labels) == (rows.shape[0] if among is None else len(among)):
@@ -211,7 +211,7 @@ def run_kmeans(
 def find_centroids(
     rows: NDArray[np.floating], count: int, weights: Array | None, random_state: Seed
 ) -> Array:
-    """Centroids of the clusters of :func:`run_kmeans`, for rows that are not in memory."""
+    """Find centroids as :func:`run_kmeans` does, for rows that are not in memory."""
     found, size = _fit_on_sample(rows, count, weights, random_state)
     centroids: Array = size * found.centres
     return centroids
@@ -225,7 +225,7 @@ def _fit_on_sample(
     among: NDArray[np.intp] | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
-    """Run k-means on all rows if they are few, otherwise on a sample; also return their scale."""
+    """Run k-means on all rows, or on a sample if there are many; also return the row scale."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
     rng = check_random_state(random_state)
@@ -260,9 +260,9 @@ def _by_products(
     *,
     spend: bool,
 ) -> Clusters | None:
-    """Run k-means on dense rows; if they are many, start on the `first` of them.
+    """Run k-means on dense rows; if there are many, start with only the `first` rows.
 
-    Rows to `spend` are overwritten: fresh memory costs as much as a product.
+    With `spend` the rows are overwritten, because allocating memory costs as much as a product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
@@ -280,7 +280,7 @@ def _by_products(
 def _by_scikit_learn(
     means: KMeans, rows: Rows, weights: Array | None, first: NDArray[np.intp] | None
 ) -> Clusters:
-    """The same with scikit-learn, for any kind of rows."""
+    """Run k-means with scikit-learn, for any kind of rows."""
     if first is not None:
         weight = None if weights is None else weights[first]
         begun = fit_kmeans(means, rows[first], weight).cluster_centers_
@@ -290,7 +290,7 @@ def _by_scikit_learn(
 
 
 def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Cluster rows by k-means, starting from the means of given clusters."""
+    """Cluster rows with k-means, starting from the means of given clusters."""
     rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
     centroids = group_means(rows, start, sizes, None).astype(rows.dtype)
@@ -299,7 +299,7 @@ def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def fit_kmeans(means: KMeans, rows: Rows, weights: Array | None = None) -> KMeans:
-    """Fit k-means, with a single thread if a step is little work."""
+    """Fit k-means, using a single thread if each step is little work."""
     n_rows, width = rows.shape
     light = n_rows * width * means.n_clusters <= LIGHT
     with _pools().limit(limits=1 if light else None):
@@ -314,7 +314,7 @@ def _pools() -> ThreadpoolController:
 def kernel_start(
     matrix: Array, rows: NDArray[np.intp], n_clusters: int, rng: np.random.RandomState
 ) -> NDArray[np.intp]:
-    """Draw labels for :func:`kernel_kmeans` by k-means++ in feature space."""
+    """Draw initial labels for :func:`kernel_kmeans` with k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
     distance = None
@@ -341,7 +341,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
 
 
 def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
-    """Return the positions of distinct rows, in order, and the total weight of their copies."""
+    """Return the positions of the distinct rows, in order, and the total weight of each."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     total: Array = np.bincount(codes.ravel(), weights).astype(np.float64)
@@ -349,7 +349,7 @@ def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.
 
 
 def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = None) -> int:
-    """Count distinct rows, of all or of those `among` them, up to `enough`."""
+    """Count distinct rows, among all or only those in `among`, stopping at `enough`."""
     seen: set[bytes] = set()
     step = min(max(2 * enough, 16), 256)
     for start in range(0, rows.shape[0] if among is None else len(among), step):
@@ -364,10 +364,11 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
 
 
 def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
-    """Nearest centre of every row, or of those `among` them, by one product.
+    """Find the nearest centre of each row, or of each row in `among`, with one product.
 
-    Squared distances are differences of squares, which lose digits far from zero: such dense rows
-    are centred first. If most rows are needed, computing all of them is faster than copying some.
+    Squared distances are differences of squares, which lose digits far from zero, so dense rows far
+    from zero are centred first. If most rows are needed, processing all of them is faster than
+    copying a subset.
     """
     if among is not None and len(among) > MOST_AMONG * X.shape[0]:
         return nearest(X, centres)[among]
@@ -392,7 +393,7 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
 
 
 def _is_far_off(origin: Array, shifted: Array) -> bool:
-    """Whether products with the rows would lose the digits that distinguish them."""
+    """Return whether products with the rows would lose the digits that distinguish them."""
     return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
 
 
@@ -402,12 +403,12 @@ EMPTY = "empty"
 
 
 def counted(names: Sequence[str]) -> list[str]:
-    """List each name once, most frequent first, with its number if it occurs more than once."""
+    """List each name once, most frequent first, with its count if it occurs more than once."""
     return [name if n == 1 else f"{n} {name}" for name, n in Counter(names).most_common()]
 
 
 def mostly(groups: NDArray[np.int64], labels: NDArray[Any]) -> list[str]:
-    """Name each of the groups 1..K by the labels of its rows.
+    """Name each of the groups 1..K after the labels of its rows.
 
     A group is "8" if all its rows have that label, "mostly 8" if more than half have it, and
     otherwise "8 and 3 among others". Groups without rows are "empty".

@@ -1,9 +1,9 @@
-"""Model files: fitted models on disk that can be loaded even from untrusted sources.
+"""Save fitted models to files that can be loaded even from untrusted sources.
 
 A file has three parts: a line with the format and the SHA-256 checksum of the rest, a line of
-metadata as JSON, and the model in the format of skops. It contains no code. Only types on a list
-are restored: those of this library below, and those that skops trusts by itself (numbers, strings,
-containers, NumPy arrays and random states, scikit-learn's own estimators).
+metadata as JSON, and the model in skops format. It contains no code. Only listed types are
+restored: the types of this library listed below, and the types that skops trusts by default
+(numbers, strings, containers, NumPy arrays and random states, scikit-learn's own estimators).
 
 The checksum detects damage, not forgery: anyone who alters a file on purpose can write a new
 checksum. The list of types protects against malicious files.
@@ -67,11 +67,11 @@ OWN_TYPES: tuple[type, ...] = (
 
 
 class OldDensity:
-    """The density of a file of format 1."""
+    """A density as stored in files of format 1."""
 
 
 class OldCalibration:
-    """The calibration of a file of format 1: slope and offset of one score."""
+    """A calibration as stored in files of format 1: slope and offset of one score."""
 
 
 # The modules of format 1, and the types that replace theirs.
@@ -106,7 +106,7 @@ def save(
     Parameters
     ----------
     model : estimator
-        Any fitted estimator of this library, or a scikit-learn pipeline or search around one. It
+        Any fitted estimator from this library, or a scikit-learn pipeline or search around one. It
         may contain numbers, strings, arrays, random states and scikit-learn's estimators.
     path : path
         Where to write. If writing fails, no partial file remains.
@@ -118,15 +118,15 @@ def save(
     Raises
     ------
     TypeError
-        If the model contains something that cannot be stored, such as a function as kernel or
-        scoring, or a clusterer of another library. The message names it, and no file is written.
+        If the model contains something that cannot be stored, such as a kernel or scoring function,
+        or a clusterer from another library. The message names it, and no file is written.
 
     Notes
     -----
-    The files of some models contain training rows: those of kernel models, of banks, and of models
-    fitted by `partial_fit`, which can continue later. Consider who may see such a file.
+    Some files contain training rows: the files of kernel models, banks, and models fitted with
+    `partial_fit`, which can be fitted further. Consider who may see such a file.
     :func:`pcsda.persistence.describe` returns the number of rows as `rows_held`. Other models
-    fitted by `fit` contain none.
+    fitted with `fit` contain none.
 
     Examples
     --------
@@ -153,10 +153,10 @@ def save(
 def load(path: str | os.PathLike[str]) -> Any:
     """Read a model that :func:`save` wrote.
 
-    Loading never executes code from the file. A file with types other than those of this library
-    and those that skops trusts is refused before any object is built, and so is one that would
-    take far more memory or time than its size suggests. The numbers are trusted: anyone who can
-    write the file can replace the model.
+    Loading never executes code from the file. A file is rejected before any object is built if it
+    contains types other than this library's and those that skops trusts, or if it would take far
+    more memory or time than its size suggests. The numbers are trusted: anyone who can write the
+    file can replace the model.
 
     Parameters
     ----------
@@ -203,9 +203,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return facts about a model file, without building the model.
+    """Return facts about a model file without building the model.
 
-    The facts are a line of JSON. The checksum covers them, but nothing else verifies them.
+    The facts are stored as a line of JSON. The checksum covers them, but nothing else verifies
+    them.
 
     Parameters
     ----------
@@ -217,8 +218,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         `format`, `pcsda` (the version that wrote it), `versions` (of Python and the libraries
         beneath), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
         `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
-        `metrics`. What a model does not know is None. `rows_held` counts the training rows that a
-        single model contains: kernels need them to score, `partial_fit` to leave them out.
+        `metrics`. Unknown values are None. `rows_held` counts the training rows that a single model
+        contains: kernel models need them for scoring, and `partial_fit` needs them to leave rows
+        out.
 
     Examples
     --------
@@ -263,7 +265,7 @@ def _facts(model: BaseEstimator) -> dict[str, Any]:
 
 
 def _data_size(final: BaseEstimator) -> tuple[float | None, float | None]:
-    """Return the number of rows and of positives in the fit, or the sums of their weights."""
+    """Return the numbers of rows and positives used in the fit, or their total weights."""
     if isinstance(final, VerifierBank):
         return len(final.clusters_), None
     if isinstance(final, MixtureVerifier):
@@ -287,7 +289,7 @@ def _rows_held(final: BaseEstimator) -> int | None:
 
 
 def _title(model: BaseEstimator) -> str:
-    """Name a model and what it contains, such as "Pipeline(StandardScaler, PCSDA)"."""
+    """Return a model's name and contents, such as "Pipeline(StandardScaler, PCSDA)"."""
     name = type(model).__name__
     inside = parts(model)
     if isinstance(model, VerifierBank):
@@ -329,7 +331,7 @@ def _packed(model: BaseEstimator) -> bytes:
 
 
 def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> None:
-    """Refuse parts that cannot be restored, naming their place in the model."""
+    """Reject parts that cannot be restored, naming their place in the model."""
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
     searched = any(hasattr(step, "best_estimator_") for step in steps(model))
@@ -368,7 +370,7 @@ def _nodes(node: object, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _check_claims(payload: bytes) -> None:
-    """Refuse a packed model that would take far more memory or time than its size suggests."""
+    """Reject a packed model that would take far more memory or time than its size suggests."""
     with ZipFile(io.BytesIO(payload)) as archive:
         check_entries(archive, len(payload))
         check_schema(json.loads(archive.read("schema.json")), archive, len(payload))
@@ -391,7 +393,7 @@ def _with_new_names(payload: bytes) -> bytes:
 
 
 def _renew(value: object) -> None:
-    """Upgrade a model of an earlier version: its density, and parameters that it lacks."""
+    """Upgrade a model from an earlier version: its density, and missing parameters."""
     if isinstance(value, BaseEstimator):
         if type(value).__module__ == "pcsda":
             for name, parameter in signature(type(value).__init__).parameters.items():
@@ -410,7 +412,7 @@ def _renew(value: object) -> None:
 
 
 def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
-    """Convert density and calibration of format 1, in which the density held the weights."""
+    """Convert a density and calibration from format 1, where the density held the weights."""
     kind = Mixture if np.any(density.centres) else Marginal
     kept = {
         field.name: getattr(density, field.name) for field in fields(kind) if field.name != "tail"
@@ -432,7 +434,7 @@ def _unpacked(payload: bytes, trusted: list[str] = TRUSTED) -> Any:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """Return the facts and the packed model of a file, after checking format and checksum."""
+    """Return a file's facts and packed model, after checking its format and checksum."""
     with open(path, "rb") as file:
         check_room(os.fstat(file.fileno()).st_size, str(path))
         data = file.read()
@@ -464,7 +466,7 @@ def _checksum(data: bytes | memoryview) -> bytes:
 
 @contextmanager
 def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn any error from an unreadable file into one message."""
+    """Convert any error caused by an unreadable file into a single message."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A progress bar for long work: on a terminal only, on standard error."""
+"""A progress bar for long work, shown on standard error and only on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _everywhere: list[bool] = []
 
 @contextmanager
 def bars_everywhere() -> Iterator[None]:
-    """Show bars for all long work, whatever `verbose` says."""
+    """Show progress bars for all long work, whatever the value of `verbose`."""
     _everywhere.append(True)
     try:
         yield
@@ -36,12 +36,12 @@ def progress(
     total: int | None = None,
     size: Callable[[Item], int] | None = None,
 ) -> Iterator[Item]:
-    """Yield the items, and show on standard error how many are done and the time left.
+    """Yield the items, showing on standard error how many are done and the time left.
 
-    The bar is that of rich. Nothing is drawn if `enabled` is false, rich is not installed, standard
-    error is not a terminal or the work takes less than a second. Give `total` if the items have no
-    length. If the total is unknown, give `size`: the sizes of the items are then added up and shown
-    instead of a bar.
+    The bar is drawn by rich. Nothing is drawn if `enabled` is false, rich is not installed,
+    standard error is not a terminal or the work takes less than a second. Pass `total` if the items
+    have no length. If the total is unknown, pass `size`, a function that returns the size of an
+    item: the sum of the sizes is then shown instead of a bar.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def progress(
 
 
 def _bar(counting: bool) -> Any:
-    """Make a bar, or a count if the total is unknown; None without rich."""
+    """Make a progress bar, or a count if the total is unknown; return None without rich."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,4 +1,4 @@
-"""One interface to the scores of verifiers, searches, pipelines and banks."""
+"""A common interface to the scores of verifiers, searches, pipelines and banks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .validation import MatrixLike
 
 
 class Scorer:
-    """One interface to every fitted model: the labels it verifies, and its scores.
+    """A common interface to all fitted models: the labels they verify, and their scores.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ class Scorer:
     ----------
     is_bank : bool
     labels : list
-        The labels that can be verified: all of a bank, the class of interest of a single model.
+        The labels that can be verified: all labels of a bank, or the class of interest of a single
+        model.
 
     Examples
     --------
@@ -59,12 +60,12 @@ class Scorer:
 
     @property
     def feature_names(self) -> NDArray[Any] | None:
-        """Names of the columns the model was fitted on; None if they had none."""
+        """Names of the columns the model was fitted to; None if they had no names."""
         return getattr(self._inside.first, "feature_names_in_", None)
 
     @property
     def n_features(self) -> int:
-        """Number of columns the model was fitted on."""
+        """Number of columns the model was fitted to."""
         return int(self._inside.first.n_features_in_)
 
     @property
@@ -73,15 +74,15 @@ class Scorer:
         return None if self.is_bank else getattr(self.verifier(), "threshold_", None)
 
     def verifier(self, label: object = None) -> Any:
-        """Return the fitted model of one label, without a pipeline or search around it."""
+        """Return the fitted model for a label, without any pipeline or search around it."""
         return self._one(label).model
 
     def prior(self, label: object = None) -> float:
-        """Fitted prior probability of the class of interest."""
+        """Return the fitted prior probability of the class of interest."""
         return self._one(label).prior
 
     def ranking(self, label: object = None) -> str:
-        """Return how the model of one label ranks by default: by "likelihood" or "distance"."""
+        """Return how a label's model ranks rows by default: by "likelihood" or "distance"."""
         model = self.verifier(label)
         return ranking_of(model) if isinstance(model, Verifier) else "likelihood"
 
@@ -89,23 +90,23 @@ class Scorer:
         return unwrap(self.final.models_[label]) if self.is_bank else self._inside
 
     def log_likelihood_ratios(self, X: MatrixLike, trials: ArrayLike | None = None) -> Array:
-        """Log-likelihood ratio of every row, or trial, for every label: shape (n, n_labels).
+        """Return log-likelihood ratios of rows, or trials, for all labels, shape (n, n_labels).
 
-        Trials come in the order of ``np.unique(trials)``.
+        Trials are in the order of ``np.unique(trials)``.
         """
         scores = self.final.log_likelihood_ratio(self._inside.rows(X), trials)
         return np.asarray(scores if self.is_bank else scores[:, None], dtype=np.float64)
 
     def coordinates(self, X: MatrixLike, label: object = None) -> Array:
-        """Position of every row in the subspace of one label, shape (n, n_components)."""
+        """Return the coordinates of rows in a label's subspace, shape (n, n_components)."""
         return self._asked("transform", X, label)
 
     def closeness(self, X: MatrixLike, label: object = None) -> Array:
-        """Minus the distance to the positive mean in the subspace of one label."""
+        """Return minus the distance of each row to the positive mean in a label's subspace."""
         return self._asked("score_samples", X, label)
 
     def _asked(self, method: str, X: MatrixLike, label: object) -> Array:
-        """Call a method of the model of one label on rows."""
+        """Call a method of a label's model on rows."""
         one = self._one(label)
         # The models of a bank were fitted on plain arrays.
         rows = np.asarray(self._inside.rows(X)) if self.is_bank else X

@@ -1,6 +1,7 @@
-"""The model inside pipelines and searches, and its label.
+"""Find the model inside pipelines and searches, and its label.
 
-Only this module opens wrappers: scikit-learn's Pipeline, and searches by their `best_estimator_`.
+Only this module opens wrappers: scikit-learn's Pipeline, and searches, which have a
+`best_estimator_`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Unwrapped:
     Attributes
     ----------
     before : tuple of transformers
-        Steps that rows pass before the model, in order.
+        Steps that rows pass through before the model, in order.
     model : estimator
         A verifier, a bank, or any other final estimator.
     """
@@ -31,11 +32,11 @@ class Unwrapped:
 
     @property
     def first(self) -> Any:
-        """The estimator that receives the rows as given; it knows the names of the columns."""
+        """The estimator that receives the rows as given; it knows the column names."""
         return (*self.before, self.model)[0]
 
     def rows(self, X: MatrixLike) -> Any:
-        """Transform rows as the model receives them."""
+        """Transform rows into the form that the model receives."""
         for step in self.before:
             X = step.transform(X)
         return X
@@ -59,7 +60,7 @@ class Unwrapped:
 
 
 def unwrap(model: BaseEstimator) -> Unwrapped:
-    """Open pipelines and searches, at any depth.
+    """Return the model inside pipelines and searches, nested to any depth.
 
     Examples
     --------
@@ -81,14 +82,14 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
 
 
 def steps(model: BaseEstimator) -> tuple[Any, ...]:
-    """List the steps of a pipeline, without empty ones; any other model is its only step."""
+    """List the non-empty steps of a pipeline; any other model is its own only step."""
     if not isinstance(model, Pipeline):
         return (model,)
     return tuple(step for _, step in model.steps if step not in (None, "passthrough")) or (model,)
 
 
 def parts(model: BaseEstimator) -> tuple[Any, ...]:
-    """List what a wrapper contains: the steps of a pipeline, or the choice of a fitted search."""
+    """List what a wrapper contains: a pipeline's steps, or a fitted search's best estimator."""
     found = (model.best_estimator_,) if hasattr(model, "best_estimator_") else steps(model)
     return () if found[0] is model else found
 

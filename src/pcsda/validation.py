@@ -1,4 +1,4 @@
-"""Checks of user input: each message gives the value, the bound and the remedy."""
+"""Check user input; each error message gives the value, the bound and the remedy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 
 class SparseLike(Protocol):
-    """A sparse matrix or array of SciPy, which has no type annotations."""
+    """A sparse matrix or array from SciPy, which has no type annotations."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers of rows and columns."""
+        """The number of rows and the number of columns."""
 
     def tocsr(self) -> Any:
-        """Compressed sparse rows."""
+        """Convert to compressed sparse rows."""
 
 
 # Rows as users pass them: arrays, lists, data frames and sparse matrices.
@@ -37,7 +37,7 @@ BANDWIDTHS = ("positive", "all", "scale")
 
 
 def import_extra(module: str, who_needs: str, extra: str) -> Any:
-    """Import an optional module, or name the extra that provides it."""
+    """Import an optional module, or raise an error naming the extra that provides it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -47,14 +47,14 @@ def import_extra(module: str, who_needs: str, extra: str) -> Any:
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Refuse a string that is not among the options."""
+    """Reject a string that is not among the options."""
     if not (isinstance(value, str) and value in options):
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name}={value!r} must be one of {listed}")
 
 
 def check_count(name: str, value: object, *instead: str | None) -> None:
-    """Refuse anything but a whole number of at least 1, or one of the values `instead`."""
+    """Reject anything except a whole number of at least 1, or one of the values `instead`."""
     if any(value is other or (isinstance(value, str) and value == other) for other in instead):
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
@@ -63,13 +63,13 @@ def check_count(name: str, value: object, *instead: str | None) -> None:
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse anything but True and False: a string such as "no" would count as true."""
+    """Reject anything except True and False: a string such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
 def check_number(name: str, value: object, instead: str | None = None) -> None:
-    """Refuse anything but a finite number of at least 0, or the word `instead`."""
+    """Reject anything except a finite number of at least 0, or the word `instead`."""
     if instead is not None and isinstance(value, str) and value == instead:
         return
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
@@ -80,10 +80,10 @@ def check_number(name: str, value: object, instead: str | None = None) -> None:
 def distinct(
     labels: NDArray[Any], mixed: str = "the data " + MIXED
 ) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the sorted distinct labels, and the index of each entry among them.
+    """Return the sorted distinct labels and, for each entry, the index of its label.
 
-    Like ``np.unique``, but small integers, the usual labels, are counted instead of sorted.
-    `mixed` is the message for labels without an order.
+    This works like ``np.unique``, but counts small integers, the usual labels, instead of sorting
+    them. `mixed` is the error message for labels that cannot be sorted.
     """
     if labels.size and labels.dtype.kind in "biu" and 0 <= labels.min() <= labels.max() < 2**15:
         places = labels.astype(np.intp)
@@ -104,7 +104,7 @@ def different_labels(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def shorten(labels: list[Any], limit: int = 10) -> str:
-    """Write labels as text; only the first ones if there are many."""
+    """Format labels as text, showing only the first few if there are many."""
     shown = ", ".join(repr(label) for label in labels[:limit])
     return f"[{shown}, ... {len(labels)} in all]" if len(labels) > limit else f"[{shown}]"
 
@@ -114,14 +114,15 @@ def check_labels(
 ) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as the class of interest against the rest.
 
-    There are two labels, or more with `pos_label`: then all others are the rest, and `classes`
-    holds the name of the rest and `pos_label`. `classes` may also be the result of an earlier call.
+    There must be two labels, or more if `pos_label` is given. In that case all other labels form
+    the rest, and `classes` holds a name for the rest and `pos_label`. The argument `classes` may be
+    the result of an earlier call.
 
     Returns
     -------
     classes : array of shape (2,)
     index : int
-        Which of the two is the class of interest.
+        Index of the class of interest in `classes`.
     positive : boolean array of shape (n,)
     """
     if not (isinstance(y, np.ndarray) and y.ndim == 1):
@@ -159,7 +160,7 @@ def check_labels(
 
 
 def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
-    """Return a name for the rest and the label: "not weld" and "weld", or -1 and a number."""
+    """Return a name for the rest, and the label: "not weld" and "weld", or -1 and a number."""
     if isinstance(label, str):
         rest: Any = f"not {label}"
         while rest in labels:
@@ -169,7 +170,7 @@ def with_rest(labels: NDArray[Any], label: object) -> NDArray[Any]:
 
 
 def names_rest(classes: Any, pos_label: Any) -> bool:
-    """Whether the first of two classes is a name of the rest made by :func:`with_rest`."""
+    """Return whether the first of two classes is a name made by :func:`with_rest`."""
     if pos_label is None or classes is None or len(classes) != 2:
         return False
     rest, label = np.asarray(classes).tolist()
@@ -181,7 +182,7 @@ def names_rest(classes: Any, pos_label: Any) -> bool:
 
 
 def positive_index(classes: NDArray[Any], pos_label: Any) -> int:
-    """Index of the class of interest: the one `pos_label` names, or the last."""
+    """Return the index of the class of interest: `pos_label` or, if not given, the last."""
     if pos_label is None:
         return 1
     labels = [] if np.ndim(pos_label) else classes.tolist()
@@ -239,7 +240,7 @@ def check_weights(
 
 
 def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | None:
-    """Number the groups of rows that are left out together; None if there are none."""
+    """Number the groups of rows that are left out together; return None without groups."""
     if groups is None:
         return None
     ids = np.asarray(groups)
@@ -248,14 +249,14 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | No
 
 
 def is_contaminated(model: BaseEstimator) -> bool:
-    """Whether an estimator looks for positives hidden among the negatives."""
+    """Return whether an estimator looks for positives hidden among the negatives."""
     return bool(getattr(model, "contamination", 0.0) != 0)
 
 
 def check_unchecked(
     unchecked: ArrayLike | None, positive: NDArray[np.bool_]
 ) -> NDArray[np.bool_] | None:
-    """Check the mask of the negatives whose labels nobody has verified."""
+    """Check the mask of negatives whose labels nobody has verified."""
     if unchecked is None:
         return None
     mask = np.asarray(unchecked)
@@ -281,7 +282,7 @@ def check_unchecked(
 
 
 def refuse_contamination(model: BaseEstimator, who: str, remedy: str) -> None:
-    """Refuse `contamination` if labels must be trusted."""
+    """Reject the `contamination` setting where labels must be trusted."""
     if is_contaminated(model):
         raise ValueError(
             f"contamination={model.contamination!r}: {who}; {remedy}, or set contamination=0"
@@ -320,7 +321,7 @@ def _check_contamination(model: BaseEstimator) -> None:
 def check_priors(
     priors: str | Sequence[float] | None, shares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Prior probabilities in the order of the classes; `shares` are those of the sample."""
+    """Return prior probabilities in class order; `shares` are the class shares in the sample."""
     if isinstance(priors, str):
         check_option("priors", priors, ("empirical", "equal"))
         return shares if priors == "empirical" else np.array([0.5, 0.5])
@@ -337,7 +338,7 @@ def check_priors(
 
 
 def ready_rows(model: BaseEstimator, X: object) -> NDArray[np.floating] | None:
-    """Rows that can skip scikit-learn's checks, which take longer than scoring one row; or None."""
+    """Return X if it can skip scikit-learn's checks, which are slow for one row, or None."""
     if type(X) is not np.ndarray or X.dtype not in (np.float32, np.float64):
         return None
     fits = X.ndim == 2 and len(X) > 0 and X.shape[1] == model.n_features_in_
@@ -347,7 +348,7 @@ def ready_rows(model: BaseEstimator, X: object) -> NDArray[np.floating] | None:
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
-    """Refuse sparse input for a setting that would need a dense copy."""
+    """Reject sparse input for a setting that would need a dense copy."""
     if sparse.issparse(X):
         size = X.shape[0] * X.shape[1] * 8 / 2**30
         raise TypeError(
@@ -357,12 +358,12 @@ def refuse_sparse(X: Any, setting: str, remedy: str) -> None:
 
 
 def is_dask(value: object) -> bool:
-    """Whether a value is a Dask collection, without importing Dask."""
+    """Return whether a value is a Dask collection, without importing Dask."""
     return type(value).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
 def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
-    """Refuse a Dask collection, which would otherwise be loaded into memory as a whole."""
+    """Reject a Dask collection, which would otherwise be loaded into memory as a whole."""
     how = "pcsda.distributed.fit(model, X, y), or pcsda.fit_blocks for data larger than memory"
     if predicts:
         how = "pcsda.distributed.predict(model, X), which stays lazy, or pcsda.predict_blocks"
@@ -376,7 +377,7 @@ def refuse_dask(*arrays: Any, predicts: bool = False) -> None:
 def check_kernel(
     kernel: str | Callable[..., float], gamma: object, kernels: tuple[str, ...] = KERNELS
 ) -> None:
-    """Refuse unknown kernels and bandwidths."""
+    """Reject unknown kernels and bandwidths."""
     if not callable(kernel):
         check_option("kernel", kernel, kernels)
     if isinstance(gamma, str):
@@ -387,7 +388,7 @@ def check_kernel(
 
 
 def check_verifier(model: BaseEstimator) -> None:
-    """Check the parameters of an estimator, before any work begins."""
+    """Check an estimator's parameters before any work begins."""
     kernel = hasattr(model, "kernel")
     if kernel:
         check_kernel(model.kernel, model.gamma, (*KERNELS, "precomputed"))
@@ -415,7 +416,7 @@ def check_verifier(model: BaseEstimator) -> None:
 
 
 def _check_modes(model: BaseEstimator) -> None:
-    """Check the parameters of an estimator for tensors."""
+    """Check the parameters of a tensor estimator."""
     for name in ("n_components", "shape"):
         value = getattr(model, name)
         entries = value if isinstance(value, (tuple, list, np.ndarray)) else [value]
@@ -431,7 +432,7 @@ def _is_count(value: object) -> bool:
 
 
 def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
-    """Return the sizes of the modes of a row; `shape` None means one mode."""
+    """Return the mode sizes of a row; if `shape` is None, there is a single mode."""
     if shape is None:
         return (n_columns,)
     sizes = tuple(int(size) for size in np.atleast_1d(shape))
@@ -466,7 +467,7 @@ def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_csda(model: BaseEstimator) -> None:
-    """Check the parameters that CSDA has in input space and in feature space."""
+    """Check the parameters that CSDA uses in both input space and feature space."""
     solvers = ("auto", "eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_ratio")
     check_option("solver", model.solver, solvers)
     check_option("reference", model.reference, ("mean", "optimal"))

@@ -22,9 +22,9 @@ except ImportError:  # this system has no such locks, so abandoned files stay
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for writing bytes; it gets its name only once it is complete on disk.
+    """Open a binary file for writing that gets its name only once it is complete on disk.
 
-    Until then an earlier file at `path` stays unchanged. If writing fails (a full disk, a missing
+    Until then, any earlier file at `path` stays unchanged. If writing fails (a full disk, a missing
     permission, an interruption), no partial file remains. Links are followed.
 
     Examples
@@ -61,7 +61,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove unfinished files at `path` whose writers were killed."""
+    """Remove unfinished files for `path` left behind by killed writers."""
     target = Path(os.path.realpath(path))
     unfinished = re.compile(rf"\.{re.escape(target.name[:100])}\.[0-9a-f]{{32}}\.part")
     if fcntl is None or not target.parent.is_dir():
