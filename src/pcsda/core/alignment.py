@@ -1,4 +1,4 @@
-"""The axes of a model fitted without some rows, aligned with the axes of all rows.
+"""Align the axes of a model fitted without some rows with the axes fitted to all rows.
 
 Leaving out a row moves the mean of its group and the scatter, and with them the axes. It is not
 enough to keep the combinations of subclass means that define the axes. On a weak axis these
@@ -30,12 +30,12 @@ LOST = 1e-10
 
 @dataclass(frozen=True)
 class Turn:
-    """How the axes are turned for each left-out row: ``T = I + E (T_2 - I) E'``.
+    """The rotation and scaling of the axes for each left-out row, ``T = I + E (T_2 - I) E'``.
 
     Attributes
     ----------
     first, second : arrays of shape (d, n)
-        Columns of E, orthonormal; zero where the row changes fewer directions.
+        Orthonormal columns of E; zero where the row changes fewer than two directions.
     change : array of shape (2, 2, n)
         ``T_2 - I``.
     """
@@ -63,7 +63,7 @@ def turn_of(
     solved : array of shape (d, n)
         ``W'r``, with r the residual.
     axes : array of shape (d, n)
-        ``R'u``: the mean of the row's group on the axes. It moves by ``-pull r``.
+        ``R'u``, the coordinates of the row's group mean, which moves by ``-pull r``.
     inflation, pull, leverage, gap : arrays of shape (n,)
         ``f``, ``c``, ``h = r'Ar`` and ``1 - f h``; f = c = 0 leaves a row unchanged.
     """
@@ -111,9 +111,9 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Return coordinates (d, n) of single-row subclasses on the axes found without that subclass.
+    """Return coordinates (d, n) of single-row subclasses on axes found without each subclass.
 
-    The subclass mean leaves the span of the means, unless the other means span it too.
+    Each subclass mean drops out of the span of the means, unless the other means span it too.
     """
     share = np.einsum("ji,ji->i", centres, axes)
     square = np.einsum("ji,ji->i", axes, axes)
@@ -123,7 +123,7 @@ def without_subclass(centres: Array, axes: Array) -> Array:
 
 
 def turns_of_blocks(own: Array, across: Array) -> Array:
-    """Return transposed turns ``T'`` for blocks of rows, given C (n, d, d) and B (n, d, d)."""
+    """Return the transposed turns ``T'`` for n blocks of rows, given C and B, both (n, d, d)."""
     values, vectors = np.linalg.eigh(own)
     kept: Mask = values > LOST * np.maximum(values[:, -1:], 1.0)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

@@ -1,4 +1,4 @@
-"""Calibration: the only place where views of a density become a log-likelihood ratio."""
+"""Calibration: the only place where density views are turned into a log-likelihood ratio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .logistic import fit_logistic
 
 @dataclass(frozen=True)
 class Calibration:
-    """Log-likelihood ratio ``weights @ views + offset``.
+    """A calibration that returns the log-likelihood ratio ``weights @ views + offset``.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Calibration:
     offset : float
     bend : float
         A view t below `top` counts as ``top - bend ln(1 + t/bend)``: almost unchanged near the top,
-        logarithmically far below it. Infinite if views count unchanged.
+        and logarithmic far below it. If infinite, views are used unchanged.
     top : float
     """
 
@@ -41,7 +41,7 @@ class Calibration:
         return float(sum(self.weights))
 
     def __call__(self, views: Array) -> Array:
-        """Return the log-likelihood ratio of views; the first axis indexes the views."""
+        """Return the log-likelihood ratio for `views`, whose first axis indexes the views."""
         if np.isfinite(self.bend):
             below = np.maximum(self.top - views, 0.0)
             views = views + below - self.bend * np.log1p(below / self.bend)
@@ -53,11 +53,11 @@ class Calibration:
         return total
 
     def of_unit_slope(self) -> Calibration:
-        """Return the same weights scaled to sum to one, without the offset."""
+        """Return a calibration with the weights scaled to sum to one, without the offset."""
         return replace(self, weights=tuple(w / self.slope for w in self.weights), offset=0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
-        """Compose with a further calibration, which is applied to the result."""
+        """Return this calibration followed by another one with the given slope and offset."""
         weights = tuple(slope * weight for weight in self.weights)
         return replace(self, weights=weights, offset=slope * self.offset + offset)
 
@@ -65,10 +65,10 @@ class Calibration:
 def fit_calibration(
     views: Array, positive: Mask, weights: Array | None = None, start: Calibration | None = None
 ) -> Calibration:
-    """Fit a logistic regression of the label on the views, with weights above zero.
+    """Fit a logistic regression of the label on the views, with positive weights.
 
     The log odds are ``weights @ views + offset + ln(N_p/N_n)``, so that weights and offset give a
-    log-likelihood ratio. A weak prior holds that the mean of the views is already such a ratio:
+    log-likelihood ratio. A weak prior assumes that the mean of the views is already such a ratio:
     weights Gamma(2, V), with their mode at 1/V for V views, and offset N(0, 10^2). It keeps the
     weights finite if the views separate the classes, and positive if they are worthless, so that
     calibration preserves the order of scores.
@@ -81,7 +81,7 @@ def fit_calibration(
     weights : array of shape (n,), optional
         Weights of the samples.
     start : Calibration, optional
-        A starting point from similar views; it only saves steps.
+        Starting point, fitted to similar views; it only saves steps.
 
     Notes
     -----

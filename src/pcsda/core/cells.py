@@ -1,4 +1,4 @@
-"""Cells of many classes in shared clusters, whose sums serve every class."""
+"""Cells of many classes in shared clusters, whose sums are reused for all classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .scatter import group_means
 class Cells:
     """The non-empty (class, cluster) cells of a data set.
 
-    Every class's groups are unions of cells. So anything linear in the rows is summed over the
-    cells once, and then added up for each class.
+    The groups for any class are unions of cells. So anything linear in the rows is summed over the
+    cells once, and these sums are then added up for each class.
     """
 
     of_class: Ints
@@ -32,7 +32,7 @@ class Cells:
         return cls(found[:, 0], found[:, 1], counts.astype(np.float64), rows.ravel())
 
     def division(self, label: int) -> tuple[Ints, Array]:
-        """Return the groups of the rows for one class, and their counts.
+        """Return the group of each row for one class, and the group sizes.
 
         Group 0 is the class itself; clusters without other rows are dropped.
         """

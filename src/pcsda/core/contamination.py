@@ -1,16 +1,17 @@
-"""Positives hidden among the negatives (MATH 16): their share, and a model that allows for them.
+"""Estimate the share of positives hidden among the negatives, and allow for them (MATH 16).
 
 Unchecked negatives contain some positives. A ratio fitted against such a contaminated sample sees
 no excess of positives in it, so the share cannot be estimated from the ratio afterwards. The share
 and the ratio are estimated together, from scores of rows that the model has not seen.
 
-The first step treats all negatives as one subclass. Each later step sets more rows apart, those
-most like positives first. They do not enter the model of that step, which scores them as unseen
-rows. So hidden positives come to light even if they cluster in a subclass of their own, where they
-would look like negatives. Each step estimates the share. The first estimate is too low, because
-positives are among its negatives. The last is too high, because it has set apart the negatives most
-like positives, which a model needs most. The final model sets apart a share between the two. Rows
-set apart do not join the positives: a similar class would pull the positive mean toward itself.
+The first step treats all negatives as one subclass. Each later step sets more rows apart, starting
+with those most like positives. The model of that step is fitted without them and scores them as
+unseen rows. So hidden positives come to light even if they cluster in a subclass of their own,
+where they would look like negatives. Each step estimates the share. The first estimate is too low,
+because positives are among its negatives. The last is too high, because it has set apart the
+negatives most like positives, which a model needs most. The final model sets apart a share between
+the two. Rows set apart do not join the positives: a similar class would pull the positive mean
+toward itself.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ LEAST_REST = 1e-6
 
 @dataclass(frozen=True)
 class Expectation:
-    """Prior expectation about the views; by default, that they are log-likelihood ratios.
+    """Prior expectation about the views; by default, they are taken as log-likelihood ratios.
 
     Attributes
     ----------
@@ -102,14 +103,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class Shares:
-    """A calibration with its share of hidden positives.
+    """A calibration, together with the share of hidden positives.
 
     Attributes
     ----------
     calibration : Calibration
     share : float
     interval : pair of float
-        90 % interval for the share by profile likelihood; if the share was given, that value twice.
+        90 % profile-likelihood interval for the share; if the share was given, that value twice.
     expected : float
         Mean of the share under its profile likelihood and an exponential prior; the share itself if
         it was given. With few positives nearly every share is possible, and the mode may be 0 or
@@ -123,7 +124,7 @@ class Shares:
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
-    """Return the probability that a row is positive, among rows with this `share` of positives."""
+    """Return the probability that a row is positive, if a `share` of such rows are positive."""
     if share == 0:
         return np.zeros_like(ratio)
     probability: Array = expit(ratio + np.log(share / (1 - share)))
@@ -136,7 +137,7 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     A row with log-likelihood ratio r is a labelled positive, unchecked, or a checked negative with
     odds ``N_p e^r : N_u (1 - pi + pi e^r) : N_c``. With V views ``r = a @ views + b``. The priors
     are ``ln(V a) ~ N(ln a_0, 0.5^2)``, ``b ~ N(0, s^2)`` and ``pi < 1/2``; the slope a_0 and the
-    spread s are those in `scores.expected`.
+    spread s come from `scores.expected`.
     """
     profile = _Profile(scores)
     if share is not None:
@@ -151,14 +152,14 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
 
 
 def _expected(losses: Array) -> float:
-    """Return the mean share under its prior by the trapezoidal rule, given losses at `SHARES`."""
+    """Return the posterior mean share by the trapezoidal rule, given the losses at `SHARES`."""
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
     return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
 
 
 def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, float]:
-    """Return the shares around the best one whose loss is close to the minimum."""
+    """Return the interval of shares around the best one whose loss is near the minimum."""
     bound = profile(share) + INTERVAL_DROP
 
     def excess(value: float) -> float:
@@ -175,7 +176,9 @@ def _interval(profile: _Profile, share: float, losses: Array) -> tuple[float, fl
 
 
 class _Profile:
-    """Minimum loss over slopes and offset for each share; a search starts from the nearest known.
+    """Minimum loss over slopes and offset as a function of the share.
+
+    Each search starts from the solution at the nearest share already known.
 
     The loss is minus the log posterior. A point holds the log slopes and the offset.
     """
@@ -280,7 +283,7 @@ class Problem:
     Attributes
     ----------
     factorise : function of weights
-        Returns the factor of the rows with the given weights; None weights all rows equally.
+        Returns the factor of the rows with the given weights; None means equal weights.
     rule : Rule
     n_components : int or None
     positive, unchecked : boolean arrays of shape (N,)
@@ -355,7 +358,7 @@ def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contamin
 
 
 def _between(found: Shares, last: Shares) -> float:
-    """Choose the share to set apart, between the estimates of a step and of the last step.
+    """Choose the share to set apart: a value between a step's estimate and the last step's.
 
     An early step has positives among its negatives, which mask others, so it finds too few. The
     last step has lost the negatives most like positives and counts such rows as positives, so it
@@ -369,7 +372,7 @@ def _between(found: Shares, last: Shares) -> float:
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
-    """Mark the given share of the unchecked rows, taking those most like positives."""
+    """Mark the given share of unchecked rows, choosing the rows most like positives."""
     rows = np.flatnonzero(problem.unchecked)
     rows = rows[np.argsort(-ratio[rows], kind="stable")]
     weight = problem.weight[rows]
@@ -381,7 +384,7 @@ def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
 def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     """Solve without the rows set apart, and fit the ratio and share to left-out scores.
 
-    Loose rows do not shape subclasses.
+    Rows marked `loose` do not shape the subclasses.
     """
     weights, groups = problem.weights, problem.regroup(loose)
     if apart.any():
@@ -443,7 +446,7 @@ def _with_responsibilities(
 def _scores(
     problem: Problem, subspace: Subspace, density: Density, views: Array, rows: Ints
 ) -> Scores:
-    """Return views of rows that can be left out, adding pseudo-positives if positives are few."""
+    """Return views of the left-out rows, adding pseudo-positives if there are few positives."""
     left = subspace.left
     assert left is not None
     mass = problem.weight[rows]

@@ -48,7 +48,7 @@ class Moments:
     def _shrunk(
         self, scatter: Array, count: float, nu: float, which: str, rounding: Array | float = 0.0
     ) -> Array:
-        """Return ``(scatter + nu target) / (count + nu)``, refusing variances up to `rounding`."""
+        """Return ``(scatter + nu target) / (count + nu)``; reject variances up to `rounding`."""
         if count + nu <= 0:
             raise SingularMatrixError(f"no sample shows the spread of the {which} class")
         covariance = (scatter + nu * self.target) / (count + nu)
@@ -62,7 +62,7 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Refuse a covariance whose Cholesky pivots are only rounding, whatever the axes' units."""
+    """Reject a covariance whose Cholesky pivots are mere rounding, whatever the axes' units."""
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

@@ -23,7 +23,7 @@ from .subspace import Factor, Subspace
 
 @dataclass(frozen=True)
 class Criterion:
-    """The problem and its solver.
+    """The CSDA problem and its solver.
 
     Attributes
     ----------
@@ -31,10 +31,10 @@ class Criterion:
         As in :class:`pcsda.CSDA`; "auto" is "eigen", or "trace_ratio" if the reference is learned.
     regularization : float
     seed : int
-        Seed of the random targets.
+        Seed for the random targets.
     learn_reference : bool
-        Whether to optimise the reference vector of both scatters as well; otherwise it is the
-        positive mean.
+        Whether to optimise the reference vector of both scatter matrices as well; otherwise it is
+        the positive mean.
     """
 
     solver: str
@@ -44,16 +44,16 @@ class Criterion:
 
     @property
     def by_ratio(self) -> bool:
-        """Whether the trace ratio itself is maximised."""
+        """Whether the solver maximises the trace ratio itself."""
         return self.solver == "trace_ratio" or self.learn_reference
 
     @property
     def by_inner_products(self) -> bool:
-        """Whether inner products are enough; a regression on targets needs the features."""
+        """Whether the solver needs only inner products; regression on targets needs features."""
         return self.solver not in csda_solvers.TARGETS
 
     def targets(self, groups: Ints, d: int, weights: Array | None) -> Array:
-        """Return the regression targets on the negatives."""
+        """Return the regression targets for the negatives."""
         rng = np.random.default_rng(self.seed)
         counts = np.bincount(groups, weights).astype(np.float64)
         lengths = csda_solvers.target_lengths(self.solver, counts, d)
@@ -113,7 +113,7 @@ class CSDAFactor:
 
 
 class Whole(NamedTuple):
-    """What a solved kernel matrix provides for models fitted to some of its rows."""
+    """Results from a solved kernel matrix, reused by models fitted to a subset of its rows."""
 
     rows: Centred
     solved: Solved
@@ -133,7 +133,7 @@ class KernelCSDAFactor:
     near : array of shape (N_n, d) or None
         Solution for the negatives of a larger set that contains these rows.
     whole : Whole or None
-        Set by `solve`, unless it needed a factorisation with nothing to share.
+        Set by `solve`, unless its factorisation leaves nothing to share.
     """
 
     matrix: Array
@@ -176,11 +176,11 @@ class KernelCSDAFactor:
         return found.flipped(np.where(found.projected.delta[0] < 0, -1.0, 1.0))
 
     def part(self, train: Ints) -> tuple[Factor, Callable[[Ints], Array]] | None:
-        """Return a factor of some of the rows after `solve`, and the values its models score.
+        """Return a factor for a subset of rows after `solve`, and the values its models score.
 
         The factor starts from the solution for all rows. It needs no new kernel values and, for the
-        trace ratio, no new factorisation. The space is the same, with its origin at the mean of all
-        positives. Returns None if `solve` left nothing to share.
+        trace ratio, no new factorisation. The feature space stays the same, with its origin at the
+        mean of all positives. Returns None if `solve` left nothing to share.
         """
         if self.whole is None:
             return None
@@ -201,7 +201,7 @@ class KernelCSDAFactor:
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """Some of the rows, as features of the full kernel; `near` holds the axes of all rows."""
+    """A subset of rows as features of the full kernel; `near` holds the axes for all rows."""
 
     features: Array
     criterion: Criterion
@@ -223,7 +223,7 @@ class FeaturePart:
 
 @contextmanager
 def _naming_the_kernel(regularization: float) -> Iterator[None]:
-    """Turn a failed factorisation into an error that says the kernel is not positive definite."""
+    """Convert a factorisation failure into an error: the kernel is not positive definite."""
     try:
         yield
     except SingularMatrixError as error:

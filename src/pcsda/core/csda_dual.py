@@ -1,4 +1,4 @@
-"""CSDA from inner products alone: kernels, and rows with D > N (MATH 13).
+"""CSDA from inner products alone, for kernels and for rows with D > N (MATH 13).
 
 All computations use the Gram matrix of the rows about the positive mean. No scatter matrix is
 formed, and a block Krylov method finds a few leading axes.
@@ -24,7 +24,7 @@ COARSE = 1e-6
 
 
 def is_coarse(trace: float, ridge: float) -> bool:
-    """Return whether rounding of inner products with this trace is noticeable next to the ridge."""
+    """Return whether inner products with this trace have rounding that matters at this ridge."""
     return EPSILON * trace > COARSE * ridge
 
 
@@ -39,7 +39,7 @@ class Centred:
         0 for positives, 1 for negatives.
     ridge : float
     root : array of shape (N,)
-        Roots of the weights.
+        Square roots of the weights.
     near : array of shape (N_n, d) or None
         Solution for the negatives of a larger set that contains these rows.
     """
@@ -70,7 +70,7 @@ class Centred:
 class Solved:
     """Axes as coefficients of the rows in :class:`Centred`, with their values and rank.
 
-    The trace ratio also provides the features of the rows, and its axes in terms of them.
+    The trace ratio also provides the features of the rows, and the axes in terms of these features.
     """
 
     coefficients: Array
@@ -166,7 +166,7 @@ class Ratio:
         learn_reference: bool,
         near: Array | None = None,
     ) -> Ratio:
-        """Pose the problem for features about the positive mean, scaled by the weights' roots."""
+        """Set up the problem for features about the positive mean, scaled by root weights."""
         parts = [features[groups > 0], features[groups == 0]]
         counts = np.bincount(groups, root**2).astype(np.float64)
         gap = None
@@ -228,7 +228,7 @@ class Ratio:
 
 
 def _has_rank(part: Array, count: int) -> bool:
-    """Return whether rows have at least `count` independent directions, by a random sketch."""
+    """Check with a random sketch whether rows have at least `count` independent directions."""
     sketch = part @ np.random.default_rng(0).standard_normal((part.shape[1], count))
     values = np.square(np.linalg.svd(sketch, compute_uv=False), dtype=np.float64)
     return linalg.numerical_rank(values, len(part)) == count
@@ -253,9 +253,10 @@ def subspace_of(rows: Centred, solved: Solved, n_components: int | None, most: i
 def part_of_features(
     features: Array, rows: Centred, learn_reference: bool, n_components: int | None, most: int
 ) -> Subspace:
-    """Maximise the trace ratio of some rows from the features of all, starting near all rows' axes.
+    """Maximise the trace ratio for a subset of rows, given the features of all rows.
 
-    `rows` has no matrix. The coefficients apply to features, so no second factorisation is needed.
+    The search starts near the axes for all rows. `rows` has no matrix. The coefficients apply to
+    features, so no second factorisation is needed.
     """
     share = np.where(rows.groups == 0, rows.root**2, 0.0)
     mean: Array = share @ features / share.sum()
@@ -278,7 +279,7 @@ def _kept(solved: Solved, n_components: int | None, most: int) -> Projection:
 def _subspace(
     coefficients: Array, z: Array, inside: Array, rows: Centred, kept: Projection, step: float
 ) -> Subspace:
-    """Build the subspace from coordinates z of the rows and inner products `inside` of the axes."""
+    """Build the subspace from the rows' coordinates z and the axes' inner products `inside`."""
     weights = None if np.all(rows.root == 1) else rows.root**2
     projected = GroupScatter.from_samples(z, rows.groups, 2, weights)
     return Subspace(

@@ -1,4 +1,4 @@
-"""From group statistics to a projection, for CSDA and its relatives (MATH 6, 14).
+"""Solvers that turn group statistics into a projection, for CSDA and its variants (MATH 6, 14).
 
 CSDA maximises ``w' S_n w / w' (S_p + eps I) w``, with S_n taken over all negatives about the
 positive mean. Exact solvers return components in descending order of their eigenvalue, scaled so
@@ -27,7 +27,7 @@ TOLERANCE, STEPS = 1e-12, 100
 
 
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
-    """Solve CSDA as written; other solvers are tested against this one (MATH 6).
+    """Solve CSDA directly as defined; other solvers are tested against this one (MATH 6).
 
     Problem: ``S_n w = lambda (S_p + eps I) w``, with S_n taken over all negatives. Cost: about
     ``10 D^3`` for all directions, less for the leading few.
@@ -70,12 +70,12 @@ def lowrank(scatter: GroupScatter, ridge: float, n_components: int | None = None
 def label_targets(
     groups: Ints, n_components: int, rng: np.random.Generator, weights: Array | None = None
 ) -> Array:
-    """Return targets on the negatives that follow from the labels alone, as columns (MATH 6).
+    """Return regression targets for the negatives, as columns, from labels alone (MATH 6).
 
-    The first is constant, the others are random; all are orthonormal. They are eigenvectors of the
-    graph problem ``P_n v = lambda P_p v``, except that the first lacks its part on the positives,
-    which has no effect in a regression about the positive mean. All but the first share one
-    eigenvalue, so their order is arbitrary. The first d do not depend on how many follow.
+    The first target is constant and the others are random; all are orthonormal. They are
+    eigenvectors of the graph problem ``P_n v = lambda P_p v``, except that the first lacks its part
+    on the positives, which has no effect in a regression about the positive mean. All but the first
+    share one eigenvalue, so their order is arbitrary. The first d do not depend on how many follow.
     """
     negative = np.flatnonzero(groups)
     root = np.ones(len(negative)) if weights is None else np.sqrt(weights[negative])
@@ -84,7 +84,7 @@ def label_targets(
 
 
 def target_lengths(solver: str, counts: Array, n_components: int) -> Array:
-    """Return the length of each target on the negatives, as scaled by a solver.
+    """Return the length that a solver gives each target, restricted to the negatives.
 
     In spectral regression an eigenvector has length one over all rows: the first one,
     ``1_n - (N_n/N_p) 1_p``, has a part on the positives too.
@@ -103,7 +103,7 @@ def regression(
     targets: Array,
     weights: Array | None = None,
 ) -> Array:
-    """Regress targets on rows about the positive mean with a ridge; return directions as columns.
+    """Ridge-regress targets on rows about the positive mean; return directions as columns.
 
     Cost: ``D^3/3 + 2 N D d``.
     """
@@ -127,8 +127,8 @@ def by_targets(
 
     Problem: ridge regression of ``1_n - (N_n/N_p) 1_p`` and of d - 1 random orthonormal vectors on
     the negatives that are orthogonal to ``1_n``. "raw_labels" and "spectral" use its axes directly;
-    "labels" takes the best directions in its span. The span is that of CSDA only if all N_n targets
-    are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
+    "labels" takes the best directions in its span. The span equals the CSDA subspace only if all
+    N_n targets are used. Cost: ``D^3/3 + 2 N D d``; no eigenproblem larger than d.
     """
     span = regression(X, groups, scatter, ridge, targets, weights)
     numerator = span.T @ scatter.out_of_class @ span
@@ -139,12 +139,12 @@ def by_targets(
 
 
 def unordered(span: Array, numerator: Array, denominator: Array) -> Projection:
-    """Keep the directions in their order, each with its quotient; `rank` of them are independent.
+    """Return directions in the given order, each with its quotient; `rank` are independent.
 
     Raises
     ------
     SingularMatrixError
-        When the denominator vanishes on a direction.
+        If the denominator vanishes along a direction.
     """
     top, bottom = numerator.diagonal(), denominator.diagonal()
     if np.any(bottom <= linalg.RANK_TOLERANCE * len(span) * top):
@@ -185,7 +185,7 @@ class Forms:
         return float(n_n * (step**2 + 2 * step) - ratio * n_p * step**2)
 
     def ratio(self, W: Array, ridge: float, step: float) -> tuple[Array, Array]:
-        """Return the numerator and denominator along every direction."""
+        """Return the numerator and denominator along each direction."""
         top, bottom = (np.einsum("ij,ij->j", W, f @ W) for f in (self.numerator, self.denominator))
         bottom = bottom + ridge * np.einsum("ij,ij->j", W, W)
         if self.gap is not None and step:
@@ -197,7 +197,7 @@ class Forms:
 
 @dataclass(frozen=True)
 class Ascent:
-    """State of a trace-ratio ascent: orthonormal directions, ratio and step s."""
+    """State of a trace-ratio ascent: orthonormal directions, their ratio, and the step s."""
 
     directions: Array
     ratio: float
@@ -211,10 +211,10 @@ class Ascent:
 
 
 def best_step(forms: Forms, ratio: float) -> float | None:
-    """Return the s of the best reference ``m + s (m - m_n)`` at a ratio, whatever the directions.
+    """Return the s that gives the best reference ``m + s (m - m_n)`` at a given ratio.
 
-    Returns None at ratios up to N_n/N_p, because some distant reference always exceeds them (MATH
-    14).
+    It does not depend on the directions. Returns None at ratios up to N_n/N_p, because some distant
+    reference always exceeds them (MATH 14).
     """
     if forms.gap is None:
         return 0.0
@@ -224,7 +224,7 @@ def best_step(forms: Forms, ratio: float) -> float | None:
 
 
 def _distant_step(forms: Forms, ridge: float, d: int) -> float:
-    """Double s until some directions exceed the ratio N_n/N_p; the ascent continues from there."""
+    """Double s until some directions exceed the ratio N_n/N_p, where the ascent can continue."""
     ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
     while step < 1e12:
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)
@@ -256,7 +256,7 @@ def ascend(forms: Forms, ridge: float, d: int, ratio: float = 0.0) -> Iterator[A
 
 
 def settled(forms: Forms, ridge: float, d: int, ratio: float = 0.0, limit: int = STEPS) -> Ascent:
-    """Return the limit of :func:`ascend`, or its state after `limit` steps."""
+    """Run :func:`ascend` until it converges, or for at most `limit` steps."""
     for number, found in enumerate(ascend(forms, ridge, d, ratio), 1):
         low = best_step(forms, found.ratio) is None
         if number == limit or (not low and found.ratio - ratio <= TOLERANCE * found.ratio):
@@ -279,7 +279,7 @@ def trace_ratio(
     learn_reference: bool = False,
     max_iter: int = STEPS,
 ) -> Projection:
-    """Maximise the trace ratio of eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
+    """Maximise the trace ratio in eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
     scatters are about a vector that is optimised too. Each step takes the top eigenvectors of

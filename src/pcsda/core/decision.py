@@ -1,4 +1,4 @@
-"""Decisions on log-likelihood ratios, given a prior and the costs of errors."""
+"""Make decisions from log-likelihood ratios, given a prior and the costs of errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 def bayes_threshold(
     prior: float = 0.5, *, cost_miss: float = 1.0, cost_false_alarm: float = 1.0
 ) -> float:
-    """Return the threshold on a log-likelihood ratio that minimises the expected cost.
+    """Return the log-likelihood-ratio threshold that minimises the expected cost.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def bayes_threshold(
 
 
 def weighted_costs(prior: float, cost_miss: float, cost_false_alarm: float) -> tuple[float, float]:
-    """Return the costs of a miss and of a false alarm, each times the probability of its class."""
+    """Return the miss and false-alarm costs, each multiplied by its class probability."""
     if not 0 < prior < 1:
         raise ValueError(f"prior={prior} must lie between 0 and 1, both excluded")
     for name, cost in (("cost_miss", cost_miss), ("cost_false_alarm", cost_false_alarm)):
