@@ -124,7 +124,7 @@ class Shares:
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
-    """Return the probability that a row is positive, if a `share` of such rows are positive."""
+    """Return the probability that a row is positive, given its log ratio and a prior `share`."""
     if share == 0:
         return np.zeros_like(ratio)
     probability: Array = expit(ratio + np.log(share / (1 - share)))

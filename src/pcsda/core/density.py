@@ -1,17 +1,17 @@
-"""Densities of the two classes in the subspace, and their log ratio (MATH 9).
+"""Density models of the two classes in the subspace, and their log ratio (MATH 9).
 
 The positive class is a distribution about zero. The densities differ in their model of the
 negatives:
 
 - `Marginal`: one Gaussian about zero, the published model with the subclass means integrated out;
 - `Mixture`: a distribution about each subclass mean;
-- `Posterior`: one Gaussian or t about the centre of all labels of a bank;
+- `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
 - `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
   (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
 
-Every density gives one or more *views*: log ratios ln p(z | positive) - ln p(z | negative), one row
-each. The calibration weighs the views and adds an offset. Adding a density takes one more class
-here and one entry in `DENSITIES`.
+Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative), one
+per row of an array. The calibration weights the views and adds an offset. A new density needs one
+more class here and an entry in `DENSITIES`.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Density(Protocol):
 
     @property
     def n_views(self) -> int:
-        """Number of log ratios."""
+        """Number of views, that is, log ratios."""
 
     @property
     def products(self) -> Array:
-        """Columns to multiply rows by; no other work grows with the number of axes."""
+        """Matrix to multiply rows by; no other work grows with the number of axes."""
 
     def views_of_products(self, products: Array) -> Array:
-        """Return views of rows, shape (n_views, n), or of a single row, from their `products`."""
+        """Return views of rows, shape (n_views, n), or of a single row, given their `products`."""
 
     def views(self, z: Floats) -> Array:
         """Return views of rows, shape (n_views, n)."""
@@ -67,21 +67,21 @@ class Density(Protocol):
         """Return views based on the first 1, 2, ..., d axes, shape (n_views, n, d)."""
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return views of sets of rows with a common origin, shape (n_views, n_sets)."""
+        """Return views of sets of rows that share an origin, shape (n_views, n_sets)."""
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return views of left-out rows, each left out of its covariance, shape (n_views, n)."""
+        """Return views of left-out rows, each excluded from its covariance, shape (n_views, n)."""
 
     def with_tails(self, left: LeftOut) -> Density:
         """Return the density with tails fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
-        """Return the density on some of the axes."""
+        """Return the density restricted to some of the axes."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Positives about zero, negatives about each subclass mean.
+    """A density with positives about zero and negatives about each subclass mean.
 
     Attributes
     ----------
@@ -93,10 +93,10 @@ class Mixture:
         The subclass means.
     log_weights : array of shape (C,)
     within : array of shape (d, d) or None
-        Covariance of samples of one subclass, for trials of several samples. None if every negative
-        is its own subclass, so that the samples of a trial are independent.
+        Covariance of samples within one subclass, for trials with several samples. None if each
+        negative is its own subclass, so that the samples in a trial are independent.
     positive_strength, negative_strength : float
-        Number of samples behind each covariance, prior strength included.
+        Number of samples behind each covariance, including the prior strength.
     subclasses : array of shape (K, d)
         The subclass means, even if the density does not use them.
     tail : float
@@ -117,7 +117,7 @@ class Mixture:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Shrink both covariances with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
+        """Fit covariances shrunk with prior strength `nu`; 0 gives eq. (Phi_p) and (Phi_w)."""
         scatter = moments.scatter
         positive, within = moments.positive_covariance(nu), moments.within_covariance(nu)
         return cls(
@@ -154,12 +154,12 @@ class Mixture:
 
     @cached_property
     def products(self) -> Array:
-        """Columns to multiply rows by, computed once."""
+        """Matrix to multiply rows by, computed once."""
         positive, negative = self.white
         return np.hstack([positive.T, negative.T, (self.terms[0] @ negative).T])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return the log ratio of rows, shape (1, n), or of a single row, from `products`."""
+        """Return the log ratio of rows, shape (1, n), or of a single row, given `products`."""
         size = len(self.positive)
         inside, outside = products[..., :size], products[..., size : 2 * size]
         near = products[..., 2 * size :]
@@ -180,11 +180,11 @@ class Mixture:
         return np.asarray(ratio)[None]
 
     def views(self, z: Floats) -> Array:
-        """Return the log ratio of rows, shape (1, n), in the rows' type."""
+        """Return the log ratio of rows, shape (1, n), with the rows' dtype."""
         return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
-        """Return the log ratio on the first 1, 2, ..., d axes, shape (1, n, d).
+        """Return the log ratio based on the first 1, 2, ..., d axes, shape (1, n, d).
 
         The Cholesky factor of a leading block is the leading block of the factor, so quadratic
         forms and log determinants for all d are running sums.
@@ -199,9 +199,9 @@ class Mixture:
         return path[None]
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of each set of rows with a common origin, numbered by `sets`.
+        """Return the log ratio of each set of rows that share an origin, numbered by `sets`.
 
-        Positives are independent given the class; the negatives of a set share one of the centres.
+        Positives are independent given the class; all negatives in a set share the same centre.
         """
         return (self._inside_of_sets(z, sets, n_sets) - self._at_centres(z, sets, n_sets))[None]
 
@@ -242,7 +242,7 @@ class Mixture:
         return found
 
     def margin(self, axes: Sequence[int]) -> Self:
-        """Return the density on some of the axes."""
+        """Return the density restricted to some of the axes."""
         chosen, block = list(axes), np.ix_(axes, axes)
         return replace(
             self,
@@ -256,14 +256,14 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Marginal(Mixture):
-    """Both classes as Gaussians about zero: the published model, eq. (classifier).
+    """A density with both classes Gaussian about zero: the published model, eq. (classifier).
 
     It has one centre, at zero unless CSDA learned another, and Gaussian tails.
     """
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Self:
-        """Shrink the covariance of the positives; that of the negatives is eq. (Phi_o)."""
+        """Fit the positive covariance with shrinkage, and the negative one from eq. (Phi_o)."""
         scatter, positive = moments.scatter, moments.positive_covariance(nu)
         negative = scatter.phi_o
         require_regular(negative, "negative")
@@ -313,14 +313,14 @@ class Marginal(Mixture):
 
 @dataclass(frozen=True)
 class Posterior(Mixture):
-    """Positives about the posterior mean of a label, the rest about the centre of all labels.
+    """A density with positives about a label's posterior mean, the rest about all labels' centre.
 
-    See `core.kindred`: both covariances come from predictive distributions, and there is one
-    centre.
+    Both covariances come from predictive distributions, and there is only one centre; see
+    `core.kindred`.
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of sets: both means are unknown, and rows of a set share one."""
+        """Return the log ratio of sets whose rows share a mean, unknown under both classes."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -348,7 +348,8 @@ class Blend:
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Fisher's axis; zero if it is orthogonal to all axes. Then the mixture's view is repeated.
+        Fisher's axis; zero if it is orthogonal to all axes, in which case the mixture's view is
+        repeated.
     tail : float
         Degrees of freedom of the cloud.
     """
@@ -378,7 +379,7 @@ class Blend:
 
     @cached_property
     def cloud(self) -> Mixture:
-        """The classes on Fisher's axis only, with the negatives as one cloud."""
+        """The classes along Fisher's axis only, with the negatives as one cloud."""
         base, axis, shares = self.base, self.axis[:, None], np.exp(self.base.log_weights)
         centre = shares @ base.centres
         spread = (base.centres - centre) @ axis
@@ -397,13 +398,13 @@ class Blend:
 
     @cached_property
     def products(self) -> Array:
-        """Columns of the mixture, then those of the single cloud."""
+        """Matrix to multiply rows by: the mixture's columns, then the single cloud's."""
         if not self.has_axis:
             return self.base.products
         return np.hstack([self.base.products, self.axis[:, None] @ self.cloud.products])
 
     def views_of_products(self, products: Array) -> Array:
-        """Return log ratios of mixture and cloud, shape (2, n)."""
+        """Return the log ratios of mixture and cloud, shape (2, n)."""
         width = self.base.products.shape[1]
         mixture = self.base.views_of_products(products[..., :width])
         if not self.has_axis:
@@ -411,17 +412,17 @@ class Blend:
         return np.concatenate([mixture, self.cloud.views_of_products(products[..., width:])])
 
     def views(self, z: Floats) -> Array:
-        """Return log ratios of mixture and cloud, shape (2, n), in the rows' type."""
+        """Return the log ratios of mixture and cloud, shape (2, n), with the rows' dtype."""
         return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:
-        """Return log ratios on the first 1, 2, ..., d axes, shape (2, n, d)."""
+        """Return log ratios based on the first 1, 2, ..., d axes, shape (2, n, d)."""
         mixture = self.base.path(z)
         cloud = [self.margin(range(d)).views(z[:, :d])[1] for d in range(1, z.shape[1] + 1)]
         return np.concatenate([mixture, np.stack(cloud, axis=-1)[None]])
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return log ratios of sets of rows with a common origin, shape (2, n_sets)."""
+        """Return log ratios of sets of rows that share an origin, shape (2, n_sets)."""
         mixture = self.base.views_of_sets(z, sets, n_sets)
         if not self.has_axis:
             return np.concatenate([mixture, mixture])
@@ -450,15 +451,15 @@ class Blend:
         return replace(self, base=self.base.with_tails(left), tail=tail)
 
     def margin(self, axes: Sequence[int]) -> Blend:
-        """Return the density on some of the axes."""
+        """Return the density restricted to some of the axes."""
         return replace(self, base=self.base.margin(axes), axis=_of_unit_size(self.axis[list(axes)]))
 
 
 @dataclass(frozen=True)
 class NoDensity:
-    """Placeholder used when samples are too few to determine a density (MATH 12).
+    """Placeholder used when there are too few samples to determine a density (MATH 12).
 
-    Axes and ranking work without it; everything else raises an error with the reason.
+    Axes and ranking work without a density; everything else raises an error with the reason.
     """
 
     why: str
@@ -498,13 +499,13 @@ def fit_density(moments: Moments, *, negatives: str, shrinkage: float) -> Densit
     Raises
     ------
     SingularMatrixError
-        When a covariance is singular; the message names the class.
+        If a covariance is singular; the message names the class.
     """
     return DENSITIES[negatives].fit(moments, shrinkage)
 
 
 def _products(z: Floats, columns: Array) -> Array:
-    """Multiply rows by columns, in the rows' type."""
+    """Multiply rows by columns, using the rows' dtype."""
     if z.dtype == np.float64:
         return z @ columns
     # One product over all rows, so that sums over products run over vectors of rows.
@@ -513,14 +514,14 @@ def _products(z: Floats, columns: Array) -> Array:
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """Return the state for copies and files: what was fitted, not what follows from it."""
+    """Return the state for copies and files: fitted values, without derived ones."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
 def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Array | None:
-    """Return the axis that best separates the positives from all negatives as one cloud, or None.
+    """Return the axis that best separates positives from the cloud of all negatives, or None.
 
-    On all K axes of a subspace this is the solution for K = 1, which lies in the subspace.
+    With all K axes of a subspace, this is the solution for K = 1, which lies in the subspace.
     """
     shares = np.exp(mixture.log_weights)
     centre = shares @ mixture.centres

@@ -24,7 +24,7 @@ PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral
 
 
 def keep_leading(projection: Projection, n_components: int | None, most: int) -> Projection:
-    """Keep the requested number of axes, or all available ones; `rank` becomes the bound."""
+    """Keep the requested number of axes, or all available ones, and set `rank` to the bound."""
     bound = min(most, projection.rank)
     if bound == 0:
         raise solvers.no_direction()
@@ -34,7 +34,7 @@ def keep_leading(projection: Projection, n_components: int | None, most: int) ->
 def solve_scatter(
     scatter: GroupScatter, solver: str, ridge: float, regularization: float
 ) -> Projection:
-    """Solve PCSDA from statistics; the projection keeps its factor so that rows can be left out."""
+    """Solve PCSDA from statistics, keeping the factor so that rows can be left out."""
     solvers.require_apart(scatter.means, scatter.total_variance)
     with naming_the_ridge(scatter.means.shape[1], regularization):
         projection = PCSDA_SOLVERS[solver](scatter, ridge)
@@ -44,7 +44,7 @@ def solve_scatter(
 def scatter_subspace(
     scatter: GroupScatter, solver: str, regularization: float, n_components: int | None
 ) -> tuple[Subspace, Projection, float]:
-    """Solve PCSDA from statistics alone, as after passes over blocks.
+    """Solve PCSDA from statistics alone, for example after passes over blocks.
 
     Returns the subspace, and what a :class:`Leaver` needs: the projection on all axes and the
     ridge.
@@ -71,7 +71,7 @@ def linear_subspace(scatter: GroupScatter, projection: Projection, ridge: float)
 
 
 def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
-    """Express a subspace of the span of wide rows in the space of their features."""
+    """Convert a subspace found in the span of wide rows to the space of their features."""
     assert found.means is not None
     means = found.means @ basis + origin
     coefficients = basis.T @ found.coefficients
@@ -80,9 +80,9 @@ def out_of_row_span(found: Subspace, origin: Array, basis: Array) -> Subspace:
 
 
 def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int | None) -> Subspace:
-    """Solve wide rows without a ridge: the limit of PCSDA as the ridge falls to zero (MATH 14).
+    """Solve PCSDA for wide rows in the limit of a vanishing ridge (MATH 14).
 
-    Problem: ``max w' S_n w`` over unit vectors w along which every group is a point, ``S_I w = 0``;
+    Problem: ``max w' S_n w`` over unit vectors w along which each group is a point, ``S_I w = 0``;
     this is the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the
     eigenvalues are those of S_n. No spread is left for a density. Cost: two singular value
     decompositions of N x N matrices.
@@ -104,7 +104,7 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
 
 def is_close(left: LeftOut | None, shape: tuple[int, ...]) -> bool:
-    """Return whether left-out rows lose digits because there are few rows per feature."""
+    """Return whether left-out results lose digits because there are few rows per feature."""
     return left is not None and left.gap < SMALL_GAP and shape[0] < FEW_ROWS * shape[1]
 
 
@@ -118,7 +118,7 @@ def with_digits(
     n_components: int | None,
     leave: Leave | None,
 ) -> Subspace:
-    """Solve all rows through their Gram matrix if scatter matrices lose digits for left-out rows.
+    """Solve again with the Gram matrix if scatter matrices lose digits for left-out rows.
 
     With few rows per feature, leverages are close to one. Scatter matrices give the gap to one as a
     difference, while the Gram matrix gives it directly; see :meth:`GramFactor`. `ridge` belongs to
@@ -133,10 +133,10 @@ def with_digits(
 
 @dataclass(frozen=True)
 class DirectFactor:
-    """Rows in memory; each division is solved from its own statistics.
+    """A factor for rows in memory that solves each division from its own statistics.
 
     Wide rows (D > N) are first expressed in a basis of their span. With `resample` the negatives
-    are redrawn with subclasses of equal size, the paper's alternative; then no row can be left out.
+    are redrawn with subclasses of equal size, the paper's alternative, and no row can be left out.
     Groups of rows cannot be left out here either. An absolute `ridge` overrides `regularization`.
     """
 
@@ -150,7 +150,7 @@ class DirectFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``N D^2 + D^3/3`` operations, twice that to leave rows out."""
+        """Solve one division in ``N D^2 + D^3/3`` operations, or twice that to leave rows out."""
         leave = leave_of(leave_out)
         if self.X.shape[1] <= len(self.X):
             found, ridge = self._solve(self.X, groups, n_components, leave)
@@ -175,7 +175,7 @@ class DirectFactor:
     def _solve(
         self, X: Floats, groups: Ints, n_components: int | None, leave: Leave | None
     ) -> tuple[Subspace, float]:
-        """Solve rows that are not wide, and also return the ridge."""
+        """Solve one division of rows that are not wide, and also return the ridge."""
         fast = float32.pays(X)
         found = None
         if fast and self.solver == "cholesky" and self.weights is None and self.resample is None:
@@ -240,7 +240,10 @@ def _resampled(
 
 @dataclass(frozen=True)
 class IterativeFactor:
-    """Sparse or very wide rows, used only through matrix products; no row can be left out."""
+    """A factor for sparse or very wide rows that uses only matrix products.
+
+    No row can be left out.
+    """
 
     X: Any
     regularization: float
@@ -279,7 +282,7 @@ class IterativeFactor:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_square(X: Any, origin: Array, weight: Array) -> float:
-    """Return the mean squared distance of rows from `origin`, summed without cancellation."""
+    """Return the mean squared distance of rows from `origin`, computed without cancellation."""
     if not sparse.issparse(X):
         return float(weight @ ((X - origin) ** 2).sum(axis=1) / weight.sum())
     stored = X.tocoo()

@@ -1,4 +1,4 @@
-"""Why a sample has its score: each axis's share, the nearest subclass, and typicality."""
+"""Explain the score of a sample: each axis's share, the nearest subclass, and typicality."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Explanation:
     score : array of shape (n,)
         Log-likelihood ratio; ``contributions.sum(axis=1) + offset``.
     contributions : array of shape (n, d)
-        Log ratio of axes 1 to j minus that of axes 1 to j - 1, times the slope of the calibration.
-        They sum to the score minus `offset`. A negative contribution is evidence for the rest. Axes
-        come in the order of their eigenvalues; another order would divide the same evidence
-        differently.
+        For axis j, the log ratio on axes 1 to j minus the log ratio on axes 1 to j - 1, times the
+        calibration slope. They sum to the score minus `offset`. A negative contribution is evidence
+        for the rest. Axes come in the order of their eigenvalues; another order would divide the
+        same evidence differently.
     offset : float
-        Part of the score that belongs to no axis: the offset of the calibration.
+        Part of the score that belongs to no axis: the calibration offset.
     positive_distance : array of shape (n,)
         Distance from the mean of the class of interest, in its standard deviations (Mahalanobis).
     subclass : array of shape (n,)
@@ -56,7 +56,7 @@ class Explanation:
         Whether typicality is below 0.001: the sample resembles nothing seen in training, so do not
         trust its score.
     columns : array of shape (n, n_features) or None
-        What every column of X adds to `baseline`, for linear models and a few rows at a time.
+        What each column of X adds to `baseline`, for linear models and a few rows at a time.
         Positive values speak for the class of interest, negative ones against it. Columns and
         baseline sum exactly to the score.
     baseline : array of shape (n,) or None
@@ -64,11 +64,11 @@ class Explanation:
     names : tuple of str or None
         Names of the columns, if X has them.
     nearest_positive, nearest_negative : arrays of shape (n, at most 3) or None
-        Numbers of the training rows of both classes that are nearest in the subspace, for kernel
-        models that hold them.
+        Numbers of the nearest training rows of each class in the subspace, for kernel models that
+        hold their training rows.
     subclass_names, subclass_examples : sequences or None
-        The majority label of each subclass, and the rows in its middle, if the model knows them:
-        see `name_rows`.
+        The majority label of each subclass and its most central rows, if the model knows them; see
+        `name_rows`.
     row_ids : sequence of str or None
         Names of the training rows, if the model knows them.
 
@@ -104,7 +104,7 @@ class Explanation:
         return len(self.score)
 
     def __getitem__(self, rows: Any) -> Explanation:
-        """Return the explanation of selected samples; a single integer selects one sample."""
+        """Return the explanation for selected samples; a single integer selects one sample."""
         chosen = np.arange(len(self))[rows].reshape(-1)
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         cut: dict[str, Any] = {
@@ -201,7 +201,8 @@ def explain(
 
     `sizes` are the subclass sizes; rows marked `unseen` always count as outside. Distances are
     compared with the F distribution of a squared Mahalanobis distance whose covariance is estimated
-    from a finite sample (Hotelling), or with that of Student's t if fitted tails are heavier.
+    from a finite sample (Hotelling), or with the distribution for Student's t if the fitted tails
+    are heavier.
     """
     # Memory grows with rows, centres and axes, so many centres allow few rows at a time.
     step = max(1, BLOCK_BYTES // (8 * density.base.centres.size))
@@ -231,7 +232,7 @@ def column_parts(
     score: Callable[[Array], Array],
     spread: Array,
 ) -> Array:
-    """Return what each column adds to the score of a row's reference, by integrated gradients.
+    """Return what each column adds to the reference's score, using integrated gradients.
 
     With x0 the reference and z = C x, the score changes along the line from x0 to x by the integral
     of its gradient g: column j adds (x_j - x0_j) (C' g)_j, with the mean of g on the line. For a

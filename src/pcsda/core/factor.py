@@ -1,4 +1,4 @@
-"""Where every fit starts: rows prepared for any division into groups.
+"""Prepare rows for solving any division into groups; every fit starts here.
 
 Three factors solve PCSDA exactly and agree to rounding:
 
@@ -29,7 +29,7 @@ from .white import whiten
 
 
 class CellsFactor(Protocol):
-    """Solves each class against all others."""
+    """A factor that solves each class against all others."""
 
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
@@ -38,7 +38,7 @@ class CellsFactor(Protocol):
 
 
 class SharedFactor(Factor, Protocol):
-    """A factor that many divisions share."""
+    """A factor shared by many divisions."""
 
     @property
     def ridge(self) -> float:
@@ -48,10 +48,10 @@ class SharedFactor(Factor, Protocol):
         """Prepare to solve each class against all others."""
 
     def appended(self, X: Floats, values: Array | None = None) -> SharedFactor:
-        """Add the last rows of X; a kernel factor needs their kernel `values` with all rows."""
+        """Add the last rows of X; a kernel factor needs `values`, their kernel with all rows."""
 
     def without(self, kept: Mask, X: Floats) -> SharedFactor:
-        """Remove the rows that are not kept; X holds those that stay."""
+        """Remove the rows that are not in `kept`; X holds the remaining rows."""
 
 
 def factor_once(
@@ -63,7 +63,7 @@ def factor_once(
     *,
     together: bool = False,
 ) -> Factor:
-    """Choose the factor for a single division of rows; blocks may be left out `together`."""
+    """Choose a factor for a single division; `together` allows leaving out blocks of rows."""
     if solver == "lsqr":
         return IterativeFactor(X, regularization, weights)
     is_wide = isinstance(X, WideRows) or X.shape[1] > X.shape[0]
@@ -81,7 +81,7 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows at each ridge for many divisions; `ridges`, if given, are absolute."""
+    """Factorise rows for many divisions at each ridge; `ridges`, if given, are absolute."""
     if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
         return wide(X, regularizations, weights, ridges)
     return whiten(X, regularizations, weights, ridges)

@@ -1,9 +1,9 @@
-"""The fit: a factor solves a division, left-out rows shape the densities, calibration follows.
+"""Fit a model: a factor solves a division, left-out rows shape the densities and calibration.
 
     factor.solve -> Subspace -> densities -> views of left-out rows -> calibration
 
-Every caller takes these steps. A fit is one factor and one division; a bank is one factor and a
-division for each label; a search is a few factors and a grid of divisions. Fits in blocks get the
+All callers follow these steps. A fit uses one factor and one division; a bank, one factor and a
+division for each label; a search, a few factors and a grid of divisions. Fits in blocks get the
 subspace and a sample of left-out rows from passes over the data, and join at :func:`complete`.
 """
 
@@ -31,7 +31,7 @@ HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
 
 @dataclass(frozen=True)
 class Rule:
-    """How statistics become a density and its calibration.
+    """Settings that determine how statistics become a density and its calibration.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class Rule:
         Prior strength of the pooled covariance; None means half the number of axes.
     tails : {"fitted", "gaussian"}
     leave_one_out : bool
-        Whether covariances come from left-out rows.
+        Whether covariances are estimated from left-out rows.
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
     bent : bool
-        Whether to compress large ratios of CSDA: see :func:`uncalibrated`.
+        Whether to compress large CSDA ratios; see :func:`uncalibrated`.
     """
 
     negatives: str = "blend"
@@ -74,7 +74,7 @@ class Fitted:
     left_out: Array | None = None
 
     def left_out_of(self, n_rows: int) -> Array | None:
-        """Return left-out log-likelihood ratios of all training rows, NaN outside the sample."""
+        """Return left-out log-likelihood ratios for all training rows, NaN outside the sample."""
         left = self.subspace.left
         if self.left_out is None or left is None:
             return None
@@ -93,7 +93,7 @@ def fit(
     held_out: HeldOut | None = None,
     leave: Leave = EVERY,
 ) -> Fitted:
-    """Fit one division; `held_out` provides scores if no row can be left out."""
+    """Fit a model for one division; `held_out` provides scores if no row can be left out."""
     leave_out = leave if rule.leave_one_out else False
     subspace = factor.solve(groups, n_components, leave_out=leave_out)
     return complete(subspace, rule, held_out=held_out)
@@ -102,7 +102,7 @@ def fit(
 def complete(
     subspace: Subspace, rule: Rule, near: Fitted | None = None, held_out: HeldOut | None = None
 ) -> Fitted:
-    """Turn a subspace into a model: add densities and calibration.
+    """Turn a subspace into a model by adding densities and calibration.
 
     The calibration of a similar model, `near`, is a starting point that saves steps.
     """
@@ -126,11 +126,12 @@ def complete(
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
-    """Weight views equally; compress the CSDA ratio away from its value at the positive mean.
+    """Weight views equally, and compress the CSDA ratio far from the positive mean.
 
     CSDA finds axes on which the positives coincide, so new positives lie many of their standard
     deviations out, and a Gaussian ratio grows with the square of that distance. The compressed
-    ratio keeps the order, and grows like that of a Student t with d degrees of freedom.
+    ratio keeps the order, and grows like the ratio for a Student t distribution with d degrees of
+    freedom.
     """
     none = Calibration.none(density.n_views)
     if not (rule.bent and subspace.single_negatives):
@@ -142,7 +143,7 @@ def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibratio
 def _calibrate(
     subspace: Subspace, density: Density, views: Array, start: Calibration | None
 ) -> Calibration | None:
-    """Calibrate on left-out rows, adding pseudo-positives if positives are few."""
+    """Calibrate on left-out rows, adding pseudo-positives if there are few positives."""
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.scored)
@@ -169,7 +170,7 @@ def calibrated_on(
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
-    """Estimate the densities of a subspace, and the views of its left-out rows.
+    """Estimate the densities in a subspace, and compute views of its left-out rows.
 
     The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter: the shrinkage target
     of resubstituted covariances, and a floor for left-out ones. Without left-out rows the weights

@@ -1,4 +1,4 @@
-"""When float32 products are accurate enough for float32 rows; they take half the time.
+"""Decide when float32 products, which take half the time, are accurate enough.
 
 A float32 product computes an entry of a scatter matrix to within a few 1e-8 (at worst some 1e-7) of
 the product of its two standard deviations. The accuracy of later results depends on the share of
@@ -36,8 +36,8 @@ def pays(X: Floats) -> bool:
 def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> bool:
     """Return whether statistics from float32 products are accurate enough for a solution.
 
-    Checks the pivots of the Cholesky factor, which the projection must have; checks both scatter
-    matrices on the components; and checks that the weakest component exceeds rounding.
+    It checks the pivots of the Cholesky factor, which the projection must have; both scatter
+    matrices on the components; and that the weakest component exceeds rounding.
     """
     if projection.factor is None:
         return False
@@ -54,19 +54,20 @@ def determines(scatter: GroupScatter, ridge: float, projection: Projection) -> b
 
 
 def whitens(inverse: Array, variances: Array, total: float) -> bool:
-    """Return whether to whiten float32 rows in float32, given L^-1 and the diagonal of LL'."""
+    """Return whether float32 rows can be whitened in float32, given L^-1 and diag LL'."""
     return bool(np.all(inverse**2 @ variances <= 1 / ROWS_SHARE)) and in_range(variances / total)
 
 
 def in_range(variances: Array) -> bool:
-    """Return whether float32 neither overflows nor underflows."""
+    """Return whether these variances neither overflow nor underflow in float32."""
     return bool(np.all((variances > RANGE[0]) & (variances < RANGE[1])))
 
 
 def in_parts(means: Array, variances: Array) -> tuple[NDArray[np.float32], ...]:
-    """Split means into float32 arrays, to be subtracted one after the other.
+    """Split means into one or two float32 arrays, to be subtracted one after the other.
 
-    Two of them are exact. One is enough if its rounding is negligible next to the spread.
+    Two arrays are exact. One is enough if its rounding error is negligible compared with the
+    spread.
     """
     high = means.astype(np.float32)
     low = (means - high).astype(np.float32)

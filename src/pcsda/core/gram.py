@@ -1,4 +1,4 @@
-"""Rows given by their inner products: one Cholesky factor of an N x N matrix (MATH 7).
+"""Solve from inner products of rows, using one Cholesky factor of an N x N matrix (MATH 7).
 
 This serves wide rows (D > N), whose Gram matrix is smaller than their scatter, and kernels, whose
 matrix is a Gram matrix in feature space. With sample weights the matrix is
@@ -33,7 +33,7 @@ FEATURE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in input space behind a Gram matrix: the rows, their centre and their variance.
+    """The input-space rows behind a Gram matrix, with their centre and variance.
 
     `lift` is the number added to every inner product; see :func:`wide`.
     """
@@ -54,7 +54,7 @@ class WideRows:
     origin : array of shape (D,)
         The grand mean.
     variance : float
-        Mean squared distance from it.
+        Mean squared distance of the rows from `origin`.
     products : array of shape (N, N)
         Inner products of the rows about the grand mean.
     """
@@ -74,7 +74,7 @@ class WideRows:
 
 @dataclass(frozen=True)
 class GramFactor:
-    """Solves any division of rows from one Cholesky factor of their Gram or kernel matrix.
+    """A factor that solves any division of rows from one Cholesky factor of their Gram matrix.
 
     Attributes
     ----------
@@ -85,13 +85,13 @@ class GramFactor:
         Trace of ``Kx + eps I``.
     weights : array of shape (N,) or None
     moved : array of shape (N,) or None
-        What was subtracted from all kernel values of each row; see :func:`move_origin`.
+        The number subtracted from all kernel values of each row; see :func:`move_origin`.
     rows : Rows or None
         Rows in input space, for wide data; axes are then directions in that space.
     spend : bool
         Whether the first solution that leaves rows out may overwrite the factor.
     n_last : int or None
-        Number of rows at the end, if only those are ever left out.
+        If only rows at the end are ever left out, the number of these rows.
     """
 
     factor: Array
@@ -105,14 +105,14 @@ class GramFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse of the factor, shared by all divisions; it costs N^3/3."""
+        """Inverse of the factor, shared by all divisions, at a cost of N^3/3."""
         return np.tril(self._inverted())
 
     @cached_property
     def diagonal(self) -> Array:
-        """Diagonal of ``(Kx + eps I)^-1``, shared by all divisions; it costs N^3/3.
+        """Diagonal of ``(Kx + eps I)^-1``, shared by all divisions, at a cost of N^3/3.
 
-        With `n_last` it is cheaper, and NaN before the last rows.
+        With `n_last` it is cheaper, and the entries before the last rows are NaN.
         """
         inverse = self._inverted()
         diagonal = np.full(len(self.factor), np.nan)
@@ -144,7 +144,7 @@ class GramFactor:
         return self.solve_targets(solved, inner, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> GramCells:
-        """Solve for the indicators of the cells once, for all classes."""
+        """Solve for the cell indicators once, for use by all classes."""
         indicators = np.zeros((len(cells.rows), len(cells.counts)))
         indicators[np.arange(len(cells.rows)), cells.rows] = 1.0
         half = linalg.lower_solve(self.factor, indicators)
@@ -167,7 +167,7 @@ class GramFactor:
     ) -> Subspace:
         """Solve one division from ``Y = (Kx + eps I)^-1 E`` and ``E'Y``, in O(N K^2).
 
-        `means` are the group means about the origin, if there is an input space.
+        `means` are the group means relative to the origin, if there is an input space.
         """
         if means is not None and self.rows is not None:
             means = means + self.rows.origin
@@ -212,7 +212,7 @@ class GramFactor:
         )
 
     def _in_space(self, directions: Array) -> Array:
-        """Express directions over the rows, or in input space if it is known."""
+        """Return directions as coefficients of the rows, or in input space if it is known."""
         if self.rows is not None:
             directions = (self.rows.X - self.rows.origin).T @ directions
         return directions
@@ -225,10 +225,10 @@ class GramFactor:
         return among / (weight[..., None] * weight[..., None, :])
 
     def _leverages(self, half: Array, groups: Ints, counts: Array) -> tuple[Array, Array]:
-        """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of every row (MATH 8).
+        """Return ``h_i = r_i' A r_i`` and the gap ``1 - f_i h_i`` of each row (MATH 8).
 
-        The gap comes directly from the factor: as a difference it would lose all digits for rows of
-        many dimensions and a small ridge. It is meaningless for groups of a single row.
+        The gap comes directly from the factor: as a difference, it would lose all digits for rows
+        with many dimensions and a small ridge. It is meaningless for single-row groups.
         """
         unfitted = self.ridge * (self.diagonal - np.einsum("ji,ji->i", half, half))  # eps q_i
         weight = np.ones(len(groups)) if self.weights is None else self.weights
@@ -239,8 +239,8 @@ class GramFactor:
     def appended(self, X: Floats, values: Array | None = None) -> GramFactor:
         """Add n rows of weight one, at a cost of ``2 N^2 n`` and a copy of the factor.
 
-        X holds all rows, the new ones last; `values` (n x (N + n)) holds kernel values of the new
-        rows with all rows. For wide rows they are computed here.
+        X holds all rows, with the new ones last; `values` (n x (N + n)) holds the kernel values
+        between the new rows and all rows. For wide rows, these are computed here.
         """
         size, rows = len(self.factor), None
         if self.rows is not None:
@@ -267,9 +267,9 @@ class GramFactor:
         return grown
 
     def without(self, kept: Mask, X: Floats) -> GramFactor:
-        """Remove rows; everything after the first removed row is factorised again.
+        """Remove rows, factorising everything after the first removed row again.
 
-        Removing the rows added last costs one copy. X holds the rows that stay.
+        Removing the rows added last costs only a copy. X holds the remaining rows.
         """
         removed, stays = np.flatnonzero(~kept), np.flatnonzero(kept)
         first = int(removed[0])
@@ -294,9 +294,9 @@ class GramFactor:
 
 
 def last_block(factor: Array, size: int) -> Array:
-    """Move the last rows and columns of a matrix in Fortran order to the beginning of its memory.
+    """Move the last rows and columns of a Fortran-order matrix to the start of its memory.
 
-    LAPACK needs them contiguous, and fresh memory would cost as much as the copy.
+    LAPACK needs them contiguous, and allocating new memory would cost as much as the copy.
     """
     skipped = len(factor) - size
     columns = factor.T  # one column of the factor in each row
@@ -349,10 +349,10 @@ def wide(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise the Gram matrix of wide rows at each ridge: ``N^2 D`` once, then ``N^3/3`` each.
+    """Factorise the Gram matrix of wide rows at each ridge: ``N^2 D``, then ``N^3/3`` each.
 
-    Centring leaves a null vector, which costs digits at a small ridge. A constant feature removes
-    it and changes nothing else, because the statistics do not depend on the origin.
+    Centring leaves a null vector, which reduces precision at a small ridge. Adding a constant
+    feature removes it and changes nothing else, because the statistics do not depend on the origin.
     """
     known = X if isinstance(X, WideRows) else WideRows.of(X, weights)
     absolute = ridges_of(known.variance, regularizations, ridges)
@@ -381,7 +381,7 @@ def _factors(
     refuse: Callable[[float], ValueError],
     least: float = -1.0,
 ) -> Iterator[tuple[float, Array]]:
-    """Yield each ridge, which must exceed `least`, and the Cholesky factor at that ridge.
+    """Yield each ridge with its Cholesky factor; each ridge must exceed `least`.
 
     The last ridge overwrites the matrix.
     """
@@ -403,7 +403,7 @@ def of_kernel(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[GramFactor]:
-    """Factorise a kernel matrix, which is overwritten, at each ridge: ``N^3/3`` each."""
+    """Factorise a kernel matrix at each ridge, overwriting it, at a cost of ``N^3/3`` each."""
     found = [kernel_ridge(matrix, weights, value) for value in regularizations]
     absolute = found if ridges is None else ridges
     # Rounding of the computed values, which remains when the origin moves.
@@ -417,7 +417,7 @@ def of_kernel(
 
 
 def total_variance(matrix: Array, weights: Array | None) -> float:
-    """Return trace(S_T) / N in feature space: mean of the diagonal minus mean of the matrix."""
+    """Return trace(S_T) / N in feature space: the matrix's diagonal mean minus its mean."""
     if weights is None:
         return float(matrix.diagonal().mean() - matrix.mean())
     share = weights / weights.sum()
@@ -443,18 +443,18 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
 
 
 def _rounding(matrix: Array) -> float:
-    """Return the size of the rounding of kernel values, which acts as an extra feature."""
+    """Return the size of the kernel values' rounding error, which acts as an extra feature."""
     return float(EPSILON * np.sqrt(len(matrix)) * np.abs(matrix.diagonal()).max())
 
 
 def require_fine(matrix: Array, dtype: type[np.floating]) -> None:
-    """Refuse kernel values whose variance in feature space would be lost to rounding in `dtype`."""
+    """Reject kernel values whose feature-space variance would be lost to rounding in `dtype`."""
     variance, largest = total_variance(matrix, None), float(matrix.diagonal().max())
     _require_fine(variance, largest, _rounding(matrix), dtype)
 
 
 def require_fine_rows(X: Floats) -> None:
-    """Refuse rows that would lose their variance to rounding when rotated."""
+    """Reject rows that would lose their variance to rounding when rotated."""
     _, _, variance = centred(X, None)
     largest = float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max())
     _require_fine(variance, largest, 0.0, X.dtype.type)
@@ -492,14 +492,14 @@ def not_definite(regularization: float) -> ValueError:
 def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array | None:
     """Move the origin of feature space close to the mean of the rows, in place.
 
-    The statistics do not depend on the origin, but a large common part of all kernel values would
-    cost digits. A small constant feature remains, so that the matrix is regular. `variance` is
-    trace(S_T) / N; nothing happens unless it is small next to the kernel values.
+    The statistics do not depend on the origin, but a large part common to all kernel values would
+    reduce precision. A small constant feature remains, so that the matrix is regular. `variance` is
+    trace(S_T) / N; nothing happens unless it is small compared with the kernel values.
 
     Returns
     -------
     means : array of shape (N,) or None
-        What was subtracted from all kernel values of each row. Coefficients of a subspace sum to
+        The number subtracted from all kernel values of each row. Coefficients of a subspace sum to
         zero, so the move only shifts its origin, by ``coefficients' means``.
     """
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
@@ -517,7 +517,7 @@ def move_origin(matrix: Array, weights: Array | None, variance: float) -> Array 
 
 @dataclass(frozen=True)
 class FeatureFactor:
-    """Solves divisions with any solver, using exact features of a kernel matrix.
+    """A factor that solves divisions with any solver, using exact features of a kernel matrix.
 
     Attributes
     ----------
@@ -526,7 +526,7 @@ class FeatureFactor:
     pivots : array of shape (rank,)
         Training rows that define the features.
     triangle : array of shape (rank, rank)
-        Their features, lower triangular.
+        Features of the pivots, lower triangular.
     """
 
     inner: Factor
@@ -536,7 +536,7 @@ class FeatureFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division on the features, and express it in kernel values."""
+        """Solve one division in the features, and express the result in terms of kernel values."""
         found = self.inner.solve(groups, n_components, leave_out=leave_out)
         coefficients = np.zeros((len(groups), len(found.eigenvalues)))
         coefficients[self.pivots] = linalg.triangular_inverse(self.triangle).T @ found.coefficients
