@@ -19,12 +19,12 @@ from numpy.lib import format as npy
 
 from .memory import available_memory
 
-# What NumPy and the standard library raise for truncated, damaged or forged archives and arrays.
+# Errors from NumPy and the standard library for truncated, damaged or forged archives and arrays.
 UNREADABLE = (
     *(ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, MemoryError),
     *(RecursionError, NotImplementedError, SyntaxError, TokenError, BadZipFile, zlib.error),
 )
-# Maximum depth of the tree of a model; ours have about twenty levels.
+# Maximum depth of a model tree; ours have about twenty levels.
 MOST_LEVELS = 100
 # Arrays that several parts of a model share are read several times. So the total may be this many
 # times the size of the file, or a GiB.

@@ -237,7 +237,7 @@ def _count_positives(n_samples: int, positive_fraction: float, n_subclasses: int
 
 def _random_orthogonal(n: int, rng: np.random.RandomState) -> Array:
     q, r = np.linalg.qr(rng.standard_normal((n, n)))
-    # QR fixes signs in its own way; those of R make the matrix uniform over the orthogonal group.
+    # QR picks arbitrary signs; the signs of R make the matrix uniform over the orthogonal group.
     return np.asarray(q * np.where(np.diag(r) < 0, -1.0, 1.0))
 
 

@@ -30,7 +30,7 @@ from .core.linalg import Result
 from .unwrap import unwrap
 from .validation import MatrixLike
 
-# Results merged at once: the depth of the tree is the logarithm to this base.
+# Number of results merged at once: the tree depth is the logarithm to this base.
 FAN_IN = 8
 
 

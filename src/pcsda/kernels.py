@@ -109,8 +109,7 @@ def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
     """Return a function for exp(-gamma ||x - y||^2) that uses one product and no copy.
 
     The function takes rows and, optionally, the number of leading rows of Y to use.
-    Rows are centred first: this leaves distances unchanged, but a common offset would reduce
-    precision.
+    Rows are centred first, because a common offset would reduce precision.
     """
     origin = Y.mean(axis=0)
     centred = Y - origin
@@ -241,7 +240,7 @@ def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) 
 
 
 def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
-    """Compute the kernel matrix of the rows of X in place; by symmetry, only half of it."""
+    """Compute the kernel matrix of the rows of X, using symmetry to halve the work."""
     if kernel.metric == "precomputed":
         return np.array(X, dtype=np.float64)
     size = len(X)

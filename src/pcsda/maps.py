@@ -413,7 +413,7 @@ class NystroemMap(_OnPivots, _KernelMap):
     Notes
     -----
     The features come from a pivoted Cholesky factor of the landmarks' kernel matrix. Up to a
-    rotation, they equal those of scikit-learn's `Nystroem`. No N x N matrix is formed.
+    rotation, they equal the features from scikit-learn's `Nystroem`. No N x N matrix is formed.
 
     Examples
     --------

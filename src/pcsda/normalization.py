@@ -32,7 +32,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the four norms, which are fitted to cohort rows and refuse to score them."""
 
     n_features_in_: int
-    # Statistics that a norm uses: of cohort rows for each model, of cohort models for each row.
+    # Whether a norm uses statistics over cohort rows (per model) and over cohort models (per row).
     _of_models = True
     _of_rows = True
 
@@ -442,7 +442,7 @@ def _without_each(ranked: Array) -> tuple[Array, Array]:
 
 
 def _running(values: Array) -> tuple[Array, Array]:
-    """Return the mean of the entries before each position and the squares about it (Welford)."""
+    """Return the mean and sum of squared deviations before each position (Welford)."""
     means, squares = np.zeros(values.shape), np.zeros(values.shape)
     for place in range(1, values.shape[1]):
         step = values[:, place - 1] - means[:, place - 1]

@@ -22,7 +22,7 @@ from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .validation import Seed, check_length, distinct
 
-# One subclass for this many negatives, at most MOST_AUTO of them, under n_subclasses="auto".
+# With n_subclasses="auto", one subclass per this many negatives, at most MOST_AUTO subclasses.
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
 # K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
@@ -31,7 +31,7 @@ MOST_AUTO = 20
 SAMPLE = 3000
 SAMPLE_PER_CLUSTER = 150
 START, STEPS = 3, 3
-# Number of starts of kernel k-means if there is no input space.
+# Number of kernel k-means starts if there is no input space.
 KERNEL_RESTARTS = 3
 # Up to this many multiplications per step, a single thread is faster.
 LIGHT = 5e7
@@ -64,15 +64,15 @@ def make_groups(
         Number of subclasses K for k-means. "auto" means about one per 15 negatives, between 1 and
         20, and never more than the number of distinct negatives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
-        The clusterer is cloned and fitted on the negatives; its noise label (-1), if any, forms a
-        subclass of its own.
+        The clusterer is cloned and fitted to the negatives; its noise label (-1), if any, forms a
+        separate subclass.
     subclass_labels : array-like of shape (N,), optional
         Known subclasses, which take precedence. Entries for positive rows are ignored.
     weights : array of shape (N,), optional
         Weights of the rows in k-means.
     random_state : int, RandomState instance or None
     products : array of shape (N, N), optional
-        Inner products of all rows about any origin near them, if already known.
+        Inner products of all rows relative to any nearby origin, if already known.
 
     Returns
     -------
@@ -397,7 +397,7 @@ def _is_far_off(origin: Array, shifted: Array) -> bool:
     return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
 
 
-# The end of a name if no label has a majority in a subclass.
+# Suffix of a subclass name if no label has a majority in it.
 MIXED = "among others"
 EMPTY = "empty"
 

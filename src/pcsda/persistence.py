@@ -123,8 +123,8 @@ def save(
 
     Notes
     -----
-    Some files contain training rows: the files of kernel models, banks, and models fitted with
-    `partial_fit`, which can be fitted further. Consider who may see such a file.
+    Files of kernel models, banks, and models fitted with `partial_fit` (which can be fitted
+    further) contain training rows. Consider who may see such a file.
     :func:`pcsda.persistence.describe` returns the number of rows as `rows_held`. Other models
     fitted with `fit` contain none.
 
@@ -357,7 +357,7 @@ def _type_name(node: dict[str, Any]) -> str:
 
 
 def _nodes(node: object, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield all nodes of a skops schema, inner ones first, with their place in the model."""
+    """Yield all nodes of a skops schema, innermost first, with their place in the model."""
     if isinstance(node, dict):
         for key, value in node.items():
             deeper = place if key in ("content", "attrs") else f"{place}.{key}".lstrip(".")

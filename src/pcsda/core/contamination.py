@@ -319,7 +319,8 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
 
     The profile likelihood of a later step ignores that its model rests on guesses; the first step
-    rests on none. So the interval spans those of the first step, the last step and the final model.
+    rests on none. So the interval spans the intervals of the first step, the last step and the
+    final model.
     """
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
@@ -342,7 +343,8 @@ def _one_crowd(problem: Problem) -> Contaminated:
     """Take the first step, in which all negatives are one subclass.
 
     Hidden positives move the mean of that subclass straight toward the positives, which turns no
-    axis. A subclass made of them would lie next to the few examples, and axes would point away.
+    axis. A subclass of hidden positives would lie next to the few examples, and the axes would
+    point away from them.
     """
     nobody = np.zeros(len(problem.positive), dtype=bool)
     crowd = (~problem.positive).astype(np.intp)

@@ -10,7 +10,7 @@ from . import linalg
 from .linalg import Array, SingularMatrixError
 from .scatter import GroupScatter
 
-# Below this share of the variance of the negatives, that of the positives is rounding.
+# If the positives' variance is below this share of the negatives' variance, it is rounding.
 COLLAPSED = 1e-14
 # Pivots of a covariance below this share of its diagonal are rounding.
 COVARIANCE_TOLERANCE = 1e-13

@@ -443,7 +443,7 @@ class Blend:
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
 
     def with_tails(self, left: LeftOut) -> Blend:
-        """Fit the degrees of freedom of the mixture and of the cloud."""
+        """Fit the degrees of freedom for both the mixture and the cloud."""
         negative = np.flatnonzero((left.groups > 0) & left.scored)
         cloud = self.cloud
         offset = (left.coordinates @ self.axis)[negative] - cloud.centres[0]
@@ -514,7 +514,7 @@ def _products(z: Floats, columns: Array) -> Array:
 
 
 def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
-    """Return the state for copies and files: fitted values, without derived ones."""
+    """Return the state for copies and files: fitted values without derived values."""
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 

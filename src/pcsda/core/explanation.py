@@ -20,13 +20,13 @@ OUTSIDE = 1e-3
 # Points of the integral between a row and its reference, and the finite-difference step in
 # standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
-# Number of columns in a text, and of rows in a table.
+# Number of columns named in a text, and of rows in a table.
 LISTED, LISTED_ROWS = 6, 5
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Explained scores of n samples.
+    """Explanations of the scores of n samples.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Explanation:
     subclass_distance : array of shape (n,)
         Distance from its mean, in standard deviations of a subclass.
     typicality : array of shape (n,)
-        Share of samples of the class of interest that lie farther out than this one, or the same
-        share for the nearest part of the rest if that is larger: 1 in the middle, near 0 far from
-        everything.
+        Share of samples in the class of interest that lie farther out than this sample, or the same
+        share for the nearest part of the rest, whichever is larger: 1 in the middle, near 0 far
+        from everything.
     outside : boolean array of shape (n,)
         Whether typicality is below 0.001: the sample resembles nothing seen in training, so do not
         trust its score.

@@ -173,8 +173,8 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     """Estimate the densities in a subspace, and compute views of its left-out rows.
 
     The denominator on the axes, ``W'(S_I + eps I)W``, is the pooled scatter: the shrinkage target
-    of resubstituted covariances, and a floor for left-out ones. Without left-out rows the weights
-    of a blend cannot be estimated, so only its mixture is used.
+    of resubstituted covariances, and a floor for left-out ones. Without left-out rows, the blend
+    weights cannot be estimated, so only the mixture is used.
     """
     projected, left = subspace.projected, subspace.left
     if left is None:

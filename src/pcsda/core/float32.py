@@ -17,7 +17,7 @@ from .solvers import Projection
 # From this many multiplications, N D^2, float32 pays off.
 ENOUGH = 1e8
 # Smallest share of a quadratic form in its variances. At this share, angles of the subspace
-# differed from those of float64 products by less than 1e-4, log-likelihood ratios by 5e-4.
+# differed from float64 results by less than 1e-4, log-likelihood ratios by 5e-4.
 STATISTICS_SHARE = 1e-2
 # The same for coordinates of rows, which are not squared: they differ by less than 1e-5 of the
 # largest.

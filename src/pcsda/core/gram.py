@@ -35,7 +35,7 @@ FEATURE_TOLERANCE = 1e-12
 class Rows:
     """The input-space rows behind a Gram matrix, with their centre and variance.
 
-    `lift` is the number added to every inner product; see :func:`wide`.
+    `lift` is a constant added to all inner products; see :func:`wide`.
     """
 
     X: Floats
