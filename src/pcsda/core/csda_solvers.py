@@ -282,10 +282,10 @@ def trace_ratio(
     """Maximise the trace ratio in eq. (CSKDA_J2) itself over orthonormal W (MATH 6, 14).
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W'W = I``; with `learn_reference` both
-    scatters are about a vector that is optimised too. Each step takes the top eigenvectors of
-    ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises monotonically and
-    converges quadratically. Cost: one symmetric eigenproblem of size D per step, usually five to
-    ten steps. The eigenvalues are the quotients of the individual components.
+    scatter matrices are taken about a vector that is optimised too. Each step takes the top
+    eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
+    monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D per step,
+    usually five to ten steps. The eigenvalues are the quotients of the individual components.
 
     W is confined to directions in which samples vary about the positive mean. Along all others the
     samples coincide, and the small denominator would favour them.

@@ -9,9 +9,9 @@ negatives:
 - `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
   (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
 
-Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative), one
-per row of an array. The calibration weights the views and adds an offset. A new density needs one
-more class here and an entry in `DENSITIES`.
+Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative),
+stacked along the first axis. The calibration weights the views and adds an offset. A new density
+needs one more class here and an entry in `DENSITIES`.
 """
 
 from __future__ import annotations

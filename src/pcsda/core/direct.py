@@ -84,8 +84,8 @@ def null_space(X: Array, groups: Ints, weights: Array | None, n_components: int 
 
     Problem: ``max w' S_n w`` over unit vectors w along which each group is a point, ``S_I w = 0``;
     this is the span of the paper's ``(X')^+ V``. The criterion is infinite there, so the
-    eigenvalues of S_n are returned instead. No spread is left for a density. Cost: two singular
-    value decompositions of N x N matrices.
+    eigenvalues of S_n on this span are returned instead. No spread is left for a density. Cost: two
+    singular value decompositions of N x N matrices.
     """
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     solvers.require_apart(scatter.means, scatter.total_variance)
