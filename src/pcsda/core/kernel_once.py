@@ -1,8 +1,8 @@
-"""One division of a kernel matrix, with the left-out rows last in the factor.
+"""Solving one division of a kernel matrix, with the left-out rows placed last in its factor.
 
 Leaving rows out needs the diagonal of ``R = (Kx + eps I)^-1``. Entry i needs column i of the
-inverse factor, from row i down. So for the last m rows the inverse of the last m x m block is
-enough: ``m^3/3`` operations instead of ``N^3/3``.
+inverse factor, from row i down. So for the last m rows it is enough to invert the last m x m
+block, which takes ``m^3/3`` operations instead of ``N^3/3``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_LAST = 0.9
 
 @dataclass(frozen=True)
 class KernelOnce:
-    """Solves one division of a kernel matrix, which is overwritten.
+    """Solver for one division of a kernel matrix; it overwrites the matrix.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class KernelOnce:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave out m rows."""
+        """Solve one division in ``N^3/3 + 2 N^2 (K + 1)``, plus ``m^3/3`` to leave m rows out."""
         leave = leave_of(leave_out)
         if leave is None or leave.rows is None or leave.together is not None:
             return self._factor(self.weights).solve(groups, n_components, leave_out=leave_out)
@@ -61,7 +61,7 @@ class KernelOnce:
 
 
 def exchange(rows: Ints, size: int) -> Ints:
-    """Return an order with the given rows last, reached by swapping pairs."""
+    """Return an order of all rows that puts the given ones last by swapping pairs."""
     places = np.arange(size)
     edge = size - len(rows)
     early = rows[rows < edge]
@@ -71,7 +71,7 @@ def exchange(rows: Ints, size: int) -> Ints:
 
 
 def apply_exchange(matrix: Array, places: Ints) -> None:
-    """Turn a square matrix into ``matrix[places][:, places]`` in place; `places` swaps pairs."""
+    """Overwrite a square matrix with ``matrix[places][:, places]``; `places` only swaps pairs."""
     moved = np.flatnonzero(places != np.arange(len(places)))
     step = min(linalg.cache_rows(len(matrix)), len(matrix))
     for start in range(0, len(matrix), step):

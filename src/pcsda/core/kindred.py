@@ -1,15 +1,15 @@
-"""Labels that share two covariances: one of rows within labels, and one between labels.
+"""Labels that share two covariances: one for rows within a label, and one between labels.
 
-A label is drawn from N(c, Phi_b), its rows from N(label, Phi_w) (MATH 18). Given its n rows, the
-mean of a label has a posterior. A new row is compared under two predictive distributions: that of
-the label, and that of a stranger, N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and
-Phi_b is diagonal with entries v, both factorise over the axes:
+A label's mean is drawn from N(c, Phi_b), and its rows from N(mean, Phi_w) (MATH 18). Given n rows,
+the label's mean has a posterior. A new row is scored by the ratio of two predictive densities: the
+label's, and a stranger's, N(c, Phi_b + Phi_w). On axes where Phi_w is the identity and Phi_b is
+diagonal with entries v, both factorise over the axes:
 
     stranger:              mean 0,                 variance 1 + v
     label, mean z, n rows: mean z n v / (1 + n v), variance 1 + v / (1 + n v)
 
-The axes span the subspace of PCSDA with the labels as subclasses, which is the same for every
-label, so a row is projected once for all of them.
+The axes span the PCSDA subspace with the labels as subclasses. It is the same for every label, so a
+row is projected only once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .pooling import calibrate
 from .scatter import group_means
 from .student import energy, fit_tail
 
-# Folds of labels that are strangers in turn; with up to this many labels, each is a fold.
+# Number of folds of labels that act as strangers; with at most this many labels, each is a fold.
 FOLDS, FEW_LABELS = 10, 40
-# For each fold, one row is left out of the labels of this many following folds.
+# For each fold, one row is left out of each label in this many following folds.
 OWN_FOLDS = 3
-# Rows scored as strangers: at most this many of one label, and in all.
+# Rows scored as strangers: at most this many per label, and in total.
 ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
-# Labels drawn for each stranger, if the calibration does not use all.
+# Number of labels drawn for the strangers, if the calibration does not use them all.
 DRAWN = 40
 # Ridges to try, relative to Ledoit and Wolf's, in banks of up to this many labels.
 RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
 # Scores are finished in parts of about this many bytes, which fit in the cache.
 CACHE_BYTES = 1 << 20
-# Above this, the spread within labels would be the ridge alone.
+# With more than this, the spread within labels would be only the ridge.
 MOST_SHRINKAGE = 0.999
 # If most labels have one row, the covariance within labels is assumed to have this share of the
 # total variance, and at most the second share on each axis.
@@ -48,7 +48,7 @@ UNSURE = 0.5
 
 
 def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
-    """Return Ledoit and Wolf's weight of the identity for rows about zero.
+    """Return the Ledoit-Wolf weight for shrinking towards the identity, for rows with mean zero.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
 
 @dataclass(frozen=True)
 class LabelSums:
-    """Statistics of labelled rows, updated in closed form when rows are added or removed.
+    """Statistics of labelled rows, with closed-form updates for added and removed rows.
 
     Attributes
     ----------
     counts : array of shape (C,)
     means : array of shape (C, r)
     scatter : array of shape (r, r)
-        Scatter of the rows about the means of their labels.
+        Scatter of the rows about their label means.
     others : array of shape (B, r)
         Background rows: each counts as a separate label with one row.
     """
@@ -87,7 +87,7 @@ class LabelSums:
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelSums:
-        """Compute the statistics; rows with owner -1 are background."""
+        """Compute the statistics of rows; an owner of -1 marks a background row."""
         known = LabelledRows.of(rows, owner)
         apart = known.residuals(np.arange(len(known.rows)))
         return cls(known.counts, known.means, apart.T @ apart, known.others)
@@ -99,22 +99,22 @@ class LabelSums:
 
     @property
     def single(self) -> bool:
-        """Whether most labels have one row, so that the spread within labels is assumed."""
+        """Whether most labels have only one row, so that their spread must be assumed."""
         return bool(np.median(self.counts) < 2)
 
     @property
     def everybody(self) -> Array:
-        """Means of the labels, and the background rows."""
+        """The label means, followed by the background rows."""
         return np.concatenate([self.means, self.others]) if len(self.others) else self.means
 
     @property
     def noise(self) -> float:
-        """Mean of 1/n over identities: the variance of their means relative to that of a row."""
+        """Mean of 1/n over identities: how much a mean varies, relative to a single row."""
         count = len(self.counts) + len(self.others)
         return (float((1 / self.counts).sum()) + len(self.others)) / count
 
     def placed(self, places: Sequence[int | None]) -> LabelSums:
-        """Reorder the labels by their old places; new labels (None) have no rows yet."""
+        """Reorder the labels, given their old positions; None marks a new label without rows."""
         if places == list(range(len(self.counts))):
             return self
         old = np.array([-1 if place is None else place for place in places])
@@ -142,7 +142,7 @@ class LabelSums:
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:
-        """Keep some labels; the scatter must already cover only these labels."""
+        """Keep only the given labels; the scatter must already be limited to them."""
         return replace(self, counts=self.counts[labels], means=self.means[labels])
 
     def with_others(self, rows: Floats) -> LabelSums:
@@ -155,7 +155,7 @@ class LabelSums:
         Raises
         ------
         SingularMatrixError
-            If no label has two rows, or the rows of each label are equal.
+            If no label has two rows, or all rows are equal within each label.
         """
         if self.free <= 0 or len(self.counts) < 3:
             raise SingularMatrixError(
@@ -169,7 +169,7 @@ class LabelSums:
 
 @dataclass(frozen=True)
 class Kindred:
-    """Two covariances, on axes where the one within labels is the identity.
+    """Both covariances, on axes where the within-label covariance is the identity.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Kindred:
     scale : float
         ``Phi_w = scale (S_w + ridge I)``.
     means : array of shape (C, q)
-        Means of the labels' rows on the axes.
+        Mean of each label's rows, on the axes.
     tail : float
         Degrees of freedom of both predictive distributions.
     """
@@ -195,10 +195,10 @@ class Kindred:
 
     @classmethod
     def assumed(cls, sums: LabelSums) -> Kindred:
-        """Assume the covariance within labels, because labels of one row do not show it.
+        """Assume a within-label covariance, because labels with one row do not reveal it.
 
-        It is the square root of the total covariance, to scale: rows of one label spread along the
-        axes on which labels differ, but more evenly. The total is shrunk by Ledoit and Wolf's rule.
+        It is the scaled square root of the total covariance: a label's rows spread along the axes
+        on which labels differ, but more evenly. The total is shrunk by the Ledoit-Wolf rule.
 
         Raises
         ------
@@ -224,10 +224,10 @@ class Kindred:
 
     @classmethod
     def fit(cls, sums: LabelSums, ridge: float, *, strict: bool = True) -> Kindred:
-        """Fit the covariances by an eigendecomposition and products with the means.
+        """Fit the covariances with one eigendecomposition and products with the means.
 
-        The covariance between labels is shrunk by Ledoit and Wolf's rule on these axes. It is zero
-        if labels differ no more than their rows do, unless `strict`.
+        The between-label covariance is shrunk on these axes by the Ledoit-Wolf rule. If labels
+        differ no more than their rows do, it is zero, or an error if `strict`.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class Kindred:
         return cls(centre, axes, np.maximum(values, 0.0), scale, z[: len(sums.means)])
 
     def project(self, rows: Array) -> Array:
-        """Return the coordinates of rows."""
+        """Return the coordinates of rows on the axes."""
         z: Array = (rows - self.centre) @ self.axes
         return z
 
@@ -263,7 +263,7 @@ class Kindred:
 
 
 def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
-    """Return the variances of centred rows in descending order, and the axes with these variances.
+    """Return the variances of centred rows in descending order, and the corresponding axes.
 
     The axes are columns, orthonormal under the covariance whose Cholesky factor is given.
     """
@@ -285,7 +285,7 @@ def principal(rows: Array, factor: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Predictive:
-    """The two predictive distributions on the axes.
+    """Predictive distributions of a label and of a stranger, on the axes.
 
     Attributes
     ----------
@@ -297,30 +297,30 @@ class Predictive:
     tail: float
 
     def expected(self, means: Array, counts: Array) -> Array:
-        """Return posterior means (C, q) of labels, given the means of their rows."""
+        """Return the labels' posterior means (C, q), given the means of their rows."""
         shrunk = counts[:, None] * self.values
         found: Array = means * (shrunk / (1 + shrunk))
         return found
 
     def variances(self, counts: Array) -> Array:
-        """Return variances (C, q) of a new row about the posterior mean of its label."""
+        """Return the variances (C, q) of a new row about its label's posterior mean."""
         found: Array = 1 + self.values / (1 + counts[:, None] * self.values)
         return found
 
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
-        """Draw a new row for each label, with a spread as uncertain as an assumption."""
+        """Simulate a new row for each label, with a random spread because the spread is assumed."""
         noise = rng.standard_normal(means.shape)
         noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
         rows: Array = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
         return rows
 
     def outside(self, z: Floats) -> Array:
-        """Return squared distances of rows from the centre under a stranger's distribution."""
+        """Return the rows' squared distances from the centre under a stranger's distribution."""
         square: Array = (z * z) @ (1 / (1 + self.values)).astype(z.dtype)
         return square
 
     def ratios(self, z: Floats, labels: Places, slope: float = 1.0, offset: float = 0.0) -> Array:
-        """Return calibrated log ratios (n, C) of rows for all labels, in the rows' precision."""
+        """Return the rows' calibrated log ratios (n, C) for all labels, in the rows' precision."""
         outside = slope * energy(self.outside(z), len(self.values), self.tail) + offset
         found: Array = labels.rows(z) @ labels.vectors.T
         part = max(1, CACHE_BYTES // max(found[:1].nbytes, 1))
@@ -336,7 +336,7 @@ class Predictive:
         return found
 
     def places(self, means: Array, counts: Array) -> Places:
-        """Prepare labels for `ratios`."""
+        """Prepare labels for scoring by `ratios`."""
         sizes, which = np.unique(counts, return_inverse=True)
         variances, expected = self.variances(sizes), self.expected(means, counts)
         pulls = expected / variances[which]
@@ -358,11 +358,11 @@ class Predictive:
 
 @dataclass(frozen=True)
 class Places:
-    """Labels prepared so that one product of rows and labels gives all scores.
+    """Labels prepared so that a single matrix product of rows and labels gives all scores.
 
-    With heavy tails the product is ``1 + square / (tail - 2)`` times a factor for the volume of the
-    label, so that a multiple of its logarithm is the whole energy. With Gaussian tails it is half
-    the square minus the log ratio of the volumes.
+    With heavy tails the product is ``1 + square / (tail - 2)`` times a factor for the label's
+    volume, so that the whole energy is a multiple of its logarithm. With Gaussian tails the product
+    is half the square minus the log ratio of the volumes.
 
     Attributes
     ----------
@@ -371,11 +371,11 @@ class Places:
     precisions : array of shape (q, U)
         Weights that combine a row's squared coordinates.
     factors : array of shape (C,)
-        Smallest possible product for each label.
+        Smallest value that the product can take for each label.
     volumes : array of shape (C,)
-        Log ratios of the volumes.
+        Log volume ratio of each label.
     power : float or None
-        Factor of the logarithm; None with Gaussian tails.
+        Factor that multiplies the logarithm; None with Gaussian tails.
     """
 
     vectors: Array
@@ -385,7 +385,7 @@ class Places:
     power: float | None
 
     def rows(self, z: Floats) -> Floats:
-        """Return rows extended by their squares and a one, to be multiplied by the vectors."""
+        """Append squares and a one to each row, ready for the product with `vectors`."""
         found: Floats = np.empty((len(z), self.vectors.shape[1]), z.dtype)
         found[:, : z.shape[1]], found[:, -1] = z, 1
         np.matmul(z * z, self.precisions, out=found[:, z.shape[1] : -1])
@@ -405,7 +405,7 @@ class Places:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Labelled rows, with the mean of each label.
+    """Labelled rows and the mean of each label.
 
     Attributes
     ----------
@@ -426,7 +426,7 @@ class LabelledRows:
 
     @classmethod
     def of(cls, rows: Floats, owner: Ints) -> LabelledRows:
-        """Compute the label means; rows with owner -1 are background."""
+        """Group rows by label and compute the means; an owner of -1 marks a background row."""
         others = np.zeros((0, rows.shape[1]))
         if np.any(owner < 0):
             others = rows[owner < 0].astype(np.float64)
@@ -435,12 +435,12 @@ class LabelledRows:
         return cls(rows, owner, counts, group_means(rows, owner, counts, None), others)
 
     def residuals(self, chosen: Ints) -> Array:
-        """Return the chosen rows minus the means of their labels."""
+        """Return the chosen rows minus their label means."""
         apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
         return apart
 
     def without(self, chosen: Ints, scatter: Array) -> LabelSums:
-        """Return statistics without these rows, one per label, given the scatter with them."""
+        """Return the statistics without one row per label, given the scatter that includes them."""
         apart, of_own = self.residuals(chosen), self.owner[chosen]
         size = self.counts[of_own][:, None]
         means, counts = self.means.copy(), self.counts.copy()
@@ -450,7 +450,7 @@ class LabelledRows:
         return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
 
     def some(self, labels: Ints, turn: int) -> Ints:
-        """Choose a row of each of these labels that has two or more, another in each turn."""
+        """Choose one row from each label that has at least two; each `turn` gives another row."""
         order = np.argsort(self.owner, kind="stable")
         sizes = self.counts.astype(np.intp)
         starts = np.cumsum(sizes) - sizes
@@ -461,7 +461,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Fold:
-    """A bank without some labels, which act as strangers, and without one row of some others.
+    """A bank without some labels, which act as strangers, and without one row from some others.
 
     Attributes
     ----------
@@ -475,7 +475,7 @@ class Fold:
     own : array of shape (m, q)
         Rows left out of their own labels.
     of_own : array of shape (m,)
-        Index of their labels among the remaining ones.
+        Index of each such row's label among the remaining labels.
     """
 
     kindred: Kindred
@@ -486,14 +486,14 @@ class Fold:
     of_own: Ints
 
     def squares(self) -> tuple[Array, Array]:
-        """Return squared distances of strangers from the centre, and of own rows from labels."""
+        """Return squared distances: strangers from the centre, and own rows from their labels."""
         law = self.kindred.law
         counts = self.counts[self.of_own]
         apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
         return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
 
     def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Return each stranger's best log ratio, those for some labels, and those of own rows."""
+        """Return log ratios: each stranger's best, strangers for random labels, and own rows."""
         law = replace(self.kindred.law, tail=tail)
         labels, width = law.places(self.kindred.means, self.counts), len(law.values)
         ratios = law.ratios(self.z, labels)
@@ -505,7 +505,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class KindredFit:
-    """A fit of labels that share covariances, with the scores of strangers.
+    """Fitted labels that share covariances, with the scores of left-out strangers and rows.
 
     Attributes
     ----------
@@ -519,7 +519,7 @@ class KindredFit:
     identity : array of shape (n,)
         Identity of each row.
     own : array of shape (m,)
-        Scores of left-out rows for their own labels.
+        Score of each left-out row for its own label.
     n_met : float
         Number of labels that each stranger was scored against.
     """
@@ -543,7 +543,7 @@ def fit_kindred(
     tails: bool = True,
     steps: Callable[[Iterator[Fold], int], Iterator[Fold]] = lambda folds, _: folds,
 ) -> KindredFit:
-    """Fit both covariances, and calibrate on left-out labels and rows.
+    """Fit both covariances, and calibrate the scores on left-out labels and rows.
 
     Labels are left out in folds, and everything but the ridge is fitted without them.
 
@@ -551,17 +551,17 @@ def fit_kindred(
     ----------
     rows : array of shape (N, r)
     owner : array of shape (N,)
-        Label of each row; -1 for background rows. Each of these counts as a separate label
-        with one row. They are not left out as strangers, because it is unknown which of them belong
-        together.
+        Label of each row, or -1 for a background row. Each background row counts as a separate
+        label with one row. Background rows are not left out as strangers, because it is unknown
+        which of them belong together.
     ridge : float, optional
-        The absolute ridge; by default that of Ledoit and Wolf's shrinkage within labels, or a
-        multiple from `RIDGES` if it separates left-out rows from strangers better. If most labels
-        have one row it must be given, and is not used.
+        The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or a
+        multiple of it from `RIDGES` that separates left-out rows from strangers better. If most
+        labels have one row, it must be given but is not used.
     tails : bool
-        Whether tails are fitted to left-out rows; otherwise they are Gaussian.
+        Whether to fit the tails to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
-        Reports progress.
+        Called to report progress.
 
     Raises
     ------
@@ -621,7 +621,7 @@ def _settled(
 
 
 def _scatters(known: LabelledRows, fold: Ints, n_folds: int) -> tuple[list[Array], float]:
-    """Return the scatter within the labels of each fold, and the fourth powers of all residuals."""
+    """Return the within-label scatter of each fold, and the sum of fourth powers of residuals."""
     parts, fourth = [], 0.0
     of_rows = fold[known.owner]
     for number in range(n_folds):
@@ -639,9 +639,9 @@ def _folds(
     ridge: float | None,
     rng: np.random.Generator,
 ) -> Iterator[Fold]:
-    """Leave out each fold of labels in turn, and rows of the labels of the next folds.
+    """Leave out each fold of labels in turn, together with some rows from the next folds' labels.
 
-    Without a ridge, the covariance within labels is assumed, and rows of labels are drawn.
+    Without a ridge, the within-label covariance is assumed, and the labels' rows are simulated.
     """
     n_folds = len(parts)
     of_rows = fold[known.owner]
@@ -666,7 +666,7 @@ def _folds(
 
 
 def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw at most `most` rows of each label, for as many labels as there is room for."""
+    """Draw at most `most` rows from each label, for as many labels as there is room for."""
     order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
     _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)
@@ -678,8 +678,8 @@ def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
 def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
     """Return the degrees of freedom under which left-out rows are most likely.
 
-    Only the shape matters: distances are relative to their mean. Rows left out of their own labels
-    count unless they were drawn.
+    Only the shape matters: distances are taken relative to their mean. Rows left out of their own
+    labels count too, unless `with_own` is False because they were simulated.
     """
     width = int(np.median([len(one.kindred.values) for one in folds]))
     squares = [one.squares() for one in folds]

@@ -1,8 +1,8 @@
-"""K-means for dense rows, or rows known by their inner products: k-means++ and Lloyd steps.
+"""K-means++ and Lloyd steps, for dense rows or rows known only by their inner products.
 
-Both draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its checks and
-loops over rows a small problem takes half the time. With given inner products, as for wide
-rows and for kernels, distances need no product at all.
+Both variants draw and stop like scikit-learn's ``KMeans`` and find the same clusters. Without its
+checks and its loops over rows, a small problem takes half the time. If inner products are given, as
+for wide rows and for kernels, distances need no further products.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Clusters:
 def kmeans(
     rows: Array, count: int, rng: np.random.RandomState, weights: Array | None = None
 ) -> Clusters | None:
-    """Divide centred rows by one run of k-means; return None if a cluster loses all its rows."""
+    """Cluster centred rows with one run of k-means; return None if a cluster loses all its rows."""
     norms = np.einsum("ij,ij->i", rows, rows)
     mass = np.ones(len(rows)) if weights is None else weights
     chosen = seeds(lambda places: rows[places] @ rows.T, norms, count, rng, mass)
@@ -53,10 +53,10 @@ def seeds(
     rng: np.random.RandomState,
     mass: Array,
 ) -> list[int]:
-    """Draw the rows that start as centres, by greedy k-means++.
+    """Draw rows as initial centres by greedy k-means++.
 
-    `products` returns the inner products of some rows with all rows, as a new array, and `norms`
-    are the squared lengths. There must be at least `count` different rows.
+    `products` is a function that returns the inner products of given rows with all rows, as a new
+    array; `norms` holds the squared lengths. At least `count` rows must be different.
     """
     n_rows, trials = len(norms), 2 + int(np.log(count))
 
@@ -87,8 +87,8 @@ def lloyd(
 ) -> Clusters | None:
     """Take Lloyd steps from given centres; return None if a cluster loses all its rows.
 
-    Rows should be centred, or near zero, to keep digits. Cluster sums are updated by the rows that
-    moved, which soon become few.
+    Rows should be centred, or near zero, to keep digits. Each step updates the cluster sums with
+    only the rows that moved, which soon become few.
     """
     count = len(centres)
     enough = TOLERANCE * _mean_variance(rows)
@@ -126,7 +126,7 @@ def nearest_centre(rows: Array, centres: Array) -> Ints:
 def _sums(
     rows: Array, labels: Ints, count: int, weights: Array | None, left: Ints | None = None
 ) -> Array:
-    """Sum the rows of each cluster, subtracting the rows that `left` it.
+    """Sum the rows in each cluster, subtracting the rows that `left` it.
 
     A matrix product is faster than any loop.
     """
@@ -153,10 +153,10 @@ def kmeans_of_products(
     rng: np.random.RandomState,
     weights: Array | None = None,
 ) -> Ints | None:
-    """Return labels from one run of k-means on some of the rows behind an inner-product matrix.
+    """Cluster a subset of rows with one run of k-means, given the inner products of all rows.
 
-    They equal those of :func:`kmeans` on the rows themselves, which have `width` columns. The
-    result is None if a cluster loses all its rows.
+    Returns the labels that :func:`kmeans` would find on the rows themselves, which have `width`
+    columns, or None if a cluster loses all its rows.
     """
     norms, mass, share = matrix.diagonal(), np.zeros(len(matrix)), np.zeros(len(matrix))
     mass[rows], share[rows] = 1.0 if weights is None else weights, 1 / len(rows)
@@ -176,7 +176,7 @@ def kernel_kmeans(
     max_iter: int = MOST_STEPS,
     enough: float = 0.0,
 ) -> tuple[Ints, float]:
-    """Run k-means in the feature space of a kernel, by Lloyd steps from given labels.
+    """Run k-means in the feature space of a kernel, taking Lloyd steps from given labels.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def kernel_kmeans(
     labels : array of shape (n,)
         A cluster that loses all its rows is dropped from later steps.
     inertia : float
-        Weighted sum of squared distances to the means, up to the part from the diagonal.
+        Weighted sum of squared distances to the means, without the contribution of the diagonal.
     """
     labels, each = start, np.arange(len(rows))
     weight = np.ones(len(rows)) if weights is None else weights

@@ -1,4 +1,4 @@
-"""A few leading directions of large symmetric problems, from products with blocks of vectors."""
+"""Leading directions of large symmetric problems, found by products with blocks of vectors."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Solve = Callable[[list[Array]], tuple[Array, Sequence[float]]]
 
 
 def pays(size: int, count: int) -> bool:
-    """Return whether few enough directions are requested for a growing basis to pay off."""
+    """Return whether so few directions are requested that a growing basis pays off."""
     return size > SMALL and size > FEW * (count + BESIDE)
 
 
 def leading(
     images: Images, solve: Solve, size: int, count: int, near: Array | None = None
 ) -> Array | None:
-    """Find the `count` leading directions of a problem over orthonormal vectors, as columns.
+    """Find the `count` leading orthonormal directions of a problem, as columns.
 
-    The solution of a similar problem, `near`, saves most of the steps: a fold starts from the axes
-    of all rows, and converges at `SETTLED_FOLD`.
+    Starting from `near`, the solution of a similar problem, saves most of the steps: a fold starts
+    from the axes for all rows, and stops at the looser tolerance `SETTLED_FOLD`.
 
     The problem combines symmetric forms that are available only as products with blocks of vectors.
     It is solved in an orthonormal basis that grows block by block from the residual (block Krylov
     with full reorthogonalisation). Cost: ten to thirty products with ``count + 6`` vectors, more if
-    many directions are nearly as good as the last one requested. Returns None if a basis of a
-    quarter of the space does not contain the solution.
+    many directions are nearly as good as the last one requested. Returns None if the solution is
+    not found in a basis that spans a quarter of the space.
     """
     rng = np.random.default_rng(0)  # any start will do; a fixed one reproduces the digits
     start = rng.standard_normal((size, count + BESIDE))
@@ -81,7 +81,7 @@ def leading(
 
 
 def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
-    """Return the weighted sum of the images under each form."""
+    """Return the weighted sum of the images under the forms."""
     total = mixture[0] * parts[0]
     for weight, part in zip(mixture[1:], parts[1:], strict=False):
         total += weight * part
@@ -89,14 +89,14 @@ def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
 
 
 def _extended(form: Array, columns: Array) -> Array:
-    """Extend a symmetric form by further columns, and by the rows that they imply."""
+    """Extend a symmetric form with new columns and, by symmetry, the matching rows."""
     size = len(form)
     corner = columns[size:]
     return np.block([[form, columns[:size]], [columns[:size].T, (corner + corner.T) / 2]])
 
 
 def _outside(basis: Array, block: Array) -> Array:
-    """Return orthonormal directions of a block outside the span of a basis."""
+    """Return orthonormal directions that span the part of a block outside a basis."""
     lengths = np.linalg.norm(block, axis=0)
     block = block / np.where(lengths > 0, lengths, 1.0)
     for _ in range(2):  # one pass leaves rounding
@@ -111,7 +111,7 @@ def _outside(basis: Array, block: Array) -> Array:
 def top_eigenvectors(
     product: Callable[[Array], Array], size: int, count: int, near: Array | None = None
 ) -> Array | None:
-    """Find leading eigenvectors of a symmetric matrix given by its product with vector blocks."""
+    """Find leading eigenvectors of a symmetric matrix, given its product with vector blocks."""
 
     def solve(forms: list[Array]) -> tuple[Array, Sequence[float]]:
         small = len(forms[0])

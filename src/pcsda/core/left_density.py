@@ -1,8 +1,8 @@
 """Log densities of left-out rows under classes estimated without them (MATH 8).
 
-The subspace has already left the row out. Here its residual is also removed from the covariance of
-its class, by a downdate of rank one, or of rank s for a block of s rows. The shrinkage target stays
-fixed. Constants common to both classes are omitted.
+The subspace has already been fitted without the row. Here its residual is also removed from its
+class covariance, by a rank-one downdate, or a rank-s downdate for a block of s rows. The shrinkage
+target stays fixed. Constants common to both classes are omitted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .together import stacks_of
 
 @dataclass(frozen=True)
 class Spread:
-    """Spread of one class.
+    """Covariance and tail of one class.
 
     Attributes
     ----------
     white : array of shape (d, d)
-        Lower triangular whitening matrix of its covariance.
+        Lower triangular matrix that whitens the covariance.
     strength : float
-        Number of samples behind the covariance, prior strength included.
+        Number of samples behind the covariance, including the strength of the prior.
     tail : float
         Degrees of freedom; infinite for a Gaussian.
     """
@@ -38,7 +38,7 @@ class Spread:
     tail: float
 
     def log_density(self, offsets: Array) -> Array:
-        """Return the log density at offsets from the centre, along their last axis."""
+        """Return the log density at offsets from the centre; the last axis holds coordinates."""
         whitened = offsets @ self.white.T
         square = np.einsum("...j,...j->...", whitened, whitened)
         return log_volume(self.white) - energy(square, len(self.white), self.tail)
@@ -46,10 +46,10 @@ class Spread:
     def log_density_without(
         self, offsets: Array, rows: Array, mass: Array, divisor: float | None = None
     ) -> Array:
-        """Return the log density at offsets (n, s, C, d) without the rows (n, s, d) in the spread.
+        """Return the log density at offsets (n, s, C, d), with the rows (n, s, d) left out.
 
-        Each of n blocks of s rows is removed with its `mass`, which is zero for a row of the other
-        class; `divisor` is the remaining strength.
+        Each of the n blocks of s rows is removed from the covariance. `mass` is the weight of each
+        row, zero if it belongs to the other class; `divisor` is the remaining strength.
         """
         scaled = (rows @ self.white.T) * np.sqrt(mass / self.strength)[..., None]
         values, vectors = np.linalg.eigh(np.eye(rows.shape[1]) - scaled @ scaled.swapaxes(1, 2))
@@ -76,10 +76,10 @@ def log_ratio(
     left: LeftOut,
     counts: Array | None,
 ) -> Array:
-    """Return the log density ratio of every left-out row.
+    """Return the log density ratio of each left-out row.
 
-    A negative's own subclass has its left-out mean and weight; the other subclasses keep those of
-    the full fit.
+    A negative's own subclass uses the mean and weight without that row; the other subclasses keep
+    their means and weights from the full fit.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def log_ratio(
     log_weights : array of shape (C,)
     left : LeftOut
     counts : array of shape (K + 1,) or None
-        Sizes of the groups. None if the centres are not the subclass means: then no centre depends
-        on the row, and the divisor of the negative covariance is fixed.
+        Group sizes. None if the centres are not the subclass means: then no centre depends on the
+        row, and the divisor of the negative covariance is fixed.
     """
     if left.together is not None:
 
@@ -121,15 +121,15 @@ def log_inside(positive: Spread, left: LeftOut) -> Array:
 
 
 def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
-    """Fit the degrees of freedom to negatives left out of covariance and mean."""
+    """Fit the degrees of freedom to negatives that are left out of both covariance and mean."""
     scored, square = left_out_squares(negative, centres, left)
     return fit_tail(square, len(negative.white), left.mass[scored])
 
 
 def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[Ints, Array]:
-    """Return the scored negatives, and their left-out squared distances from their centres.
+    """Return the scored negatives, and their squared distances from centres fitted without them.
 
-    A negative alone in its subclass belongs to the nearest of the other centres.
+    A negative that is alone in its subclass is assigned to the nearest other centre.
     """
     known = np.flatnonzero((left.groups > 0) & left.known)
     share = left.mass[known] / negative.strength
@@ -148,7 +148,7 @@ def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[I
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
-    """Score the rows of all blocks, processing stacks of equally sized blocks."""
+    """Score the rows of all blocks, processing blocks of equal size together."""
     assert left.together is not None
     result = np.empty(len(left.groups))
     for places in stacks_of(left.together):
@@ -157,7 +157,7 @@ def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:
 
 
 def _blocks_inside(positive: Spread, left: LeftOut, places: Ints) -> Array:
-    """Return the log density under the positive class without the rows of each block."""
+    """Return log densities under the positive class, estimated without each row's block."""
     own = (left.groups[places] == 0) & left.known[places]
     rows = left.coordinates[places]
     leaving = np.where(own[:, :, None], rows, 0.0), np.where(own, left.mass[places], 0.0)
@@ -172,7 +172,7 @@ def _blocks_outside(
     places: Ints,
     counts: Array | None,
 ) -> Array:
-    """Return the log density under the negative class without the rows of each block."""
+    """Return log densities under the negative class, estimated without each row's block."""
     groups, residuals = left.groups[places], left.residuals[places]
     own = (groups > 0) & left.known[places]
     leaving = np.where(own[:, :, None], residuals, 0.0), np.where(own, left.mass[places], 0.0)
@@ -250,6 +250,6 @@ def _outside(
 
 
 def _own_places(groups: Ints) -> tuple[Ints, Ints]:
-    """Return the negatives, and the index of their own subclass in a flat (K, n) array."""
+    """Return the negatives, and each one's index in a flat (K, n) array, at its own subclass."""
     negative = np.flatnonzero(groups)
     return negative, (groups[negative] - 1) * len(groups) + negative

@@ -1,4 +1,4 @@
-"""Dense linear algebra: every tolerance and sign convention of the library, in one place."""
+"""Dense linear algebra, with all of the library's tolerances and sign conventions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SAME_POINT = 1e-13
 SAME_NUMBER = 1e-14
 # Rows processed at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
-# Up to this width, our own threads share the rows; see `over_rows`. Beyond, each would need a
-# large matrix to sum products in.
+# Up to this width, our own threads share the rows; see `over_rows`. For wider rows, each thread
+# would need a large matrix for its sum of products.
 NARROW = 512
 # Matrices of up to TINY rows do not start BLAS threads; up to SMALL rows they are not worth it.
 TINY, SMALL = 64, 1024
@@ -45,17 +45,17 @@ LIGHT_WORK = 2e8
 
 
 class SingularMatrixError(ValueError):
-    """A matrix that should be positive definite is not, to working precision."""
+    """Raised if a matrix is not positive definite to working precision, but should be."""
 
 
 class TooFewRowsError(ValueError):
-    """The rows so far do not determine a model; more rows may."""
+    """Raised if the rows so far do not determine a model; more rows may."""
 
 
 def block_rows(width: int) -> int:
     """Return how many float64 rows of `width` columns make one block.
 
-    There are at least four rows per column, so that summing the D x D products stays cheap.
+    A block has at least four rows per column, so that summing the D x D products stays cheap.
     """
     return max(BLOCK_BYTES // (8 * max(width, 1)), 4 * width)
 
@@ -77,14 +77,14 @@ _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 def _threads() -> int:
-    """Return how many threads share rows: as many as BLAS would use if not limited here."""
+    """Return how many threads share the rows: as many as BLAS would use if it were not limited."""
     known = _row_threads.get()
     return known or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return a pool of threads; starting new ones would cost as much as a small product."""
+    """Return a reusable thread pool; starting threads would cost as much as a small product."""
     return ThreadPoolExecutor(thread_name_prefix="pcsda")
 
 
@@ -94,7 +94,7 @@ if hasattr(os, "register_at_fork"):  # no thread survives in a forked child
 
 @contextmanager
 def narrow_fit(width: int) -> Iterator[None]:
-    """Limit BLAS to one thread while narrow rows are fitted; `over_rows` uses the cores instead.
+    """Limit BLAS to one thread while fitting narrow rows; `over_rows` uses the cores instead.
 
     Small products would wake BLAS threads, which then spin and take cores away from the threads
     that move rows.
@@ -111,7 +111,7 @@ def narrow_fit(width: int) -> Iterator[None]:
 
 
 def is_light(n_rows: int, width: int) -> bool:
-    """Return whether factorising the rows is too little work for several threads."""
+    """Return whether factorising the rows is too little work to use several threads."""
     return n_rows * width * min(n_rows, width) <= LIGHT_WORK
 
 
@@ -133,9 +133,9 @@ def one_thread(alone: bool = True) -> Iterator[None]:
 
 
 def over_rows(work: Callable[[int, int], Result], n_rows: int, width: int) -> list[Result]:
-    """Call ``work(start, stop)`` on ranges that cover the rows, and collect the results.
+    """Call ``work(start, stop)`` on ranges that together cover the rows; collect the results.
 
-    Rows wider than NARROW are one range, and BLAS splits its own products. Narrow rows are divided
+    Rows wider than NARROW form one range, and BLAS splits its own products. Narrow rows are divided
     among as many threads as BLAS would use, each with single-threaded BLAS, so that gathering and
     centring run in parallel too. NumPy releases the interpreter lock during products.
     """
@@ -225,7 +225,7 @@ def triangular_inverse(factor: Array) -> Array:
 def whitened_square_norms(
     rows: Floats, inverse_factor: Floats, columns: Floats
 ) -> tuple[Array, Floats]:
-    """Return ``r' (L L')^-1 r`` for every row r, given ``L^-1``, and ``rows @ columns``.
+    """Return ``r' (L L')^-1 r`` for each row r, given ``L^-1``, together with ``rows @ columns``.
 
     A product with the inverted triangle is two to three times as fast as a triangular solve with
     many right-hand sides, and its accuracy suffices for the norms.
@@ -256,13 +256,16 @@ def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Arr
 
 
 def eigh_descending(matrix: Array) -> tuple[Array, Array]:
-    """Return eigenvalues of a symmetric matrix in descending order, and eigenvectors as columns."""
+    """Return a symmetric matrix's eigenvalues in descending order, and eigenvectors as columns."""
     values, vectors = np.linalg.eigh(matrix)
     return values[::-1], vectors[:, ::-1]
 
 
 def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[Array, Array]:
-    """Return `count` leading eigenpairs of ``numerator w = lambda denominator w``, ``w'Dw = 1``."""
+    """Return the `count` leading eigenpairs of ``numerator w = lambda denominator w``.
+
+    Eigenvectors are columns, scaled so that ``w' denominator w = 1``.
+    """
     size = len(numerator)
     cholesky(denominator)  # LAPACK accepts pivots that are only rounding
     try:
@@ -275,32 +278,32 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
 
 
 def top_eigenvectors(matrix: Array, count: int) -> Array:
-    """Return the leading `count` eigenvectors of a symmetric matrix, as columns, best first."""
+    """Return the `count` leading eigenvectors of a symmetric matrix as columns, best first."""
     window = [len(matrix) - count, len(matrix) - 1]
     vectors: Array = linalg.eigh(matrix, subset_by_index=window, check_finite=False)[1]
     return vectors[:, ::-1]
 
 
 def numerical_rank(eigenvalues: Array, size: int) -> int:
-    """Count the leading eigenvalues, in descending order, that exceed rounding."""
+    """Count the eigenvalues, given in descending order, that exceed rounding error."""
     if len(eigenvalues) == 0 or eigenvalues[0] <= 0:
         return 0
     return int(np.sum(eigenvalues > RANK_TOLERANCE * size * eigenvalues[0]))
 
 
 def row_signs(components: Array) -> Array:
-    """Return the sign, 1 or -1, of the entry of largest magnitude in each row."""
+    """Return the sign, 1 or -1, of each row's largest entry by magnitude."""
     peak = np.abs(components).argmax(axis=1)
     return np.where(components[np.arange(len(components)), peak] < 0, -1.0, 1.0)
 
 
 def fix_signs(components: Array) -> Array:
-    """Flip rows so that the entry of largest magnitude in each is positive."""
+    """Flip rows so that each row's largest entry by magnitude is positive."""
     return components * row_signs(components)[:, None]
 
 
 def row_span(centred: Array) -> tuple[Array, Array]:
-    """Return coordinates of wide rows (N x D, D > N) in an orthonormal basis of their span.
+    """Return wide rows (N x D, D > N) as coordinates in an orthonormal basis of their span.
 
     Returns ``(coordinates, basis)`` with ``coordinates @ basis == centred``: distances and inner
     products are preserved, so any solver may work on the N x N coordinates without loss.
@@ -310,7 +313,7 @@ def row_span(centred: Array) -> tuple[Array, Array]:
 
 
 def row_floor(X: Floats, tol: float) -> float:
-    """Return the squared distance within which a row is in a span, relative to the longest row."""
+    """Return the squared distance up to which a row counts as in a span; `tol` is relative."""
     rounding = float(np.finfo(np.float64).eps) * max(X.shape)
     lengths: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     share: float = max(tol, rounding**2)
@@ -318,10 +321,10 @@ def row_floor(X: Floats, tol: float) -> float:
 
 
 def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
-    """Build an orthonormal basis of the rows' span; each step adds the row farthest from it.
+    """Build an orthonormal basis of the rows' span, adding the row farthest from it in each step.
 
-    Stops when all rows are within a squared distance of `floor`. The pivots equal those of the
-    Cholesky factor of ``X X'``, but inner products would keep only half of the digits.
+    Stops when all rows are within a squared distance of `floor`. A pivoted Cholesky factorisation
+    of ``X X'`` has the same pivots, but inner products would keep only half of the digits.
     Cost: ``2 N D min(N, D)``.
 
     Returns
@@ -347,13 +350,13 @@ def row_basis(X: Floats, floor: float) -> tuple[Array, Ints, Array]:
 def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array, Ints, Ints]:
     """Factorise a positive semi-definite matrix, pivoting on the largest remaining diagonal entry.
 
-    Stops when every remaining diagonal entry is at most `floor`. Overwrites `matrix`, whose
-    rounding is relative to `largest`.
+    Stops when all remaining diagonal entries are at most `floor`. Overwrites `matrix`, whose
+    rounding error is relative to `largest`.
 
     Returns
     -------
     factor : array of shape (N, rank)
-        ``matrix[order][:, order]`` is ``factor @ factor.T`` up to what remains.
+        ``matrix[order][:, order]`` is ``factor @ factor.T`` up to the remainder.
     order : array of shape (N,)
     pivots : array of shape (rank,)
         The first `rank` entries of `order`.
@@ -376,7 +379,7 @@ def pivoted_cholesky(matrix: Array, floor: float, largest: float) -> tuple[Array
 def _is_indefinite(
     packed: Array, diagonal: Array, factor: Array, order: Ints, slack: float
 ) -> bool:
-    """Return whether the remainder of the factorisation shows that the matrix is indefinite.
+    """Return whether the remainder after factorisation shows that the matrix is indefinite.
 
     The remainder of a semi-definite matrix has no negative diagonal entry, and its product with a
     vector of signs satisfies the Cauchy-Schwarz inequality. The matrix is read above the diagonal,
@@ -393,19 +396,19 @@ def _is_indefinite(
 
 
 def pivot_floor(tol: float, size: int, largest: float) -> float:
-    """Return the size up to which a pivot is dropped: a share of the largest entry, or rounding."""
+    """Return the size up to which pivots are dropped: `tol` times `largest`, or its rounding."""
     return max(tol, float(np.finfo(np.float64).eps) * size) * largest
 
 
 def feature_factor(matrix: Array, tol: float) -> tuple[Array, Ints, Array, float]:
-    """Compute exact features of the rows of a kernel matrix, which is overwritten.
+    """Compute exact feature vectors for the rows of a kernel matrix, which is overwritten.
 
     Returns
     -------
     features : array of shape (N, rank)
     pivots : array of shape (rank,)
     factor : array of shape (rank, rank)
-        Features of the pivots, lower triangular.
+        Features of the pivot rows, lower triangular.
     floor : float
         Pivots up to this size are dropped: `tol` times the largest diagonal entry, and at least its
         rounding.

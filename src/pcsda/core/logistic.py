@@ -1,4 +1,4 @@
-"""Logistic regression of the class on scores that are, or nearly are, log-likelihood ratios."""
+"""Logistic regression on scores that are log-likelihood ratios, exactly or nearly."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def fit_logistic(
     weights: Array | None = None,
     start: tuple[Sequence[float], float] | None = None,
 ) -> tuple[Array, float]:
-    """Fit slopes above zero and an offset to the M scores of every sample.
+    """Fit positive slopes and an offset to the M scores of each sample.
 
-    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior holds that the mean of
-    the scores is already a log-likelihood ratio: slopes Gamma(2, M), with their mode at 1/M, and
-    offset N(0, 10^2). It keeps the slopes of separable scores finite, and those of worthless scores
-    positive.
+    The log odds are ``slopes @ scores + offset + ln(N_p/N_n)``. A weak prior says that the mean
+    score is already a log-likelihood ratio: slopes follow Gamma(2, M), with mode 1/M, and the
+    offset N(0, 10^2). The prior keeps slopes finite for separable scores and positive for worthless
+    scores.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def fit_logistic(
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
     start : slopes and offset, optional
-        Starting point; one from similar scores saves steps and changes nothing else.
+        Starting point. A fit to similar scores saves steps and changes nothing else.
     """
     weight = np.ones(len(positive)) if weights is None else weights
     prior_odds = np.log(weight[positive].sum() / weight[~positive].sum())
@@ -63,7 +63,7 @@ def fit_logistic(
 
 @dataclass(frozen=True)
 class _Problem:
-    """Penalised cross-entropy as a function of slopes and level on standard scores.
+    """Penalised cross-entropy as a function of slopes and level, on standardised scores.
 
     `sign` is -1 for positives and 1 for negatives, and `scores` are multiplied by it, so that
     larger values mean larger errors.
@@ -78,16 +78,16 @@ class _Problem:
 
     @cached_property
     def columns(self) -> Array:
-        """Factors that multiply slopes and level, shape (M + 1, n)."""
+        """Factors that multiply the slopes and the level, of shape (M + 1, n)."""
         return np.vstack([self.scores, self.sign])
 
     @cached_property
     def turn(self) -> Array:
-        """The offset in units of its prior, as a product with slopes and level."""
+        """Vector whose product with slopes and level is the offset, in units of its prior."""
         return np.append(-self.centre, 1.0) / OFFSET_SPREAD
 
     def thinned(self) -> _Problem:
-        """Draw a sample of the scores of each class, weighted to represent all of them."""
+        """Draw a sample of each class's scores, weighted to represent all of them."""
         chosen, counting = [], []
         for sign in (-1, 1):
             own = np.flatnonzero(self.sign == sign)
@@ -100,7 +100,7 @@ class _Problem:
         )
 
     def at(self, point: Array) -> tuple[float, Array, Array]:
-        """Return the loss with its gradient and Hessian, which share its exponentials."""
+        """Return the loss, its gradient and its Hessian, which share the same exponentials."""
         slopes, size = point[:-1], len(point)
         if slopes.min() <= 0:
             return np.inf, np.zeros(size), np.eye(size)
