@@ -1,8 +1,8 @@
-"""Left-out rows in closed form (MATH 8).
+"""Leaving rows out in closed form (MATH 8).
 
-Row i is left out of the means and the scatter. The ridge and the groups of the full fit are held
-fixed, and the axes without the row are aligned with those of the full fit. The model that projects
-a left-out row has not seen it, so covariances and calibration are estimated as if from new samples.
+Row i is left out of the means and the scatter. The ridge and the groups stay as in the full fit,
+and the axes found without the row are aligned with the full fit's axes. The model that projects a
+left-out row has not seen it, so covariances and calibration are estimated as if from new samples.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SMALLEST_GAP = 1e-12
 
 @dataclass(frozen=True)
 class Leave:
-    """Which rows are left out, and which of them together.
+    """Which rows to leave out, and which of them to leave out together.
 
     Attributes
     ----------
     rows : array of shape (n,) or None
         Row numbers, ascending; None means all rows.
     stands_for : array of shape (n,) or None
-        If the rows are a sample, how many rows each of them represents.
+        If the rows are a sample, how many rows each sampled row represents.
     together : array of shape (N,) or None
         Block of each training row; a block is left out as a whole. None leaves rows out one by one.
     """
@@ -50,11 +50,11 @@ class Leave:
     together: Ints | None = None
 
     def of(self, n_rows: int) -> Ints:
-        """Return the row numbers, or all of `n_rows` if none are given."""
+        """Return the numbers of the rows to leave out: all `n_rows` if `rows` is None."""
         return np.arange(n_rows) if self.rows is None else self.rows
 
     def take(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of the rows that are left out."""
+        """Select the values that belong to the left-out rows."""
         return values if self.rows is None else values[self.rows]
 
 
@@ -62,7 +62,7 @@ EVERY = Leave()
 
 
 def leave_of(leave_out: Leave | bool) -> Leave | None:
-    """Translate a flag: True leaves out every row, False none."""
+    """Convert a flag to what to leave out: True means every row, False means none."""
     if isinstance(leave_out, Leave):
         return leave_out
     return EVERY if leave_out else None
@@ -77,8 +77,8 @@ def sample_rows(
 ) -> Leave:
     """Draw rows to leave out: about `most` positives and `most` negatives (MATH 11).
 
-    Each subclass contributes in proportion to its size, at least one row, and each row represents
-    its share of its group. Blocks of rows are drawn whole.
+    Each subclass contributes rows in proportion to its size, but at least one. Each sampled row
+    represents an equal share of its group. Blocks are drawn as a whole.
     """
     if max(np.sum(groups == 0), np.sum(groups > 0)) <= most:
         return Leave(together=together)
@@ -102,7 +102,7 @@ def sample_rows(
 
 
 def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Generator) -> Mask:
-    """Mark the rows of blocks, in random order, until each class has enough."""
+    """Draw blocks in random order until each class has enough rows; return a mask of the rows."""
     chosen = np.zeros(len(groups), dtype=bool)
     for part in (groups == 0, groups > 0):
         ids, codes = np.unique(together[part], return_inverse=True)
@@ -115,15 +115,15 @@ def _whole_blocks(groups: Ints, together: Ints, most: int, rng: np.random.Genera
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Training rows, each projected by the model fitted without it.
+    """Training rows, each projected by a model fitted without it.
 
     Attributes
     ----------
     coordinates : array of shape (n, d)
-        Coordinates z of the row, relative to the left-out positive mean.
+        Coordinates z of each row, relative to the positive mean without that row.
     residuals : array of shape (n, d)
-        z minus the left-out mean of the row's own group; zero for a row alone in its group. For a
-        positive this is z itself.
+        z minus the mean of the row's group without that row; zero for a row alone in its group. For
+        a positive this is z itself.
     groups : array of shape (n,)
     alone : boolean array of shape (n,)
         Rows whose group has no other member, so their residual carries no information.
@@ -131,19 +131,20 @@ class LeftOut:
         Rows that can be left out: not alone, and the scatter stays regular without them.
     weights : array of shape (n,) or None
     stands_for : array of shape (n,) or None
-        If the rows are a sample, how many rows each of them represents.
+        If the rows are a sample, how many rows each sampled row represents.
     gap : float
-        The smallest gap ``1 - f_i h_i`` of a row that is not alone. A small gap has lost digits,
-        because it is a difference.
+        The smallest gap ``1 - f_i h_i`` among rows that are not alone. A small gap has lost digits,
+        because it is a difference of nearly equal numbers.
     rows : array of shape (n,) or None
-        Their numbers among the training rows; None means all rows.
+        Indices of the left-out rows among the training rows; None means all rows.
     together : array of shape (n,) or None
-        Block of each row, if blocks are left out whole.
+        Block of each row, if whole blocks are left out.
     plain : array of shape (n, d) or None
-        ``Delta A r`` of the residual on the axes, with the means of all groups held. Stored, like
-        `height`, if positives are few: both show where new positives may lie (MATH 16).
+        ``Delta A r`` on the axes for the residual r, with all group means held fixed. Like
+        `height`, it is stored if positives are few: both show where new positives may lie
+        (MATH 16).
     height : array of shape (n,) or None
-        ``r' A r`` of the residual r, left out of A and of the mean of its group.
+        ``r' A r`` for the residual r, with the row left out of A and of its group mean.
     """
 
     coordinates: Array
@@ -161,7 +162,7 @@ class LeftOut:
 
     @classmethod
     def blank(cls, groups: Ints, weights: Array | None, counts: Array, width: int) -> LeftOut:
-        """Make rows with empty arrays for coordinates and residuals, to be filled in blocks."""
+        """Allocate empty coordinates and residuals, to be filled block by block."""
         shape = (len(groups), width)
         plain = height = None
         if counts[0] < FEW_POSITIVES:
@@ -184,16 +185,16 @@ class LeftOut:
 
     @property
     def mass(self) -> Array:
-        """Weight of all rows that each row represents."""
+        """Total weight of the rows that each row represents."""
         return self.weight if self.stands_for is None else self.weight * self.stands_for
 
     @property
     def scored(self) -> Mask:
-        """Rows with a score to learn from: known ones, and negatives alone in their subclass.
+        """Mask of rows with a usable score: known rows, and negatives alone in their subclass.
 
-        Such a negative is scored by the other subclasses. It is often an outlier, and nothing else
-        shows how far outliers reach. If all negatives are alone, no row shows the spread around a
-        centre.
+        A negative alone in its subclass is scored by the other subclasses. It is often an outlier,
+        and nothing else shows how far outliers reach. If all negatives are alone, no row shows the
+        spread around a centre.
         """
         negative = self.groups > 0
         if not np.any(self.known & negative):
@@ -212,7 +213,7 @@ class LeftOut:
         return shared
 
     def spread(self, values: Array, n_rows: int) -> Array:
-        """Place values of the rows among all rows, with NaN elsewhere."""
+        """Expand values of the left-out rows to all `n_rows` rows, with NaN elsewhere."""
         if self.rows is None:
             return values
         full = np.full(n_rows, np.nan)
@@ -220,21 +221,21 @@ class LeftOut:
         return full
 
     def leading(self, d: int) -> LeftOut:
-        """Return the first `d` coordinates."""
+        """Keep only the first `d` axes."""
         return self._each(lambda rows: rows[:, :d])
 
     def turned(self, signs: Array) -> LeftOut:
-        """Flip axes."""
+        """Multiply each axis by its sign, 1 or -1."""
         return self._each(lambda rows: rows * signs)
 
     def _each(self, change: Callable[[Array], Array]) -> LeftOut:
-        """Apply a function to every array with axes."""
+        """Apply a function to each array whose columns are axes."""
         plain = None if self.plain is None else change(self.plain)
         coordinates, residuals = change(self.coordinates), change(self.residuals)
         return replace(self, coordinates=coordinates, residuals=residuals, plain=plain)
 
     def take(self, rows: slice | Ints) -> LeftOut:
-        """Return some of the rows."""
+        """Return a subset of the rows."""
         return LeftOut(
             self.coordinates[rows],
             self.residuals[rows],
@@ -250,12 +251,12 @@ class LeftOut:
 
     @property
     def has_both(self) -> bool:
-        """Whether rows of both classes can be left out."""
+        """Whether both classes have rows that can be left out."""
         known = self.groups[self.known]
         return bool(np.any(known == 0) and np.any(known > 0))
 
     def moments(self) -> LeftMoments:
-        """Return the scatter of the left-out residuals, and the weight behind it."""
+        """Compute the scatter of the left-out residuals, and its total weight."""
         weight = np.where(self.known, self.mass, 0.0)
         scatters: list[Array] = []
         totals: list[float] = []
@@ -269,7 +270,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class LeftMoments:
-    """Scatter of the left-out residuals of positives and of negatives, with the weight of each."""
+    """Scatter of left-out residuals, with its total weight, for positives and for negatives."""
 
     positive: Array
     within: Array
@@ -278,14 +279,14 @@ class LeftMoments:
 
 
 def alone_rows(groups: Ints, counts: Array, weights: Array | None) -> Mask:
-    """Mark rows whose group has no other member of noticeable weight."""
+    """Return a mask of rows whose group has no other member of noticeable weight."""
     total = counts[groups]
     rest: Array = total - (1.0 if weights is None else weights)
     return rest <= ALONE * total
 
 
 def inflation(total: Array, weight: Array | None) -> Array:
-    """Return f = w W_g / (W_g - w); zero for a row that is alone, where f is unused."""
+    """Return f = w W_g / (W_g - w), or zero for a row alone in its group, where f is unused."""
     own = np.ones(len(total)) if weight is None else weight
     rest = total - own
     return np.divide(own * total, rest, out=np.zeros(len(total)), where=rest > 0)
@@ -302,9 +303,9 @@ def left_out(
     weights: Array | None = None,
     out: tuple[Array, Array] | None = None,
 ) -> LeftOut:
-    """Return left-out rows rotated to the components, using the arrays in `out` if given.
+    """Return left-out rows rotated onto the components, stored in the arrays `out` if given.
 
-    A row without which the scatter is singular cannot be left out; its coordinates are unchanged.
+    A row cannot be left out if the scatter is singular without it; its coordinates are unchanged.
 
     Parameters
     ----------
@@ -315,7 +316,7 @@ def left_out(
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     rotation : array of shape (K, d)
-        ``Q Lambda^(-1/2)`` for all axes.
+        ``Q Lambda^(-1/2)``, including all axes.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     out : two arrays of shape (n, d), optional
@@ -365,7 +366,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class Leaver:
-    """Everything needed from a fit to leave rows out; the rows may come in any blocks.
+    """What a fit must keep so that rows can be left out; rows may arrive in any blocks.
 
     Attributes
     ----------
@@ -393,7 +394,7 @@ class Leaver:
 
     @classmethod
     def of(cls, scatter: GroupScatter, projection: Projection, ridge: float) -> Leaver:
-        """Prepare to leave rows out of any exact PCSDA solution, in ``D^3/3`` operations."""
+        """Prepare for leaving rows out of an exact PCSDA solution; takes ``D^3/3`` operations."""
         factor = projection.factor
         if factor is None:
             factor = linalg.cholesky(scatter.intra, ridge)
@@ -421,7 +422,7 @@ class Leaver:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> LeftOut:
-        """Return left-out projections of rows that the fit has seen.
+        """Project rows that the fit has seen, leaving each of them out.
 
         Cost: ``N D^2`` for the leverages, ``2 N D K`` for the rest. With `dtype` float32 these
         products are float32 wherever that is accurate enough.
@@ -455,7 +456,10 @@ class Leaver:
     def _whitened(
         self, X: Floats, rows: LeftOut, among: slice, ways: list[Any]
     ) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Yield parts of the rows with ``Delta A r``, leverages and gaps, trying `ways` in turn."""
+        """Yield ``Delta A r``, leverages and gaps for one slice of rows at a time.
+
+        Each of the `ways` to compute them is tried in turn, until the gaps are wide enough.
+        """
         # No D x D sums are stored, so blocks are small enough for the cache and reuse memory: fresh
         # pages would cost as much as the product.
         width = X.shape[1] + len(self.gram)
@@ -475,7 +479,7 @@ class Leaver:
             yield part, a, leverage, gap
 
     def _in_single(self) -> tuple[Any, ...]:
-        """Return the means, whitening, columns and turn of :func:`_whiten` for float32 rows.
+        """Return the arguments of :func:`_whiten` for float32 rows: means, inverse, columns, turn.
 
         The columns are rotated to unit variance; otherwise the rounding of strong directions would
         swamp weak ones.
@@ -497,9 +501,10 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Return leverages of rows, which are centred in the buffer, and ``Delta A r`` from `columns`.
+    """Centre rows in the buffer; return their leverages, and ``Delta A r`` by way of `columns`.
 
-    Means come in parts; `turn`, if given, maps the products with the columns to the result.
+    `means` is given in parts, which are subtracted in turn. If `turn` is given, it maps the
+    products with the columns to ``Delta A r``.
     """
     # The few means stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")

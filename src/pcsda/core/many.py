@@ -1,8 +1,8 @@
-"""Many labels, each against the rest, on rows factorised once (MATH 4, 11).
+"""Solving many labels, each against the rest, with rows factorised only once (MATH 4, 11).
 
-Means and the total scatter need every row once. After that, the cost of a label depends only on its
-own rows and a fixed sample of all rows: its groups are the shared clusters minus its own rows, and
-its left-out rows are its own and those of the sample.
+The means and the total scatter need one pass over all rows. After that, a label's cost depends only
+on its own rows and on a fixed sample of all rows: its groups are the shared clusters without its
+own rows, and its left-out rows are its own rows and the sample.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STEP_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class HeldSample:
-    """Results for the sample that need all columns, kept while rows are added or removed.
+    """Results for the sample that are expensive for wide rows, kept when rows come and go.
 
     Attributes
     ----------
     numbers : array of shape (M,)
         Row numbers, ascending.
     rows : array of shape (M, r)
-        The rows about the origin.
+        The rows minus the origin.
     norms : array of shape (M,)
         Squared lengths of the whitened rows.
     """
@@ -51,35 +51,35 @@ class HeldSample:
     norms: Array
 
     def known(self, sample: Ints) -> tuple[Ints, Mask]:
-        """Return the positions of another sample's rows, and which of them are here."""
+        """Look up another sample's rows; return their positions here, and a mask of those found."""
         places = np.minimum(np.searchsorted(self.numbers, sample), len(self.numbers) - 1)
         return places, self.numbers[places] == sample
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Rows with a ridged total scatter, and clusters shared by all labels.
+    """Rows with their factorised total scatter and clusters, which all labels share.
 
     Attributes
     ----------
     rows : array of shape (N, r)
         Rows, or their exact features.
     origin : array of shape (r,)
-        c, the mean of the rows factorised first.
+        c, the mean of the rows in the first factorisation.
     back : array of shape (r, r)
         B, with ``B B' = (T + eps I)^-1``, T the scatter about c.
     variance : float
         Mean squared distance of the rows from c.
     ridge : float
     owner : array of shape (N,)
-        Number of each row's label, `BACKGROUND` or `GONE`.
+        Label number of each row, or `BACKGROUND` or `GONE`.
     clusters : array of shape (N,)
     counts : array of shape (K,)
         Sizes of the clusters.
     totals : array of shape (K, r)
-        Sums of each cluster's rows about c.
+        Sum of each cluster's rows minus c.
     keys : array of shape (N,)
-        Random numbers: the sample consists of the rows with the smallest ones in each cluster.
+        Random numbers; the sample takes the rows with the smallest keys in each cluster.
     most : int
         Approximate number of rows in the sample.
     together : array of shape (N,) or None
@@ -114,7 +114,7 @@ class SharedRows:
         ridge: float | None = None,
         together: Ints | None = None,
     ) -> SharedRows:
-        """Factorise rows, at a cost of ``N r^2 + r^3/3``; a given `ridge` is absolute."""
+        """Factorise rows, at a cost of ``N r^2 + r^3/3``; `ridge`, if given, is absolute."""
         middle, origin, variance = centred(rows, None)
         absolute = ridge_of(variance, regularization) if ridge is None else ridge
         with naming_the_ridge(rows.shape[1], regularization):
@@ -127,17 +127,17 @@ class SharedRows:
 
     @property
     def live(self) -> Ints:
-        """Numbers of the current rows."""
+        """Numbers of the rows that have not been removed."""
         return np.flatnonzero(self.owner != GONE)
 
     def about(self, chosen: Ints) -> Array:
-        """Return the chosen rows about the origin."""
+        """Return the chosen rows minus the origin."""
         middle: Array = self.rows[chosen].astype(np.float64) - self.origin
         return middle
 
     @cached_property
     def sample(self) -> Ints:
-        """Numbers of the rows left out for every label, ascending; blocks are whole."""
+        """Ascending numbers of the rows left out for every label, with blocks kept whole."""
         live = self.live
         if len(live) <= self.most:
             return live
@@ -159,7 +159,7 @@ class SharedRows:
 
     @cached_property
     def sample_rows(self) -> Array:
-        """Rows of the sample about the origin."""
+        """The sample's rows minus the origin."""
         if self.held is None:
             return self.about(self.sample)
         places, known = self.held.known(self.sample)
@@ -169,7 +169,7 @@ class SharedRows:
 
     @cached_property
     def norms(self) -> Array:
-        """Squared lengths of the sample's rows, whitened."""
+        """Squared lengths of the sample's whitened rows."""
         rows, known = self.sample_rows, np.zeros(len(self.sample), dtype=bool)
         lengths = np.empty(len(rows))
         if self.held is not None:
@@ -180,20 +180,20 @@ class SharedRows:
         return lengths
 
     def _ready(self) -> HeldSample | None:
-        """Return the results for the sample so far."""
+        """Return the results computed so far for the sample."""
         if "norms" in self.__dict__:
             return HeldSample(self.sample, self.sample_rows, self.norms)
         return self.held
 
     @cached_property
     def white_rows(self) -> Array:
-        """All rows, whitened: ``N r^2``."""
+        """All rows, whitened at a cost of ``N r^2``."""
         white: Array = (self.rows.astype(np.float64, copy=False) - self.origin) @ self.back
         return white
 
     @cached_property
     def white_totals(self) -> Array:
-        """Sums of the clusters, whitened."""
+        """Whitened cluster sums."""
         sums: Array = self.totals @ self.back
         return sums
 
@@ -203,7 +203,7 @@ class SharedRows:
         return order, self.owner[order]
 
     def own(self, label: int) -> Ints:
-        """Return the row numbers of a label."""
+        """Return the numbers of a label's rows."""
         if "_by_owner" not in self.__dict__:
             return np.flatnonzero(self.owner == label)
         order, sorted_owner = self._by_owner
@@ -215,7 +215,7 @@ class SharedRows:
         _ = self._by_owner
 
     def owned(self, owner: Ints) -> SharedRows:
-        """Return the same rows with renumbered labels."""
+        """Return the same rows with new label numbers."""
         return replace(self, owner=owner, held=self._ready())
 
     def holding(
@@ -227,7 +227,7 @@ class SharedRows:
         together: Ints | None,
         kept: Mask | None = None,
     ) -> SharedRows:
-        """Return the same statistics for a longer array of rows, or for only those `kept`."""
+        """Return the same statistics with longer row arrays, or with only the `kept` rows."""
         held = self._ready()
         if held is not None and kept is not None:
             stay = kept[held.numbers]
@@ -238,23 +238,23 @@ class SharedRows:
         )
 
     def with_last(self, count: int) -> SharedRows:
-        """Add the last rows; as in `without`, the ridge and the origin stay the same."""
+        """Add the last `count` rows to the statistics, with the same ridge and origin."""
         return self._moved(np.arange(len(self.rows) - count, len(self.rows)), 1.0)
 
     def without(self, gone: Ints) -> SharedRows:
-        """Remove rows; they keep their places.
+        """Remove rows from the statistics; the row arrays, the ridge and the origin stay the same.
 
         Raises
         ------
         SingularMatrixError
-            If the rows account for nearly all of the scatter in some direction.
+            If the removed rows account for nearly all of the scatter in some direction.
         """
         owner = self.owner.copy()
         owner[gone] = GONE
         return self.owned(owner)._moved(gone, -1.0)
 
     def _moved(self, chosen: Ints, sign: float) -> SharedRows:
-        """Update statistics and factorisation for added or removed rows."""
+        """Update the statistics and the factorisation for added (1) or removed (-1) rows."""
         middle = self.about(chosen)
         _, lengths, axes = np.linalg.svd(middle @ self.back, full_matrices=False)
         scatter = 1 + sign * lengths**2
@@ -274,14 +274,14 @@ class SharedRows:
         return replace(self, back=back, counts=counts, totals=totals, held=held)
 
     def groups(self, label: int, chosen: Ints, kept: Ints) -> Ints:
-        """Return groups of chosen rows for a label whose negatives are in the clusters `kept`."""
+        """Return the chosen rows' groups for a label whose negatives are in the clusters `kept`."""
         # A label fitted before may have had rows in clusters that are empty now.
         number = np.zeros(max(len(self.counts), kept[-1] + 1), dtype=np.intp)
         number[kept] = np.arange(1, len(kept) + 1)
         return np.where(self.owner[chosen] == label, 0, number[self.clusters[chosen]])
 
     def division(self, label: int, own: Ints) -> tuple[Ints, Array, Array]:
-        """Return clusters with negatives of a label, and its groups' sizes and means about c."""
+        """Return the clusters with negatives for a label, and its group sizes and means minus c."""
         middle, clusters = self.about(own), self.clusters[own]
         sums, sizes = np.zeros_like(self.totals), np.zeros(len(self.counts))
         np.add.at(sums, clusters, middle)
@@ -293,7 +293,7 @@ class SharedRows:
         return kept, counts, means
 
     def own_sums(self, labels: Ints) -> tuple[Array, Array]:
-        """Return whitened sums (L, K, r) and sizes (L, K) of the labels' rows in each cluster."""
+        """Return whitened sums (L, K, r) and counts (L, K) of each label's rows in each cluster."""
         own = [self.own(int(label)) for label in labels]
         chosen, size = np.concatenate(own), len(self.counts)
         cell = np.repeat(np.arange(len(labels)), [len(rows) for rows in own]) * size
@@ -307,21 +307,21 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class SolvedLabel:
-    """One label solved against the rest, with what its density and calibration need.
+    """One label solved against the rest, with everything its density and calibration need.
 
     Attributes
     ----------
     kept : array of shape (K',)
-        Clusters with negatives of the label.
+        Clusters that contain negatives for this label.
     turn : array of shape (K', d)
         Maps the coordinates ``Delta A (x - m)`` to the axes.
     subspace : Subspace
-        Axes over the rows or features. `left` holds the label's own rows first, then the rows of
-        the sample that belong to others.
+        Axes in terms of the rows or features. `left` holds the label's own rows first, then the
+        sample's rows that belong to others.
     moments : Moments
         Moments of all left-out rows.
     n_own : int
-        Number of left-out rows that are the label's own.
+        Number of left-out rows that belong to the label.
     rows : array
         Numbers of all left-out rows.
     """
@@ -334,13 +334,13 @@ class SolvedLabel:
     rows: Ints
 
     def density(self, negatives: str, shrinkage: float) -> Mixture | Blend:
-        """Estimate the density with Gaussian tails."""
+        """Estimate the label's density with Gaussian tails."""
         found = fit_density(self.moments, negatives=negatives, shrinkage=shrinkage)
         assert isinstance(found, (Mixture, Blend))
         return found
 
     def thinned(self, most: int) -> SolvedLabel:
-        """Keep the label's own left-out rows, and at most `most` of the others."""
+        """Keep the label's own left-out rows and at most `most` other left-out rows."""
         left = self.subspace.left
         assert left is not None
         others = np.arange(self.n_own, len(left.groups))
@@ -351,7 +351,7 @@ class SolvedLabel:
 
     @property
     def own_left(self) -> LeftOut:
-        """The label's own rows, left out."""
+        """The label's own left-out rows."""
         assert self.subspace.left is not None
         return self.subspace.left.take(slice(0, self.n_own))
 

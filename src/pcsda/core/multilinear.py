@@ -1,7 +1,7 @@
-"""CSDA of matrices or tensors: one small projection for each mode (MATH 14).
+"""CSDA for matrices and tensors: one small projection for each mode (MATH 14).
 
-A direction on the whole tensor is the outer product of one direction per mode. Each mode is solved
-with the others projected, so no D x D matrix over all D entries is formed.
+A direction for the whole tensor is the outer product of one direction per mode. Each mode is solved
+with the other modes projected, so no D x D matrix over all D entries is formed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ SETTLED, CYCLES = 1e-8, 100
 
 @dataclass(frozen=True)
 class Factors:
-    """Orthonormal directions of every mode, as columns, and the trace ratio after each cycle."""
+    """Orthonormal directions for each mode, as columns, and the trace ratio after each cycle."""
 
     modes: list[Array]
     ratios: list[float]
 
     @property
     def directions(self) -> Array:
-        """All their outer products, as columns over the entries of a tensor in C order."""
+        """Outer products of the modes' directions, as columns; tensor entries are in C order."""
         return reduce(lambda joined, mode: np.asarray(np.kron(joined, mode)), self.modes)
 
 
 def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Array:
-    """Project every mode but one; the first axis indexes the samples."""
+    """Project all modes except `leave`; the first tensor axis indexes the samples."""
     for number, mode in enumerate(modes):
         if number != leave:
             moved = np.tensordot(tensors, mode, axes=(number + 1, 0))
@@ -48,7 +48,7 @@ def project(tensors: Array, modes: list[Array], leave: int | None = None) -> Arr
 
 
 def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Array]:
-    """Return S_n and S_p of the unfolding along a mode, for tensors about the positive mean."""
+    """Return S_n and S_p of tensors unfolded along a mode, centred at the positive mean."""
     unfolded = np.moveaxis(tensors, mode + 1, -1)
     size = unfolded.shape[-1]
     both = (unfolded[part].reshape(-1, size) for part in (~positive, positive))
@@ -59,13 +59,14 @@ def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Arr
 def solve_modes(
     tensors: Array, positive: Mask, ridge: float, dims: tuple[int, ...], cycles: int = CYCLES
 ) -> Factors:
-    """Maximise the trace ratio over orthonormal directions of every mode.
+    """Maximise the trace ratio over orthonormal directions for each mode.
 
     Problem: ``tr(W' S_n W) / tr(W' (S_p + eps I) W)`` with ``W = W_1 (x) W_2 (x) ...``; `tensors`
-    are about the positive mean, scaled by the roots of their weights. For one mode, with the others
-    projected, this is the trace ratio of the unfolding, with a ridge of eps times the product of
-    the other d. The ratio never falls; its limit may be a local maximum. The starting point solves
-    each mode with the others unprojected. Cost: about ``2 N D max(d)`` for each mode of a cycle.
+    are centred at the positive mean and scaled by the square roots of their weights. For one mode,
+    with the others projected, this is the trace ratio of the unfolded tensors, with a ridge of eps
+    times the product of the other modes' d. The ratio never falls; its limit may be a local
+    maximum. The starting point solves each mode with the others unprojected. Cost: about
+    ``2 N D max(d)`` per mode and cycle.
     """
     whole = tensors.shape[1:]
     modes = []
@@ -89,7 +90,7 @@ def solve_modes(
 def _solve(
     numerator: Array, denominator: Array, ridge: float, mode: int, d: int, ratio: float
 ) -> tuple[Array, float]:
-    """Find the best directions of one mode, and the ratio they reach."""
+    """Find the best directions for one mode, and the trace ratio they reach."""
     basis = csda_solvers.spread_basis(numerator, denominator)
     if basis.shape[1] < d:
         raise TooFewRowsError(
@@ -104,17 +105,17 @@ def _solve(
 
 @dataclass(frozen=True)
 class MultilinearFactor:
-    """Rows in memory that are flattened tensors; no row can be left out.
+    """Solver for flattened tensors in memory; it cannot leave rows out.
 
     Attributes
     ----------
     X : array of shape (N, D)
     shape : tuple of int
-        Sizes of the modes; their product is D.
+        Mode sizes; their product is D.
     dims : tuple of int
-        Number of directions of each mode.
+        Number of directions for each mode.
     report : function
-        Called with the factors of every solution.
+        Called with the factors of each solution.
     """
 
     X: Floats
@@ -125,7 +126,7 @@ class MultilinearFactor:
     report: Callable[[Factors], None]
 
     def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
-        """Find the directions of every mode, the group means and the absolute ridge."""
+        """Find the directions for each mode, the group means and the absolute ridge."""
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
         counts = np.bincount(groups, self.weights).astype(np.float64)
@@ -143,7 +144,7 @@ class MultilinearFactor:
     ) -> Subspace:
         """Solve the criterion; groups are 0 for positives and 1 for negatives.
 
-        The axes are the entries of the projected core, in C order, whatever `n_components` is.
+        The axes are the entries of the projected tensor in C order; `n_components` is ignored.
         """
         found, means, ridge = self.factors(groups)
         self.report(found)

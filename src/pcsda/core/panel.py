@@ -1,9 +1,10 @@
-"""The densities of many labels, stacked in arrays and evaluated without a loop over labels.
+"""Densities of many labels, stacked in arrays and evaluated without a loop over labels.
 
 In each label's subspace the axes are rotated once more, so that the negatives have unit covariance
-about their centres and the positives a diagonal one. A density then needs only a weighted sum of
-squares, a sum of squares and products with the centres: little work next to the projection. Labels
-with fewer axes or subclasses are padded with zeros, which change nothing.
+about their centres and the positives have a diagonal covariance. A density then needs only a
+weighted sum of squares, a plain sum of squares and products with the centres, which is little work
+compared with the projection. Labels with fewer axes or subclasses are padded with zeros, which
+change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STEP_BYTES = 1 << 20
 
 
 class Tails(NamedTuple):
-    """Degrees of freedom of the mixture and of the cloud; infinite for Gaussians."""
+    """Degrees of freedom for the mixture and for the cloud; infinite for a Gaussian."""
 
     mixture: float = np.inf
     cloud: float = np.inf
@@ -43,17 +44,18 @@ class Panel:
     centres : array of shape (L, K, d)
         Subclass means.
     log_weights : array of shape (L, K)
-        Minus infinity if a label has no such subclass.
+        Log subclass weights; minus infinity if a label has no such subclass.
     volume : array of shape (L,)
-        Log ratio of the volumes of both covariances.
+        Log volume ratio of the two covariances.
     width : array of shape (L,)
         Number of axes.
     axis : array of shape (L, d)
         Fisher's axis; zero for a label without a cloud, whose mixture view is repeated.
     cloud : array of shape (L, 3)
-        Centre of the cloud, and the variances of positives and of the cloud along it.
+        Position of the cloud's centre on Fisher's axis, and the variances of the positives and of
+        the cloud along that axis.
     turn : array of shape (L, d, d)
-        Rotation from the axes of the criterion to those of the panel.
+        Rotation from the criterion's axes to the panel's axes.
     n_views : int
         Two with a cloud, otherwise one.
     """
@@ -76,7 +78,7 @@ class Panel:
         shape: tuple[int, ...],
         n_views: int,
     ) -> Panel:
-        """Stack densities; `shape` is (K, d), `kept` holds the subclasses of each."""
+        """Stack densities; `shape` is (K, d), and `kept` lists each label's subclasses."""
         count, (n_clusters, width) = len(densities), shape
         panel = cls(
             np.zeros((count, width)),
@@ -112,7 +114,7 @@ class Panel:
             self.cloud[label] = own
 
     def take(self, labels: Any) -> Panel:
-        """Return the densities of some labels."""
+        """Return the densities for a subset of the labels."""
         arrays: dict[str, Any] = {
             field.name: getattr(self, field.name)[labels]
             for field in fields(self)
@@ -121,7 +123,7 @@ class Panel:
         return replace(self, **arrays)
 
     def with_centres(self, centres: Array, log_weights: Array) -> Panel:
-        """Move the subclass means, and the cloud with them."""
+        """Replace the subclass means and weights, and move the cloud accordingly."""
         shares = np.exp(log_weights)
         cloud = self.cloud.copy()
         on_axis = np.einsum("lkd,ld->lk", centres, self.axis)
@@ -134,10 +136,10 @@ class Panel:
         return replace(self, centres=centres, log_weights=log_weights, cloud=cloud)
 
     def views(self, z: Floats, tails: Tails) -> Array:
-        """Return views of coordinates (L, n, d) on the panel's axes, shape (n_views, L, n).
+        """Compute views (n_views, L, n) from coordinates (L, n, d) on the panel's axes.
 
-        They are computed in the precision of the coordinates, some labels at a time, so that
-        intermediate results stay in cache.
+        Views have the precision of the coordinates. They are computed for a few labels at a time,
+        so that intermediate results stay in cache.
         """
         count, n_rows, _ = z.shape
         rows: Any = z
@@ -155,7 +157,7 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """Factors for squares and coordinates, and squared lengths of the centres."""
+        """Factors for the squares and for the coordinates, and the centres' squared lengths."""
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]
@@ -187,7 +189,10 @@ class Panel:
         return np.stack([ratio, self._cloud_view(on_axis, ratio, tails.cloud)])
 
     def _mixture_view(self, inside: Array, outside: Array, near: Array, tail: float) -> Array:
-        """Return the mixture view from squared lengths (L, n) and excesses (L, K, n) at centres."""
+        """Return the mixture view, given squared lengths (L, n) and excesses per centre (L, K, n).
+
+        Excesses are squared distances from the centres, minus the squared lengths.
+        """
         log_weights, volume = self.log_weights[:, :, None], self.volume[:, None]
         if isinf(tail):
             near *= -0.5
@@ -206,7 +211,7 @@ class Panel:
         return ratio
 
     def _cloud_view(self, on_axis: Array, mixture: Array, tail: float) -> Array:
-        """Return the view of all negatives as one cloud, or the mixture's if there is no axis."""
+        """Return the view with all negatives as one cloud, or the mixture view without an axis."""
         centre, positive, negative = (self.cloud[:, i, None] for i in range(3))
         inside, outside = on_axis**2 / positive, (on_axis - centre) ** 2 / negative
         if isinf(tail):

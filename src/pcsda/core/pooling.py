@@ -1,9 +1,9 @@
-"""One calibration for all labels of a bank, from their pooled left-out scores (MATH 18).
+"""One calibration for all labels in a bank, from their pooled left-out scores (MATH 18).
 
-Five rows cannot calibrate a label, but the rows of thirty labels can. All labels share the strength
-of the shrinkage, the tails, the weights of the views and the offset. Positives are left out by row,
-negatives by identity. A label with many rows may depart from the common slope and offset, as far as
-its own rows support it.
+Five rows cannot calibrate a label, but the rows of thirty labels can. All labels share the
+shrinkage strength, the tails, the view weights and the offset. Positives are left out row by row,
+negatives one identity at a time. A label with many rows may depart from the common slope and
+offset, as far as its own rows support it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .predictive import pseudo_positives
 from .strangers import Away, as_strangers
 from .student import fit_tail
 
-# Strengths of the shrinkage to try.
+# Shrinkage strengths to try.
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
 # Number of labels for choosing strength and tails, and of identities scored for each.
 CHOICE_LABELS = 40
@@ -40,7 +40,7 @@ ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 2000
 
 @dataclass(frozen=True)
 class Pool:
-    """What all labels of a bank share.
+    """Settings that all labels in a bank share.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Pool:
     tails : Tails
     calibration : Calibration
     spread : tuple of two floats
-        Standard deviations between labels of the log slope and of the offset.
+        Standard deviations of the log slope and of the offset between labels.
     """
 
     negatives: str
@@ -60,17 +60,17 @@ class Pool:
 
     @property
     def n_views(self) -> int:
-        """Number of views; a label without a cloud repeats that of the mixture."""
+        """Number of views; a label without a cloud repeats the mixture view."""
         return views_of(self.negatives)
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
-        """Return the density of a label, with the common tails."""
+        """Return a label's density with the common tails."""
         return with_tails(label.density(self.negatives, self.shrinkage), self.tails)
 
 
 @dataclass(frozen=True)
 class Strangers:
-    """Views of rows under labels that have not seen them.
+    """Views of rows as strangers: under labels that have not seen them.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Strangers:
     labels : array of shape (L,)
     identity : array of shape (n,)
     chosen : int
-        The first `chosen` labels were drawn at random; the others are those that score highest.
+        The first `chosen` labels were drawn at random; the others are the highest-scoring labels.
     """
 
     views: Array
@@ -88,7 +88,7 @@ class Strangers:
 
 
 def views_of(negatives: str) -> int:
-    """Return the number of views of a type of density."""
+    """Return how many views a type of density has."""
     return 2 if negatives == "blend" else 1
 
 
@@ -127,7 +127,7 @@ def common_tails(labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Bl
 
 
 def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Array:
-    """Return rotations of labels over all clusters, padded with zeros, shape (L, K, d)."""
+    """Return the labels' rotations over all clusters, padded with zeros to shape (L, K, d)."""
     turns = np.zeros((len(labels), n_clusters, width))
     for place, label in enumerate(labels):
         turns[place, label.kept, : label.turn.shape[1]] = label.turn
@@ -135,14 +135,14 @@ def turns_of(labels: Sequence[SolvedLabel], n_clusters: int, width: int) -> Arra
 
 
 def scored_rows(block: Ints, n_identities: int) -> Ints:
-    """Return the rows of an identity that are scored as strangers."""
+    """Select which of an identity's rows to score as strangers."""
     most = max(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // n_identities)
     return block[:: -(-len(block) // most)]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of an identity, projected on the axes of labels that have not seen it."""
+    """Rows of one identity, projected onto the axes of labels that have not seen it."""
 
     z: Array
     centres: Array
@@ -152,7 +152,7 @@ class Block:
     def of(
         cls, shared: SharedRows, block: Ints, labels: Ints, turns: Array, scored: Ints | None = None
     ) -> Block:
-        """Remove the rows of a block, and project those that are scored, or all."""
+        """Remove a block of rows, and project the `scored` rows, by default the whole block."""
         scored = block if scored is None else scored
         return cls(*as_strangers(shared, Away.of(shared, block, scored), labels, turns))
 
@@ -173,20 +173,20 @@ def choose_pool(
     shrinkage: float | None,
     tails: str,
 ) -> Pool:
-    """Choose strength and tails by the loss on left-out scores of some of a bank's labels.
+    """Choose strength and tails by the log-loss of left-out scores, on a subset of the labels.
 
     Parameters
     ----------
     shared : SharedRows
     numbers : array of shape (L,)
-        Numbers of the labels.
+        Label numbers.
     labels : sequence of SolvedLabel
     identities : sequence of row numbers
-        Rows of identities left out as strangers; a label that owns them is not scored on them.
+        Rows of each identity left out as a stranger; a label that owns them is not scored on them.
     negatives, tails : str
         As in `fit.Rule`.
     shrinkage : float or None
-        A given strength; None tries several.
+        The shrinkage strength; if None, several are tried.
     """
     shared.index()
     width = max(label.turn.shape[1] for label in labels)
@@ -219,9 +219,9 @@ def choose_pool(
 def positive_views(
     labels: Sequence[SolvedLabel], densities: Sequence[Mixture | Blend], n_views: int
 ) -> tuple[Array, Array]:
-    """Return views (n_views, n) of the left-out positives of all labels, and their weights.
+    """Return views (n_views, n) of all labels' left-out positives, and their weights.
 
-    If there are few, rows where new positives may lie are added (MATH 16).
+    If these are few, rows are added where new positives may lie (MATH 16).
     """
     views: list[Array] = []
     pseudo: list[Array] = []
@@ -244,7 +244,7 @@ def positive_views(
 
 
 def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibration, float]:
-    """Fit weights and offset to equally weighted views of both kinds, and return the log-loss."""
+    """Fit view weights and an offset, weighting both classes equally; also return the log-loss."""
     views = np.concatenate([positives, negatives], axis=1)
     positive = np.arange(views.shape[1]) < positives.shape[1]
     total = max(mass.sum(), 1.0)
@@ -257,7 +257,7 @@ def calibrate(positives: Array, mass: Array, negatives: Array) -> tuple[Calibrat
 
 @dataclass(frozen=True)
 class Own:
-    """Scores of one label under the common calibration."""
+    """One label's scores under the common calibration."""
 
     scores: Array
     positive: Mask
@@ -267,10 +267,10 @@ class Own:
 def moved_labels(
     scores: Sequence[Own], spread: tuple[float, float] | None = None
 ) -> tuple[Array, tuple[float, float]]:
-    """Return each label's log slope and offset about the common ones, (L, 2), and their spread.
+    """Return each label's deviations (L, 2) from the common log slope and offset, and their spread.
 
-    The spread is estimated from the labels: the variance of their estimates minus the variance of
-    the estimation errors.
+    The spread, unless given, is estimated from the labels: the variance of their estimates minus
+    the variance of the estimation errors.
     """
     if not scores:
         return np.zeros((0, 2)), (0.0, 0.0) if spread is None else spread

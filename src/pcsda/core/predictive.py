@@ -1,15 +1,15 @@
 """Where a new positive may lie, estimated from the spread of the negatives (MATH 16).
 
 With up to about twenty positives, left-out positives are too few to calibrate a model; with a
-single positive there are none. The positive mean m is off by the mean residual r_m of its rows, and
+single positive there are none. The positive mean m is off by its rows' mean residual r_m, and
 the axes depend on that error. A new positive is m plus its own residual r minus r_m. On the axes it
 lies at ``Delta A (r - r_m) + (r_m' A r_m) u``, where ``u`` is the image of all ones: its spread is
-``1 + 1/N_p`` times that within groups, and its centre is shifted along u. Residuals of the
-negatives stand in for those of the class: the rows of :func:`pseudo_positives` have that spread and
-centre.
+``1 + 1/N_p`` times the spread within groups, and its centre is shifted along u. The negatives'
+residuals stand in for the positives' residuals: the rows from :func:`pseudo_positives` have that
+spread and centre.
 
 A class may be wider than its few rows suggest, and overlap the negatives. So the negatives also get
-a small weight as positives: their scores bound the slope if all known positives lie far from them.
+a small weight as positives: their scores limit the slope if all known positives lie far away.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ STRAY_MASS = 1.0
 
 
 def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
-    """Return rows where new positives may lie, with weights; None if there are enough positives.
+    """Return weighted rows where new positives may lie, or None if there are enough positives.
 
-    Every negative that can be left out contributes its residual and the negated residual, so that
-    neither the order of rows nor the signs of axes matter.
+    Each negative that can be left out contributes its residual and the negated residual, so that
+    neither the row order nor the signs of the axes matter.
     """
     left = subspace.left
     if left is None or left.plain is None or left.height is None:
@@ -50,7 +50,7 @@ def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
 def with_pseudo_positives(
     subspace: Subspace, density: Density, views: Array, positive: Mask, weight: Array
 ) -> tuple[Array, Mask, Array]:
-    """Return views, labels and weights of left-out rows, with pseudo-positives added.
+    """Add pseudo-positives to the views, labels and weights of left-out rows.
 
     Pseudo-positives come last. If there are enough positives, none are added.
     """
@@ -68,7 +68,7 @@ def with_pseudo_positives(
 
 
 def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mask, Array]:
-    """Return views, labels and weights, adding lightly weighted negatives if positives are few."""
+    """If positives are few, add the negatives to them with a small weight."""
     count = float(weight[positive].sum())
     if count >= FEW_POSITIVES:
         return views, positive, weight
@@ -79,13 +79,13 @@ def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mas
 
 
 def _strays(weight: Array, count: float) -> Array:
-    """Return the weights with which negatives count as positives, given `count` known positives."""
+    """Return the negatives' weights as positives, given `count` known positives."""
     strays: Array = weight * (STRAY_MASS / count**2 / weight.sum())
     return strays
 
 
 def _all_ones(subspace: Subspace) -> Array:
-    """Return ``u = R'1``: a common shift of all subclass means, expressed on the axes."""
+    """Return ``u = R'1``, a common shift of all subclass means expressed on the axes."""
     means = subspace.projected.means
     toward: Array = ((means[1:] - means[0]) / subspace.eigenvalues).sum(axis=0)
     return toward
