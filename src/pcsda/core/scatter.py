@@ -1,7 +1,7 @@
-"""Group statistics: all that the dense solvers need from the data.
+"""Group statistics, which are all that the dense solvers need from the data.
 
-Group 0 is the positive class, groups 1..K are the subclasses of the negative class. Whatever K is,
-there are two scatter matrices, so the statistics of chunks, workers and batches stay small and
+Group 0 is the positive class; groups 1..K are the subclasses of the negative class. There are two
+scatter matrices for any K, so statistics from chunks, workers and batches stay small, and they
 merge exactly (Chan, Golub and LeVeque, 1983).
 """
 
@@ -22,7 +22,7 @@ from .spread import known_variance
 
 # Below this share of the variances, rounding of the means is invisible in float32 products.
 NEGLIGIBLE = 1e-9
-# Below this share of its weight, what a group keeps is rounding.
+# If a group keeps less than this share of its weight, the remainder is rounding.
 ROUNDING = 1e-10
 
 
@@ -33,7 +33,7 @@ class GroupScatter:
     Attributes
     ----------
     counts : array of shape (K + 1,)
-        Number of samples of each group, or their total weight.
+        Number of samples in each group, or their total weight.
     means : array of shape (K + 1, D)
     positive : array of shape (D, D)
         S_p, scatter of the positives about their mean.
@@ -55,12 +55,11 @@ class GroupScatter:
         weights: Array | None = None,
         dtype: type[np.floating] = np.float64,
     ) -> GroupScatter:
-        """Collect the statistics of rows `X` with group numbers `groups`, in one pass.
+        """Collect the statistics of the rows `X`, whose groups are `groups`, in one pass.
 
-        Each piece of a group within a block is centred at its own mean before it is squared, and
-        the pieces of a group are joined through the scatter of their means. So neither an offset of
-        the data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one
-        block.
+        Each piece of a group within a block is centred at its own mean before it is squared, and a
+        group's pieces are joined through the scatter of their means. So neither an offset in the
+        data nor the distance between groups costs digits. Cost: N D^2, BLAS-3; memory: one block.
 
         With `dtype` float32 the products within a block are float32, at half the cost: an entry of
         a scatter matrix is then accurate to about 1e-7 of the product of its two standard
@@ -92,7 +91,7 @@ class GroupScatter:
         return GroupScatter(counts, means, positive, within)
 
     def without(self, other: GroupScatter) -> GroupScatter:
-        """Return the statistics without some of the samples: the inverse of `merge`.
+        """Return the statistics without the samples in `other`; this is the inverse of `merge`.
 
         Drops subclasses that become empty.
         """
@@ -116,7 +115,7 @@ class GroupScatter:
         )
 
     def renumbered(self, places: Ints, n_groups: int) -> GroupScatter:
-        """Return the same statistics with group g renumbered to ``places[g]`` out of `n_groups`."""
+        """Return the statistics with group g renumbered to ``places[g]``, for `n_groups` groups."""
         counts, means = np.zeros(n_groups), np.zeros((n_groups, self.means.shape[1]))
         counts[places], means[places] = self.counts, self.means
         return replace(self, counts=counts, means=means)
@@ -138,14 +137,14 @@ class GroupScatter:
 
     @property
     def delta(self) -> Array:
-        """Subclass means minus the positive mean, one row each."""
+        """Subclass means minus the positive mean, one row per subclass."""
         shifted: Array = self.means[1:] - self.means[0]
         return shifted
 
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if only rounding."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if mere rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -160,12 +159,12 @@ class GroupScatter:
 
     @property
     def between(self) -> Array:
-        """S_n of PCSDA: scatter of the subclass means about the positive mean."""
+        """S_n in PCSDA: the scatter of the subclass means about the positive mean."""
         return self.delta.T @ self.delta
 
     @property
     def out_of_class(self) -> Array:
-        """S_n of CSDA, eq. (S_n_matrix): scatter of all negatives about the positive mean."""
+        """S_n in CSDA, eq. (S_n_matrix): the scatter of all negatives about the positive mean."""
         weighted = self.delta * self.counts[1:, None]
         return self.within + weighted.T @ self.delta
 
@@ -196,7 +195,7 @@ class GroupScatter:
         return self.between / self.n_subclasses + self.within / self.n_negative
 
     def leading(self, d: int) -> GroupScatter:
-        """Return the statistics of the first `d` coordinates."""
+        """Return the statistics for only the first `d` coordinates."""
         return replace(
             self,
             means=self.means[:, :d],
@@ -205,7 +204,7 @@ class GroupScatter:
         )
 
     def project(self, components: Array) -> GroupScatter:
-        """Return the statistics of ``components @ (x - m)``, m the positive mean."""
+        """Return the statistics of ``components @ (x - m)``, where m is the positive mean."""
         return GroupScatter(
             self.counts,
             (self.means - self.means[0]) @ components.T,
@@ -224,7 +223,7 @@ def _collect(
     weights: Array | None,
     dtype: type[np.floating],
 ) -> GroupScatter:
-    """Collect the statistics of the rows `order`, which is sorted by group."""
+    """Collect the statistics of the rows numbered `order`, which are sorted by group."""
     numbers = groups[order]
     weight = None if weights is None else weights[order]
     counts = np.bincount(numbers, weight, minlength=n_groups).astype(np.float64)
@@ -247,10 +246,10 @@ def _collect(
 def _scatter_about(
     means: Array, X: Floats, members: Ints, numbers: Ints, weights: Array | None, buffer: Floats
 ) -> Array:
-    """Return the scatter of rows, sorted by group, about group means, which are put in `means`.
+    """Store the group means of sorted rows in `means`, and return the scatter about them.
 
-    A block may hold many groups, each centred at its own mean, so the D x D products are summed
-    once per block, not once per group.
+    A block may hold many groups, each centred at its own mean, so that D x D products are summed
+    once per block rather than once per group.
     """
     result = np.zeros((X.shape[1], X.shape[1]))
     sizes = np.bincount(numbers)
@@ -288,7 +287,7 @@ def _scatter_about(
 
 
 def _runs(numbers: Ints) -> Iterator[slice]:
-    """Yield slices of equal neighbours."""
+    """Yield a slice for each run of equal numbers."""
     if len(numbers):
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         yield from map(slice, edges[:-1], edges[1:])
@@ -298,8 +297,8 @@ def _runs(numbers: Ints) -> Iterator[slice]:
 class _Piece:
     """Rows of one group within a block.
 
-    `loss` is the rounding error of the mean, as a row whose square belongs to the scatter; None if
-    the mean is exact.
+    `loss` is the rounding error of the mean, expressed as a row whose square belongs to the
+    scatter; None if the mean is exact.
     """
 
     group: int
@@ -309,7 +308,7 @@ class _Piece:
 
 
 def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
-    """Centre rows in place, and multiply them by the square roots of their weights."""
+    """Centre rows in place, then multiply them by the square roots of their weights."""
     share = np.ones(len(rows), rows.dtype) if weight is None else weight
     total = float(share.sum())
     if total == 0:
@@ -327,13 +326,13 @@ def _centre(rows: Floats, weight: Array | None, group: int) -> _Piece:
 
 
 def group_order(groups: Ints) -> Ints:
-    """Return the order that sorts rows by group; a radix sort of short integers is much faster."""
+    """Return the order that sorts rows by group, with a fast radix sort where possible."""
     short = groups.astype(np.int16) if groups.max(initial=0) < 2**15 else groups
     return np.argsort(short, kind="stable")
 
 
 def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
-    """Copy the chosen rows of `X` into the start of `buffer`, in its type."""
+    """Copy the chosen rows of `X` to the start of `buffer`, converted to the buffer's type."""
     rows = buffer[: len(chosen)]
     if X.dtype == rows.dtype:
         # "clip" avoids the copy that NumPy makes to undo a failed take; indices are in range.
@@ -344,7 +343,7 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
 
 
 def group_means(X: Any, groups: Ints, counts: Array, weights: Array | None) -> Array:
-    """Compute the weighted mean of every group by one sparse product; X may be sparse."""
+    """Compute the weighted mean of each group with a single sparse product; X may be sparse."""
     weight = np.ones(len(groups)) if weights is None else weights
     # One entry per column, so these are the arrays of a CSC matrix.
     columns = weight / counts[groups], groups, np.arange(len(groups) + 1)

@@ -1,9 +1,9 @@
-"""From group statistics to a projection: one pure function per solver.
+"""Solvers that turn group statistics into a projection, one pure function each.
 
-PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w`` over the subclass means (MATH 1 to 5); the
-solvers of CSDA are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is added to the
-denominator. Components are rows in descending order of their eigenvalue, scaled so that the
-denominator becomes the identity, with the largest entry positive.
+PCSDA maximises ``w' S_n w / w' (S_p + S_w + eps I) w``, where S_n is the scatter of the subclass
+means (MATH 1 to 5). The CSDA solvers are in :mod:`pcsda.core.csda_solvers`. The ridge ``eps`` is
+added to the denominator. Components are rows in descending order of eigenvalue, scaled so that the
+denominator becomes the identity, each with its largest entry positive.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Projection:
     ----------
     components : array of shape (d, D)
     eigenvalues : array of shape (d,)
-        The criterion on each component.
+        Criterion value of each component.
     rank : int
-        Number of components of the problem, at least d.
+        Number of components that the problem has, at least d.
     factor : array of shape (D, D) or None
         Lower Cholesky factor of ``S_I + eps I`` if the solver computed one.
     step : float
-        The reference of CSDA is ``m + step (m - m_n)``, with m and m_n the class means.
+        CSDA's reference vector is ``m + step (m - m_n)``, where m and m_n are the class means.
     """
 
     components: Array
@@ -44,7 +44,7 @@ class Projection:
     step: float = 0.0
 
     def leading(self, count: int) -> Projection:
-        """Return the first `count` directions, as if the problem had that rank."""
+        """Return only the first `count` directions, as if the problem had that rank."""
         components, values = self.components[:count], self.eigenvalues[:count]
         return Projection(components, values, count, self.factor, self.step)
 
@@ -56,7 +56,7 @@ MEANS_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def no_direction() -> TooFewRowsError:
-    """Make the error for subclass means that all equal the positive mean."""
+    """Create the error for the case that all subclass means equal the positive mean."""
     return TooFewRowsError(
         "every subclass mean equals the positive mean, so no direction tells them apart; raise "
         "n_subclasses or give subclass_labels"
@@ -73,11 +73,11 @@ def require_apart(means: Array, total_variance: float) -> None:
 
 
 def count_axes(values: Array, noise: Array | float, size: int) -> int:
-    """Count the axes of a problem, by one rule for all solvers.
+    """Count the axes that a problem has, by the same rule for all solvers.
 
-    `values` of the criterion are in descending order. An axis counts if its value exceeds both
+    `values` are the criterion values in descending order. An axis counts if its value exceeds both
     `noise`, the most that rounding alone can cause, and rounding relative to the largest value.
-    `size` is that of the matrix behind the values.
+    `size` is the size of the matrix behind the values.
     """
     rank = linalg.numerical_rank(values, size)
     unseen = np.flatnonzero(values <= noise)
@@ -85,18 +85,18 @@ def count_axes(values: Array, noise: Array | float, size: int) -> int:
 
 
 def means_noise(directions: Array, means: Array) -> Array:
-    """Return the largest criterion value that rounding of the group means can cause on directions.
+    """Return the largest criterion value that rounded group means can cause on each direction.
 
-    Directions are columns, scaled so that the denominator is the identity. Then a value is the
-    squared distance of the means along its direction. If no row varies along it, only a small ridge
-    limits the rounding of the means.
+    Directions are columns, scaled so that the denominator is the identity. A criterion value is
+    then the squared distance between the means along its direction. If no row varies along a
+    direction, only a small ridge limits the effect of rounding in the means.
     """
     rounding: Array = MEANS_ROUNDING * (np.abs(means).max(axis=0) @ np.abs(directions))
     return rounding**2
 
 
 def ordered(directions: Array, values: Array, size: int, factor: Array | None = None) -> Projection:
-    """Build a projection from columns in descending order, dropping those that are rounding."""
+    """Build a projection from directions in descending order, dropping those due to rounding."""
     rank = linalg.numerical_rank(values, size)
     return Projection(linalg.fix_signs(directions[:, :rank].T), values[:rank], rank, factor)
 
@@ -104,8 +104,8 @@ def ordered(directions: Array, values: Array, size: int, factor: Array | None = 
 def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
-    The distances come from the means themselves: if a direction combines others that nearly cancel,
-    its eigenvalue may be rounding.
+    Distances are computed from the means themselves: if a direction combines others that nearly
+    cancel, its eigenvalue may be mere rounding.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -115,8 +115,8 @@ def count_apart(directions: Array, means: Array) -> int:
 def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Projection:
     """Find the best directions inside the span of the columns of `basis`.
 
-    `numerator` and `denominator` are the two forms on that basis. Columns are scaled to equal size
-    first, and linearly dependent ones are dropped.
+    `numerator` and `denominator` are the two quadratic forms on that basis. Columns are first
+    scaled to equal size, and linearly dependent columns are dropped.
 
     Raises
     ------
@@ -141,11 +141,11 @@ def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Project
 
 
 def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
-    """Solve eq. (PnPi_eigproblem) through one Cholesky factor (MATH 3).
+    """Solve eq. (PnPi_eigproblem) with one Cholesky factorisation (MATH 3).
 
-    Problem: ``S_n w = lambda (S_I + eps I) w``, exactly. S_n has rank at most K, so with
-    ``S_I + eps I = L L'`` the singular vectors of the D x K matrix ``L^-1 Delta'`` are all that is
-    needed. Cost: ``D^3/3 + 2 D^2 K``.
+    Problem: ``S_n w = lambda (S_I + eps I) w``, solved exactly. S_n has rank at most K, so with
+    ``S_I + eps I = L L'`` it is enough to find the singular vectors of the D x K matrix
+    ``L^-1 Delta'``. Cost: ``D^3/3 + 2 D^2 K``.
     """
     if ridge == 0:
         _require_spread(scatter)
@@ -160,17 +160,17 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Refuse features that are constant up to rounding, which pivots do not show."""
+    """Reject features that are constant up to rounding, which the pivots do not reveal."""
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")
 
 
 def eigen(scatter: GroupScatter, ridge: float) -> Projection:
-    """Solve eq. (PnPi_eigproblem) as written; the other solvers are tested against this one.
+    """Solve eq. (PnPi_eigproblem) directly; the other solvers are tested against this one.
 
-    Problem: ``S_n w = lambda (S_I + eps I) w`` by a dense generalised eigensolver. S_n squares the
-    rounding of the means, so the number of axes comes from the means themselves.
+    Problem: ``S_n w = lambda (S_I + eps I) w``, solved by a dense generalised eigensolver. S_n
+    squares the rounding of the means, so axes are counted using the means themselves.
     Cost: about ``10 D^3``.
     """
     size = scatter.means.shape[1]
@@ -185,11 +185,11 @@ def eigen(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def label_targets(counts: Array) -> Array:
-    """Return coefficients (K + 1, K) of the spectral targets on the group indicators (MATH 5).
+    """Return the spectral targets' coefficients (K + 1, K) on the group indicators (MATH 5).
 
     The targets ``V = U Q`` are the top eigenvectors of ``(L_I + e I)^-1 L_n`` in
-    eq. (EigProbLnLw), known from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p`` and Q the
-    eigenvectors of the K x K matrix ``U'U = diag(1/n_k) + 11'/n_p``.
+    eq. (EigProbLnLw), known from the labels alone: ``U`` holds ``1_k/n_k - 1_p/n_p`` and Q holds
+    the eigenvectors of the K x K matrix ``U'U = diag(1/n_k) + 11'/n_p``.
     """
     gram = np.diag(1 / counts[1:]) + 1 / counts[0]
     values, rotation = linalg.eigh_descending(gram)
@@ -201,9 +201,9 @@ def spectral(scatter: GroupScatter, ridge: float) -> Projection:
     """Solve PCSDA by spectral regression (MATH 5; section III-C of the paper).
 
     Problem: ``min ||X_m W - V||^2 + eps ||W||^2`` on data centred at the positive mean, then the
-    best directions in the span of W; the same subspace as :func:`cholesky`. With ridge 0 the
-    regression is the paper's ``W = (X')^+ V``, which also solves singular problems; if it fits V
-    without error, the criterion is infinite and the directions keep the order of V.
+    best directions in the span of W. The subspace is the same as from :func:`cholesky`. With ridge
+    0 the regression is the paper's ``W = (X')^+ V``, which also solves singular problems; if it
+    fits V without error, the criterion is infinite and the directions keep the order of V.
     Cost: ``D^3/3 + 2 D^2 K`` (ridge 0: about ``9 D^3``).
     """
     size = scatter.means.shape[1]
@@ -244,10 +244,10 @@ def lsqr(
 ) -> Projection:
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
-    Problem: that of :func:`spectral`, using only products with X and X'; X is never made dense and
-    no D x D or N x N matrix is formed. Columns are scaled to equal size, ridge included, so their
-    units do not matter. Cost: about 2 K products with X for each iteration of LSMR; the number of
-    iterations grows with the condition number of the problem. Warns if the iterations did not
+    Problem: the same as for :func:`spectral`, using only products with X and X'; X is never made
+    dense and no D x D or N x N matrix is formed. Columns are scaled to equal size, including the
+    ridge, so their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
+    number of iterations grows with the problem's condition number. Warns if the iterations do not
     converge.
     """
     n_samples, width = X.shape
@@ -288,10 +288,10 @@ def lsqr(
 
 
 def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
-    """Estimate weighted sums of squares of the columns about `origin`, and rounding of products.
+    """Estimate each column's weighted sum of squares about `origin`, and the products' rounding.
 
-    Far from zero the sums are differences of large numbers, and products with the rows lose as many
-    digits.
+    If columns are far from zero, the sums are differences of large numbers, and products with the
+    rows lose equally many digits.
     """
     squares = np.asarray((X.multiply(X) if hasattr(X, "multiply") else X**2).T @ weight).ravel()
     sizes: Array = squares - 2 * origin * (X.T @ weight) + weight.sum() * origin**2
@@ -304,7 +304,7 @@ def _column_sizes(X: Any, weight: Array, origin: Array) -> tuple[Array, float]:
 def _settled(
     operator: LinearOperator, target: Array, limit: int, rounding: float
 ) -> tuple[Array, bool]:
-    """Solve least squares by LSMR, restarted on the residual until a restart adds nothing."""
+    """Solve a least-squares problem by LSMR, restarting on the residual until nothing changes."""
     solution = np.zeros(operator.shape[1])
     enough = max(SETTLED, 100 * rounding)
     for _ in range(RESTARTS):
@@ -317,9 +317,9 @@ def _settled(
 
 
 def seen_by(form: Array, directions: Array) -> Mask:
-    """Mark directions on which a quadratic form exceeds rounding, whatever the units of features.
+    """Return a mask of directions on which a quadratic form exceeds rounding, in any units.
 
-    A small ridge makes the quotient of a null direction large, but not its numerator.
+    With a small ridge, a null direction has a large quotient, but not a large numerator.
     """
     value = np.einsum("ij,ij->j", directions, form @ directions)
     reach = np.sqrt(form.diagonal()) @ np.abs(directions)

@@ -1,4 +1,4 @@
-"""The spread of rows: their centre, and the ridge relative to it."""
+"""Centre and spread of the rows, and the ridge relative to that spread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST_NUMBER = 1e150
 
 
 class OverflowingSquares(ValueError):
-    """The squares of the rows are not finite."""
+    """Raised if the squares of the rows are not finite."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -26,18 +26,18 @@ class OverflowingSquares(ValueError):
 
 
 def require_squares(X: Floats) -> None:
-    """Refuse rows whose squares may overflow, before they enter any statistics."""
+    """Reject rows whose squares may overflow before they are used in any statistics."""
     if max(float(X.max()), -float(X.min())) > LARGEST_NUMBER:
         raise OverflowingSquares
 
 
 def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool = False) -> float:
-    """Return the relative ridge for ``regularization="auto"`` and `n_positive` positives (MATH 16).
+    """Return the relative ridge that ``regularization="auto"`` stands for (MATH 16).
 
-    Whitening amplifies the error of the positive mean, so the ridge grows as positives become few.
-    Feature spaces have many, mostly weak directions, so kernels need a smaller ridge. If negatives
-    are `contaminated`, the ridge also keeps the axes away from hidden positives, which outnumber
-    few examples.
+    Whitening amplifies the error in the positive mean, so the ridge is larger for few positives.
+    Feature spaces have many, mostly weak directions, so kernels need a smaller ridge. If the
+    negatives are `contaminated` with hidden positives, which can outnumber the known ones, the
+    ridge also keeps the axes away from these.
     """
     count = max(n_positive, 1.0)
     if contaminated:
@@ -50,14 +50,14 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
 
 
 def no_spread() -> TooFewRowsError:
-    """Make the error for rows that are all equal."""
+    """Create the error for rows that are all equal."""
     return TooFewRowsError(
         "all rows of X are equal (total variance 0); at least two different rows are needed"
     )
 
 
 def ridge_of(total_variance: float, regularization: float) -> float:
-    """Turn the relative ridge into an absolute one (MATH 1), refusing data without spread."""
+    """Convert a relative ridge to an absolute one (MATH 1); raise an error for equal rows."""
     if not np.isfinite(total_variance):
         raise OverflowingSquares
     if total_variance <= 0:
@@ -73,14 +73,14 @@ def ridge_of(total_variance: float, regularization: float) -> float:
 def ridges_of(
     total_variance: float, regularizations: list[float], ridges: list[float] | None
 ) -> list[float]:
-    """Return the given absolute ridges, or those computed from the relative ones."""
+    """Return the absolute ridges if given, or compute them from the relative ones."""
     if ridges is not None:
         return ridges
     return [ridge_of(total_variance, value) for value in regularizations]
 
 
 def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
-    """Make the error for a denominator that cannot be factorised."""
+    """Create the error for a denominator that cannot be factorised."""
     return TooFewRowsError(
         f"the within-class scatter of {width} dimensions is singular at "
         f"regularization={regularization:g}; raise regularization, to 0.1 for instance"
@@ -89,7 +89,7 @@ def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
 
 @contextmanager
 def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Turn a singular denominator into an error that names the ridge."""
+    """Replace the error for a singular denominator by one that names the ridge."""
     try:
         yield
     except SingularMatrixError as error:
@@ -97,7 +97,7 @@ def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
 
 
 def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
-    """Return centred rows, the grand mean, and the mean squared distance from it."""
+    """Return the centred rows, their mean, and the mean squared distance from it."""
     total = len(X) if weights is None else weights.sum()
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
@@ -110,7 +110,7 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Return the total variance of rows with these means, or 0 if it is only their rounding."""
+    """Return the total variance, or 0 if it could be mere rounding of rows with these means."""
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

@@ -1,8 +1,8 @@
-"""Scoring a bank's own identities as if they were strangers (MATH 17).
+"""Scoring the identities in a bank as if they were strangers (MATH 17).
 
-All rows of an identity are removed from the negatives of a label, in closed form: from its total
-scatter, its group means and their weights. The axes without them are aligned with those of the full
-fit, and the covariances stay fixed.
+All rows of an identity are removed from a label's negatives in closed form: from the total scatter,
+the group means and the group weights. The axes without these rows are aligned with the full fit's
+axes, and the covariances stay fixed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ SMALLEST = 1e-10
 
 @dataclass(frozen=True)
 class Away:
-    """A block of removed rows: their whitened directions, and their sums in the clusters.
+    """A block of removed rows: their whitened directions, and their sum in each cluster.
 
     Attributes
     ----------
     rows : array of shape (n, r)
         Whitened rows to score.
     span : array of shape (s, r)
-        Rows with the scatter of the block: the block itself, or fewer rows if it is large.
+        Rows with the same scatter as the block: the block itself, or fewer rows if it is large.
     inner : array of shape (s, s)
-        ``(I - U U')^-1`` of these rows.
+        ``(I - U U')^-1``, where U holds these rows.
     sums : array of shape (K, r)
-        Whitened sums of the block in each cluster.
+        Whitened sum of the block's rows in each cluster.
     counts : array of shape (K,)
     """
 
@@ -44,7 +44,7 @@ class Away:
 
     @classmethod
     def of(cls, shared: SharedRows, block: Ints, scored: Ints) -> Away:
-        """Remove a block of rows, some of which are `scored`."""
+        """Remove a block of rows, keeping its `scored` rows for scoring."""
         white = shared.white_rows[block]
         span: Array = white
         if len(white) > white.shape[1]:
@@ -61,14 +61,14 @@ class Away:
 def as_strangers(
     shared: SharedRows, away: Away, labels: Ints, turns: Array
 ) -> tuple[Array, Array, Array]:
-    """Return coordinates of a block's rows under labels that have not seen it.
+    """Project a block's rows onto the axes of labels that have not seen the block.
 
     Parameters
     ----------
     labels : array of shape (L,)
-        None of them owns a row of the block.
+        Label numbers; none of these labels may own a row in the block.
     turns : array of shape (L, K, d)
-        Maps the coordinates over the clusters to the axes.
+        Maps coordinates over the clusters to each label's axes.
 
     Returns
     -------
@@ -107,12 +107,12 @@ def as_strangers(
 
 
 def _contrast(values: Array) -> Array:
-    """Subtract each label's own value from the values of its subclasses."""
+    """Subtract each label's own value from its subclasses' values."""
     return values[:, 1:] - values[:, :1]
 
 
 def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
-    """Return whitened group means of each label with the block included; zero for empty groups."""
+    """Return each label's whitened group means, including the block; zero for empty groups."""
     counts = np.concatenate([sizes.sum(axis=1, keepdims=True), shared.counts - sizes], axis=1)
     sums = np.concatenate([own.sum(axis=1, keepdims=True), shared.white_totals - own], axis=1)
     means: Array = np.where(counts[..., None] > 0.5, sums / np.maximum(counts, 1.0)[..., None], 0.0)
@@ -120,7 +120,7 @@ def _means_with(shared: SharedRows, own: Array, sizes: Array) -> Array:
 
 
 def _mixed(overlap: Array, counts: Array, filled: Mask) -> Array:
-    """Return ``A Delta'`` as combinations of each label's group means; see `white.solution_of`."""
+    """Express ``A Delta'`` by each label's group means, as in `white.solution_of`."""
     size = counts.shape[1]
     root = np.sqrt(counts)
     remainder = np.eye(size) - overlap * (root[:, :, None] * root[:, None, :])

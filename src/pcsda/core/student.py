@@ -1,4 +1,4 @@
-"""Gaussian and Student t densities on whitened coordinates, and the fit of heavy tails."""
+"""Gaussian and Student t densities for whitened coordinates, and fitting heavy tails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FARTHEST_SQUARE = 1e30
 
 
 def whitening(covariance: Array) -> Array:
-    """Return the inverse lower Cholesky factor; rows times its transpose have unit covariance."""
+    """Return the inverse lower Cholesky factor; its transpose whitens rows by multiplication."""
     return linalg.triangular_inverse(linalg.cholesky(covariance))
 
 
@@ -32,7 +32,7 @@ def log_volume(white: Array) -> float:
 
 
 def log_sum_exp(values: Array, axis: int = -1) -> Array:
-    """Return the log of the summed exponentials over an axis; at least one must not be zero."""
+    """Return the log of summed exponentials along an axis; at least one value must be finite."""
     top: Array = values.max(axis=axis, keepdims=True)
     result = top.squeeze(axis)
     if values.shape[axis] > 1:
@@ -42,11 +42,11 @@ def log_sum_exp(values: Array, axis: int = -1) -> Array:
 
 
 def energy(square: Array, width: Any, tail: float) -> Array:
-    """Return minus the log density at a squared Mahalanobis distance, up to a constant.
+    """Return the negative log density at a squared Mahalanobis distance, up to a constant.
 
-    For a Gaussian it is half the square. For Student's t with `tail` degrees of freedom and the
-    same covariance it grows like the logarithm of the square. The constant depends only on `tail`
-    and `width`, so it cancels between the two classes.
+    For a Gaussian it is half the square. For a Student t distribution with `tail` degrees of
+    freedom and the same covariance, it grows like the logarithm of the square. The constant depends
+    only on `tail` and `width`, so it cancels between the two classes.
     """
     if isinf(tail):
         return 0.5 * square
@@ -59,14 +59,14 @@ def energy(square: Array, width: Any, tail: float) -> Array:
 
 
 def log_density(whitened: Array, white: Array, tail: float = np.inf) -> Array:
-    """Return the log density at whitened offsets, over the last axis."""
+    """Return the log density at whitened offsets; the last axis holds coordinates."""
     square, width = np.einsum("...j,...j->...", whitened, whitened), white.shape[0]
     result: Array = log_volume(white) + _log_normaliser(width, tail) - energy(square, width, tail)
     return result
 
 
 def _log_normaliser(width: int, tail: float) -> float:
-    """Return the log density at the centre for a covariance of volume one."""
+    """Return the log density at the centre, for a covariance of unit volume."""
     if np.isinf(tail):
         return -0.5 * width * LOG_2PI
     half = 0.5 * (tail + width)
@@ -77,8 +77,8 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
     """Return the degrees of freedom under which squared Mahalanobis distances are most likely.
 
     The result is infinite if no heavier tail is more likely than the Gaussian. It is a root of the
-    derivative of the likelihood, so it is as accurate as the distances. Cost: a dozen passes over a
-    few thousand bins.
+    likelihood's derivative, so it is as accurate as the distances. Cost: a dozen passes over a few
+    thousand bins.
     """
     squares = np.minimum(squares, FARTHEST_SQUARE)
     if len(squares) > TAIL_ROWS:
@@ -105,7 +105,7 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Return means and total weights of squares in narrow bins, independent of the row order."""
+    """Return the mean and total weight of squares in narrow bins, regardless of the row order."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0
@@ -113,7 +113,7 @@ def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
-    """Sum values over each set."""
+    """Sum the values within each set."""
     total = np.zeros((n_sets, *values.shape[1:]))
     np.add.at(total, sets, values)
     return total
@@ -122,11 +122,11 @@ def sum_by(values: Array, sets: Ints, n_sets: int) -> Array:
 def shared_mean_log_likelihood(
     z: Array, sets: Ints, n_sets: int, between: Array, within: Array
 ) -> Array:
-    """Return the log likelihood of sets of samples that share an unknown mean, eq. (P_Sk_Prod).
+    """Return the log likelihood of each set of samples sharing an unknown mean, eq. (P_Sk_Prod).
 
-    The mean of a set is drawn from N(0, `between`), its samples from N(mean, `within`); `between`
-    is clipped to be positive semi-definite relative to `within`. One eigendecomposition serves
-    sets of every size.
+    A set's mean is drawn from N(0, `between`), and its samples from N(mean, `within`); `between` is
+    clipped to be positive semi-definite relative to `within`. One eigendecomposition serves sets of
+    all sizes.
     """
     sizes = np.bincount(sets, minlength=n_sets).astype(np.float64)
     white = whitening(within)

@@ -1,4 +1,4 @@
-"""A solved subspace, and how rows are projected into it."""
+"""Solved subspaces, and the projection of rows into them."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ FAR = {np.dtype(np.float32): 1e2, np.dtype(np.float64): 1e6}
 class Subspace:
     """Axes that separate the positive class from the rest: ``z(x) = coefficients' f(x) - origin``.
 
-    f(x) is the row itself in a linear subspace, and its kernel values with the training rows
-    otherwise.
+    In a linear subspace f(x) is the row itself; otherwise it holds the row's kernel values with the
+    training rows.
 
     Attributes
     ----------
-    coefficients : array of shape (D, d), or (N, d) on kernel values
+    coefficients : array of shape (D, d), or (N, d) for kernel values
         One column for each axis, in the order of the eigenvalues.
     origin : array of shape (d,)
         Projection of the positive mean.
     eigenvalues : array of shape (d,)
     rank : int
-        Number of axes of the problem, at least d.
+        Number of axes that the problem has, at least d.
     projected : GroupScatter
         Statistics of the training rows in the subspace, about the positive mean.
     ridged : array of shape (d, d)
-        The denominator of the criterion on the axes: the identity for an exact solution of PCSDA.
+        The criterion's denominator on the axes: the identity for an exact PCSDA solution.
     means : array of shape (K + 1, D) or None
-        Group means in input space; None on kernel values.
+        Group means in input space; None for kernel values.
     left : LeftOut or None
-        The training rows, each left out.
+        The training rows, each projected by a model fitted without it.
     single_negatives : bool
         Whether each negative is its own subclass, as in CSDA, although all are in one group.
     reference : array of shape (d,) or None
-        Vector about which the negatives are spread, if it is not the positive mean.
+        Vector about which the negatives' scatter is taken, if not the positive mean.
     """
 
     coefficients: Array
@@ -63,7 +63,7 @@ class Subspace:
     reference: Array | None = None
 
     def leading(self, d: int) -> Subspace:
-        """Return the subspace of the first `d` axes."""
+        """Return the subspace with only the first `d` axes."""
         return replace(
             self,
             coefficients=self.coefficients[:, :d],
@@ -76,7 +76,7 @@ class Subspace:
         )
 
     def signed(self) -> Subspace:
-        """Flip axes so that the largest coefficient of each is positive."""
+        """Flip axes so that each axis has a positive largest coefficient."""
         return self.flipped(linalg.row_signs(self.coefficients.T))
 
     def flipped(self, signs: Array) -> Subspace:
@@ -101,38 +101,38 @@ class Subspace:
 
 
 class Factor(Protocol):
-    """Solves any division of its rows."""
+    """Interface of solvers that hold rows and can solve any division of them."""
 
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division: group 0 against groups 1..K, with left-out rows on request."""
+        """Solve one division, group 0 against groups 1..K; compute left-out rows on request."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One division solved on shared rows, before any rotation or choice of d.
+    """One division solved on shared rows, before the axes are rotated and d is chosen.
 
     Attributes
     ----------
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
     coordinates : array of shape (N, K)
-        ``y_i = Delta A (x_i - m)`` of the training rows.
+        ``y_i = Delta A (x_i - m)`` for each training row.
     residuals : array of shape (N, K)
-        ``a_i = Delta A r_i``, r_i the row minus the mean of its group.
-    directions : array of shape (D, K), or (N, K) on kernel values
+        ``a_i = Delta A r_i``, where r_i is the row minus its group mean.
+    directions : array of shape (D, K), or (N, K) for kernel values
         ``A Delta'``, in the coordinates of the rows, or over kernel values.
     origin : array of shape (K,)
-        ``Delta A m``, m the positive mean.
+        ``Delta A m``, where m is the positive mean.
     noise : float
-        The largest eigenvalue of G that rounding alone may cause.
+        The largest eigenvalue of G that rounding alone could cause.
     overlap : array of shape (K + 1, K + 1)
         Inner products ``m_k' A_T m_l`` of the group means.
     block : function of row numbers
-        Inner products of rows among themselves and with the group means.
+        Returns the rows' inner products among themselves and with the group means.
     leverages : function
-        Leverages ``h_i`` and gaps ``1 - f_i h_i`` of all rows.
+        Returns leverages ``h_i`` and gaps ``1 - f_i h_i`` for all rows.
     """
 
     gram: Array
@@ -154,7 +154,7 @@ class Solution:
         leave: Leave | None,
         means: Array | None = None,
     ) -> Subspace:
-        """Rotate the solution to its axes, choose how many to keep and leave rows out."""
+        """Rotate the solution to its axes, choose how many to keep, and leave rows out."""
         axes = self.axes(len(groups), n_components, means)
         turn = axes.turn
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
@@ -167,7 +167,7 @@ class Solution:
         )
 
     def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
-        """Rotate to the axes; `size` rows were solved, with group `means` in input space."""
+        """Find the rotation to the axes, given the number of rows and input-space group means."""
         values, vectors = linalg.eigh_descending(self.gram)
         rank = count_axes(values, self.noise, size)
         turn = vectors[:, :rank] / np.sqrt(values[:rank])
@@ -185,7 +185,7 @@ class Solution:
     ) -> LeftOut:
         """Leave rows out, one by one or together, and project them onto the axes.
 
-        All axes are turned together, so that the first ones do not depend on how many are kept.
+        All axes are rotated together, so that the leading axes do not depend on how many are kept.
         """
         return self._left_out(axes.every, groups, counts, weights, leave).leading(len(axes.values))
 
@@ -211,7 +211,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Axes:
-    """How a solution is rotated: matrix (K, d), eigenvalues, and all possible axes, (K, rank)."""
+    """Rotation of a solution: matrix (K, d), eigenvalues, and the matrix of all axes (K, rank)."""
 
     turn: Array
     values: Array
@@ -222,11 +222,11 @@ class Axes:
 def project_rows(
     X: Floats, components: Floats, origins: Array, centre: Array, *, far: bool
 ) -> Floats:
-    """Project rows in their own type: ``(x - centre) components' - origins``.
+    """Compute ``(x - centre) components' - origins`` in the floating-point type of the rows.
 
     `components` may hold the axes of many models, with their `origins` relative to the centre. A
-    centre near zero is projected once, which saves a pass over X. One that is `far` is subtracted
-    from the rows first, because float32 rows would lose digits otherwise.
+    centre near zero is projected once, which saves a pass over X. If the centre is `far`, it is
+    first subtracted from the rows, because float32 rows would lose digits otherwise.
     """
     matrix = components.astype(X.dtype, copy=False).T
     if not far:
@@ -249,6 +249,6 @@ def project_rows(
 def is_far(
     components: Floats, centre: Array, variances: Array, dtype: np.dtype[np.floating]
 ) -> bool:
-    """Return whether a centre is so far from zero along some axis that rows would lose digits."""
+    """Return whether the centre is so far from zero along an axis that rows would lose digits."""
     offset = (components.astype(np.float64, copy=False) * centre) ** 2
     return bool(np.any(offset.sum(axis=1) > FAR[dtype] ** 2 * variances))

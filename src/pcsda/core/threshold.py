@@ -1,4 +1,4 @@
-"""Thresholds on log-likelihood ratios, chosen from held-out rows, and their error rates.
+"""Thresholds for log-likelihood ratios, chosen on held-out rows, and their error rates.
 
 scores of both classes -> tail of each -> Threshold
 """
@@ -29,19 +29,19 @@ FARTHEST = 1e100
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold on the log-likelihood ratio, with its expected error rates.
+    """Threshold on the log-likelihood ratio, with its expected error rates.
 
     Attributes
     ----------
     value : float
         Accept a row if its log-likelihood ratio is at least this.
     false_alarms, misses : float
-        Expected shares of negatives that are accepted and of positives that are rejected; NaN if
-        there are no rows to estimate them from.
+        Expected share of negatives accepted, and of positives rejected; NaN if there are no rows to
+        estimate it from.
     false_alarms_interval, misses_interval : tuple of two floats
-        Their 90 % Clopper-Pearson intervals.
+        90 % Clopper-Pearson intervals for these rates.
     n_negatives, n_positives : int
-        Number of rows behind the rates.
+        Number of rows used to estimate the rates.
     rule : str
         How the threshold was chosen, in words.
 
@@ -77,7 +77,7 @@ class Threshold:
         return f"<Threshold: {self}>"
 
     def _repr_html_(self) -> str:
-        """Return a table of the expected error rates, for notebooks."""
+        """Return an HTML table of the expected error rates, for notebooks."""
         rows = [
             ("false alarms", self.false_alarms, self.false_alarms_interval, self.n_negatives),
             ("misses", self.misses, self.misses_interval, self.n_positives),
@@ -106,11 +106,11 @@ def _percent(rate: float, interval: tuple[float, float]) -> str:
 
 @dataclass(frozen=True)
 class Tail:
-    """Scores of one class, oriented so that high scores are errors.
+    """Scores of one class, with the sign chosen so that high scores are errors.
 
-    The rate at which scores exceed a value is counted. Among the highest scores it is smoothed by
-    an exponential distribution of the excesses: the tails of a log-likelihood ratio decay that fast
-    or faster, and an order statistic of few rows would be noisy.
+    The rate at which scores exceed a value is found by counting. Among the highest scores it is
+    smoothed by an exponential distribution of the excesses: the tails of a log-likelihood ratio
+    decay at least that fast, and an order statistic from few rows would be noisy.
 
     Attributes
     ----------
@@ -119,9 +119,9 @@ class Tail:
     shares : array of shape (n,)
         Share of all rows with this score or a higher one.
     start, mean_excess, share : float
-        Score above which the tail begins, mean of the excesses over it, and share of rows there.
+        Score at which the tail begins, mean excess over it, and share of rows in the tail.
     n_effective : float
-        Effective number of rows: this many rows of equal weight carry the same information.
+        Effective number of rows: as many equally weighted rows would carry the same information.
     """
 
     scores: Array
@@ -133,7 +133,7 @@ class Tail:
 
     @classmethod
     def of(cls, scores: Array, weights: Array | None = None) -> Tail:
-        """Sort scores and fit their tail."""
+        """Sort the scores and fit their tail."""
         order = np.argsort(-scores, kind="stable")
         scores = np.clip(scores[order], -FARTHEST, FARTHEST)
         weight = np.ones(len(scores)) if weights is None else weights[order]
@@ -159,10 +159,10 @@ class Tail:
         return float(self.shares[count - 1]) if count else 0.0
 
     def value(self, rate: float) -> float:
-        """Return the smallest value at which the rate is at most the given one.
+        """Return the smallest value whose rate does not exceed the given rate.
 
-        Where rates are counted, all values between two scores have the same rate; the result is
-        their midpoint.
+        Where rates are found by counting, all values between two scores have the same rate; the
+        result is the midpoint.
         """
         if rate < self.share:
             return self.start + self.mean_excess * math.log(self.share / rate)
@@ -187,7 +187,7 @@ def choose_threshold(
     cost_false_alarm: float = 1.0,
     source: str = "held-out rows",
 ) -> Threshold:
-    """Choose a threshold by one criterion and estimate both error rates at it.
+    """Choose a threshold by one criterion, and estimate both of its error rates.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def choose_threshold(
         Log-likelihood ratios of rows that the model has not seen.
     positive : boolean array of shape (n,)
     weights : array of shape (n,), optional
-        How many rows each row represents, above zero.
+        How many rows each row represents; must be positive.
     max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm : float
         Criteria as checked by :func:`check_criterion`.
     source : str
@@ -265,7 +265,7 @@ def check_criterion(
 
 
 def interval(rate: float, n_rows: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval of a rate; the number of errors may be fractional."""
+    """Return the Clopper-Pearson interval for a rate; the error count may be fractional."""
     errors, tail = rate * n_rows, (1 - level) / 2
     low = betaincinv(errors, n_rows - errors + 1, tail) if errors > 0 else 0.0
     high = betaincinv(errors + 1, n_rows - errors, 1 - tail) if errors < n_rows else 1.0
@@ -280,7 +280,7 @@ def _estimated(tail: Tail | None, value: float) -> tuple[float, tuple[float, flo
 
 
 def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
-    """Warn if there are fewer rows than one over the rate."""
+    """Warn if the rate is too fine for the data: fewer than ``1 / rate`` rows."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
     warnings.warn(

@@ -1,10 +1,10 @@
 """Leaving out whole groups of rows, such as a recording or an identity, in closed form (MATH 17).
 
-Leaving out one row while near-copies of it stay is a leak. So a block B of rows is left out, with
-the ridge and the groups of all other rows held fixed; the axes without the block are aligned with
-those of all rows. The result depends only on products with ``A_T = (T + eps I)^-1`` about a fixed
-origin. With V the rows of B and the group means, the inner products ``V A_T V'`` are enough,
-whether they come from whitened rows or from a kernel matrix.
+Leaving out one row while its near-copies stay would leak information. So a whole block B of rows is
+left out, with the ridge and the other rows' groups held fixed; the axes without the block are
+aligned with the axes for all rows. The result depends only on products with
+``A_T = (T + eps I)^-1`` about a fixed origin. If V holds the rows of B and the group means, the
+inner products ``V A_T V'`` are enough, whether they come from whitened rows or a kernel matrix.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .alignment import turns_of_blocks
 from .linalg import Array, Ints, Mask, SingularMatrixError
 from .loo import ALONE, Leave, LeftOut
 
-# Inner products of the rows of blocks among themselves, and with the group means; the first axis
-# of the row numbers indexes the blocks.
+# Function of row numbers, whose first axis indexes blocks: returns the inner products of each
+# block's rows among themselves, and with the group means.
 Block = Callable[[Ints], tuple[Array, Array]]
-# Number of blocks of one size that are processed at once.
+# Approximate number of rows, in equally sized blocks, that are processed at once.
 STACK = 256
 
 
 def stacks_of(ids: Ints) -> Iterator[Ints]:
-    """Yield positions of each block's rows, in stacks of blocks of one size, shape (n, size)."""
+    """Yield the row positions of n equally sized blocks at a time, as an array (n, size)."""
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.diff(ids[order], prepend=ids[order[:1]] - 1))
     sizes = np.diff(starts, append=len(ids))
@@ -48,9 +48,9 @@ def leave_together(
     weights: Array | None,
     leave: Leave,
 ) -> LeftOut:
-    """Project the rows of every block with the model fitted without that block.
+    """Project the rows of each block with the model fitted without that block.
 
-    Rows of a block get NaN if there is no model without the block.
+    If there is no model without a block, its rows get NaN.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def leave_together(
     counts : array of shape (K + 1,)
     weights : array of shape (N,) or None
     leave : Leave
-        Which rows to leave out; it must include all rows of a block or none.
+        Which rows to leave out; it must include either all rows of a block or none.
     """
     assert leave.together is not None
     rows = leave.of(len(groups))
@@ -107,7 +107,7 @@ def leave_together(
 
 @dataclass(frozen=True)
 class _Stack:
-    """Blocks of one size, their rows' groups and weights, and the groups without each block."""
+    """Equally sized blocks: their rows, groups and weights, and what each leaves of the groups."""
 
     members: Ints
     own: Ints
@@ -125,16 +125,16 @@ class _Stack:
 
     @cached_property
     def emptied(self) -> Mask:
-        """Rows whose group has no member outside the block."""
+        """Mask of rows whose group has no member outside the block."""
         return np.take_along_axis(self.empty, self.own, axis=1)
 
     @cached_property
     def lost(self) -> Mask:
-        """Blocks whose removal empties a class."""
+        """Mask of blocks whose removal empties a class."""
         return self.empty[:, 0] | self.empty[:, 1:].all(axis=1)
 
     def without(self, block: Block, overlap: Array, counts: Array) -> tuple[Array, Array]:
-        """Return inner products ``V A V'`` without each block, and group means in terms of V."""
+        """Return ``V A V'`` and the group means in terms of V, both without each block."""
         among, with_means = block(self.members)
         (n_blocks, size), n_groups = self.own.shape, len(counts)
         inner = np.empty((n_blocks, size + n_groups, size + n_groups))
@@ -157,7 +157,7 @@ class _Stack:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Return lower Cholesky factors of a stack, or raise an error if any matrix is singular."""
+    """Return the lower Cholesky factors of stacked matrices; raise an error if one is singular."""
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError as error:

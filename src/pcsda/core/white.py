@@ -1,7 +1,7 @@
-"""Rows whitened once, so that each further division costs little (MATH 4).
+"""Whitening rows once, so that each further division costs little (MATH 4).
 
 The within-class scatter of any division is the total scatter minus a term of rank K + 1. Rows are
-whitened by the ridged total scatter, ``T + eps I``. Each division then needs only its group means
+whitened with the ridged total scatter, ``T + eps I``. Each division then needs only its group means
 and systems of size K + 1: ``A = A_T + A_T M' (diag(1/n) - M A_T M')^-1 M A_T``, where A_T is the
 identity for whitened rows.
 """
@@ -33,14 +33,14 @@ SMALLEST_REMAINDER = 1e-8
 
 @dataclass(frozen=True)
 class WhiteFactor:
-    """Solves any division of rows whitened once; D must be at most N.
+    """Solver for any division of rows that are whitened once; D must be at most N.
 
     Attributes
     ----------
     X : array of shape (N, D)
-        The rows themselves, not copied.
+        The original rows, not copied.
     origin : array of shape (D,)
-        c, the grand mean of the rows whitened first.
+        c, the mean of the rows that were whitened first.
     variance : float
         Mean squared distance of those rows from c.
     ridge : float
@@ -75,7 +75,7 @@ class WhiteFactor:
         return self.solve_means(white, means, groups, counts, n_components, leave_out)
 
     def over(self, cells: Cells) -> WhiteCells:
-        """Sum the rows over cells once, for all classes."""
+        """Sum the rows over the cells, once for all classes."""
         return WhiteCells(self, cells, cells.sums(self.rows), cells.sums(self.X - self.origin))
 
     def solve_means(
@@ -87,10 +87,10 @@ class WhiteFactor:
         n_components: int | None,
         leave_out: Leave | bool,
     ) -> Subspace:
-        """Solve a division given its group means, both whitened and about the origin.
+        """Solve a division, given its group means both whitened and minus the origin.
 
-        A division gets its own factorisation if the groups, or a left-out row, account for nearly
-        all of the scatter in some direction: the rest would be rounding.
+        If the groups, or a left-out row, account for nearly all of the scatter in some direction,
+        the rest would be rounding, so the division gets its own factorisation.
         """
         means = means + self.origin
         require_apart(means, self.variance)
@@ -116,7 +116,7 @@ class WhiteFactor:
         return solution_of(means, projected, norms, groups, counts, self.back, block, self.weights)
 
     def appended(self, X: Floats, values: Array | None = None) -> WhiteFactor:
-        """Add the last rows of X, with weight one, by a low-rank update: ``4 N D`` per row.
+        """Add the last rows of X, with weight one, by a low-rank update costing ``4 N D`` per row.
 
         The ridge and the origin stay the same, as they do when rows are removed.
         """
@@ -126,12 +126,12 @@ class WhiteFactor:
         return self._stretched(X, np.vstack([self.rows, fresh]), 1 + lengths**2, axes)
 
     def without(self, kept: Mask, X: Floats) -> WhiteFactor:
-        """Remove rows; the inverse of :meth:`appended`.
+        """Remove rows; this is the inverse of :meth:`appended`.
 
         Raises
         ------
         SingularMatrixError
-            If the rows account for nearly all of the scatter in some direction.
+            If the removed rows account for nearly all of the scatter in some direction.
         """
         _, lengths, axes = np.linalg.svd(self.rows[~kept], full_matrices=False)
         remaining = 1 - lengths**2
@@ -140,7 +140,7 @@ class WhiteFactor:
         return self._stretched(X, self.rows[kept], remaining, axes)
 
     def _stretched(self, X: Floats, rows: Array, scatter: Array, axes: Array) -> WhiteFactor:
-        """Whiten by the changed total scatter: `scatter` on `axes`, unchanged elsewhere."""
+        """Whiten with a changed total scatter: `scatter` along `axes`, and unchanged elsewhere."""
         change = 1 / np.sqrt(scatter) - 1
         rows = rows + ((rows @ axes.T) * change) @ axes
         back = self.back + ((self.back @ axes.T) * change) @ axes
@@ -157,7 +157,7 @@ def solution_of(
     block: Block,
     weights: Array | None = None,
 ) -> Solution:
-    """Solve a division in the space of whitened rows, where A_T is the identity.
+    """Solve a division using whitened rows, for which A_T is the identity.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def solution_of(
     projected : array of shape (n, K + 1)
         Inner products of rows with the means.
     norms : function
-        Squared lengths of these rows, whitened.
+        Returns the squared lengths of these rows, whitened.
     groups, weights : arrays of shape (n,)
     counts : array of shape (K + 1,)
     back : array of shape (D, D)
@@ -206,7 +206,7 @@ def solution_of(
 
 @dataclass(frozen=True)
 class WhiteCells:
-    """Whitened rows, and the rows about their origin, both summed over cells."""
+    """Sums over cells, both of the whitened rows and of the rows minus their origin."""
 
     factor: WhiteFactor
     cells: Cells
@@ -216,7 +216,7 @@ class WhiteCells:
     def solve(
         self, label: int, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one class against all others."""
+        """Solve the division of one class against all others."""
         groups, counts = self.cells.division(label)
         white = self.white.over_groups(label) / counts[:, None]
         plain = self.plain.over_groups(label) / counts[:, None]
@@ -229,11 +229,11 @@ def whiten(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[WhiteFactor]:
-    """Whiten rows at each ridge; `ridges`, if given, are absolute.
+    """Whiten rows with each ridge; `ridges`, if given, are absolute.
 
-    Each ridge costs a Cholesky factor, ``N D^2 + D^3/3``. More than two share one
-    eigendecomposition of the total scatter instead: about ``9 D^3`` and ``2 N D^2`` once, then ``N
-    D`` per ridge.
+    Each ridge costs ``N D^2 + D^3/3``, for its own Cholesky factor. More than two ridges share one
+    eigendecomposition of the total scatter instead, at about ``9 D^3 + 2 N D^2`` once and ``N D``
+    per ridge.
     """
     middle, origin, variance = centred(X, weights)
     absolute = ridges_of(variance, regularizations, ridges)
