@@ -15,9 +15,9 @@ FOLDS = 5
 
 
 def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
-    """Return the largest number of folds that all contain both classes, or 0 if below two.
+    """Return the largest number of folds that can all contain both classes, or 0 if below two.
 
-    Rows that share a number in `together` count as one.
+    Rows with the same value in `together` count as one.
     """
     blocks = np.arange(len(positive)) if together is None else together
     sizes = [len(np.unique(blocks[members])) for members in (positive, ~positive)]

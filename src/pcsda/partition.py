@@ -69,10 +69,10 @@ def make_groups(
     subclass_labels : array-like of shape (N,), optional
         Known subclasses, which take precedence. Entries for positive rows are ignored.
     weights : array of shape (N,), optional
-        Weights of the rows in k-means.
+        Row weights for k-means.
     random_state : int, RandomState instance or None
     products : array of shape (N, N), optional
-        Inner products of all rows relative to any nearby origin, if already known.
+        Inner products of all rows about any origin close to the data, if already known.
 
     Returns
     -------

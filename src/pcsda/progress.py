@@ -1,4 +1,4 @@
-"""A progress bar for long work, shown on standard error and only on a terminal."""
+"""A progress bar for long-running work, written to standard error if that is a terminal."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def rayleigh_ritz(basis: Array, numerator: Array, denominator: Array) -> Project
     """Find the best directions inside the span of the columns of `basis`.
 
     `numerator` and `denominator` are the two quadratic forms on that basis. Columns are first
-    scaled to equal size, and linearly dependent columns are dropped.
+    scaled to equal norm, and linearly dependent columns are dropped.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def lsqr(
     """Solve PCSDA by iterative least squares, for sparse and very wide data (MATH 5).
 
     Problem: the same as for :func:`spectral`, using only products with X and X'; X is never made
-    dense and no D x D or N x N matrix is formed. Columns are scaled to equal size, including the
+    dense and no D x D or N x N matrix is formed. Columns are scaled to equal norm, including the
     ridge, so their units do not matter. Cost: about 2 K products with X per LSMR iteration; the
     number of iterations grows with the problem's condition number. Warns if the iterations do not
     converge.

@@ -253,7 +253,7 @@ def _bounded(model: Verifier, sample: RowSample) -> tuple[RowSample, Ints | slic
 
 
 def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | None) -> Fitted:
-    """Fit like `fit` while all rows are kept, and later from statistics and the kept rows."""
+    """Fit as `fit` does while all rows are stored, and afterwards from statistics and a sample."""
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:

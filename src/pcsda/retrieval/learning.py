@@ -47,7 +47,7 @@ class Answers:
 
     @property
     def weak(self) -> Ints:
-        """Random rows without an answer: unchecked negatives."""
+        """Randomly drawn rows without a label, which serve as unchecked negatives."""
         return np.setdiff1d(self.drawn, np.concatenate([self.yes, self.no]))
 
     @property
