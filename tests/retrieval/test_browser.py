@@ -203,7 +203,7 @@ def test_lost_and_wrong_files_are_shown_as_such(visit, tmp_path):
         page.wait_for_selector(".lost")
         until(page, "document.querySelectorAll('.card img').length === 0")
         words = page.inner_text("#grid")
-        assert "is no picture" in words
+        assert "is not a picture" in words
     finally:
         served.stop()
 
