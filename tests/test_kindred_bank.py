@@ -11,16 +11,9 @@ from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
-from pcsda.core.kindred import (
-    RIDGES,
-    WITHIN,
-    Kindred,
-    LabelledRows,
-    LabelSums,
-    Predictive,
-    fit_kindred,
-    ledoit_wolf,
-)
+from pcsda.core.kindred import WITHIN, Kindred, Predictive, ledoit_wolf
+from pcsda.core.kindred_fit import RIDGES, fit_kindred
+from pcsda.core.labelled import LabelledRows, LabelSums
 from pcsda.core.linalg import SingularMatrixError
 from pcsda.core.pooling import calibrate
 

@@ -13,7 +13,9 @@ from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
-from ..core.kindred import Fold, Kindred, LabelSums, Places, Predictive, fit_kindred
+from ..core.kindred import Kindred, Places, Predictive
+from ..core.kindred_fit import Fold, fit_kindred
+from ..core.labelled import LabelSums
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
 from ..core.spread import known_variance, ridge_of

@@ -1,0 +1,257 @@
+"""Fitting labels that share two covariances: folds of strangers, ridge, tails, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .calibration import Calibration
+from .kindred import Kindred, ledoit_wolf
+from .labelled import LabelledRows, LabelSums
+from .linalg import Array, Floats, Ints
+from .pooling import calibrate
+from .student import energy, fit_tail
+
+# Number of folds of labels that act as strangers; with at most this many labels, each is a fold.
+FOLDS, FEW_LABELS = 10, 40
+# For each fold, one row is left out of each label in this many following folds.
+OWN_FOLDS = 3
+# Rows scored as strangers: at most this many per label, and in total.
+ROWS_OF_STRANGER, ROWS_OF_STRANGERS = 10, 5000
+# Number of labels drawn for the strangers, if the calibration does not use them all.
+DRAWN = 40
+# Ridges to try, relative to Ledoit and Wolf's, in banks of up to this many labels.
+RIDGES, MOST_TRIED = (0.1, 0.3, 1.0, 3.0), 1000
+# With more than this, the spread within labels would be only the ridge.
+MOST_SHRINKAGE = 0.999
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A bank without some labels, which act as strangers, and without one row from some others.
+
+    Attributes
+    ----------
+    kindred : Kindred
+        Covariances and means of the remaining labels.
+    counts : array of shape (L,)
+    z : array of shape (n, q)
+        Rows of strangers.
+    identity : array of shape (n,)
+        Identity of each row.
+    own : array of shape (m, q)
+        Rows left out of their own labels.
+    of_own : array of shape (m,)
+        Index of each such row's label among the remaining labels.
+    """
+
+    kindred: Kindred
+    counts: Array
+    z: Array
+    identity: Ints
+    own: Array
+    of_own: Ints
+
+    def squares(self) -> tuple[Array, Array]:
+        """Return squared distances: strangers from the centre, and own rows from their labels."""
+        law = self.kindred.law
+        counts = self.counts[self.of_own]
+        apart = self.own - law.expected(self.kindred.means[self.of_own], counts)
+        return law.outside(self.z), (apart**2 / law.variances(counts)).sum(axis=1)
+
+    def views(self, tail: float, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Return log ratios: each stranger's best, strangers for random labels, and own rows."""
+        law = replace(self.kindred.law, tail=tail)
+        labels, width = law.places(self.kindred.means, self.counts), len(law.values)
+        ratios = law.ratios(self.z, labels)
+        drawn = rng.permutation(ratios.shape[1])[:DRAWN]
+        inside = energy(self.squares()[1], width, tail)
+        own = energy(law.outside(self.own), width, tail) - inside + labels.volumes[self.of_own]
+        return ratios.max(axis=1), ratios[:, drawn].ravel(), own
+
+
+@dataclass(frozen=True)
+class KindredFit:
+    """Fitted labels that share covariances, with the scores of left-out strangers and rows.
+
+    Attributes
+    ----------
+    kindred : Kindred
+    ridge : float
+        The absolute ridge.
+    sums : LabelSums
+    calibration : Calibration
+    best : array of shape (n,)
+        Best score of each stranger's row.
+    identity : array of shape (n,)
+        Identity of each row.
+    own : array of shape (m,)
+        Score of each left-out row for its own label.
+    n_met : float
+        Number of labels that each stranger was scored against.
+    """
+
+    kindred: Kindred
+    ridge: float
+    sums: LabelSums
+    calibration: Calibration
+    best: Array
+    identity: Ints
+    own: Array
+    n_met: float
+
+
+def fit_kindred(
+    rows: Floats,
+    owner: Ints,
+    rng: np.random.Generator,
+    *,
+    ridge: float | None = None,
+    tails: bool = True,
+    steps: Callable[[Iterator[Fold], int], Iterator[Fold]] = lambda folds, _: folds,
+) -> KindredFit:
+    """Fit both covariances, and calibrate the scores on left-out labels and rows.
+
+    Labels are left out in folds, and everything but the ridge is fitted without them.
+
+    Parameters
+    ----------
+    rows : array of shape (N, r)
+    owner : array of shape (N,)
+        Label of each row, or -1 for a background row. Each background row counts as a separate
+        label with one row. Background rows are not left out as strangers, because it is unknown
+        which of them belong together.
+    ridge : float, optional
+        The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or a
+        multiple of it from `RIDGES` that separates left-out rows from strangers better. If most
+        labels have one row, it must be given but is not used.
+    tails : bool
+        Whether to fit the tails to left-out rows; otherwise they are Gaussian.
+    steps : function of folds and their number
+        Called to report progress.
+
+    Raises
+    ------
+    SingularMatrixError
+        If the rows do not determine the covariances.
+    """
+    known = LabelledRows.of(rows, owner)
+    n_folds = FOLDS if len(known.counts) > FEW_LABELS else len(known.counts)
+    fold = rng.permutation(len(known.counts)) % n_folds
+    parts, fourth = _scatters(known, fold, n_folds)
+    sums = LabelSums(known.counts, known.means, np.sum(parts, axis=0), known.others)
+    if sums.single:
+        assert ridge is not None
+        folds = list(steps(_folds(known, sums, fold, parts, None, rng), n_folds))
+        return _settled(sums, folds, ridge, tails, rng)
+    ridges = [ridge]
+    if ridge is None:
+        share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
+        usual = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
+        tried = RIDGES if len(known.counts) <= MOST_TRIED else (1.0,)
+        ridges = [times * usual for times in tried]
+    seed = int(rng.integers(2**31))
+    best, least = None, np.inf
+    for number, one in enumerate(ridges):
+        assert one is not None
+        again = np.random.default_rng(seed)  # the same strangers for all ridges
+        made = _folds(known, sums, fold, parts, one, again)
+        folds = list(steps(made, n_folds) if number == 0 else made)
+        found = _settled(sums, folds, one, tails, again)
+        # Left-out rows against the best scores of strangers: what a threshold must separate.
+        _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
+        if best is None or loss < least:
+            best, least = found, loss
+    assert best is not None
+    return best
+
+
+def _settled(
+    sums: LabelSums, folds: Sequence[Fold], ridge: float, tails: bool, rng: np.random.Generator
+) -> KindredFit:
+    """Fit the covariances on all rows, taking tails and calibration from the folds."""
+    kindred = Kindred.assumed(sums) if sums.single else Kindred.fit(sums, ridge)
+    tail = common_tail(folds, with_own=not sums.single) if tails else np.inf
+    views = [one.views(tail, rng) for one in folds]
+    highest, drawn, own = (np.concatenate([part[kind] for part in views]) for kind in range(3))
+    calibration, _ = calibrate(own[None], np.ones(len(own)), drawn[None])
+    return KindredFit(
+        replace(kindred, tail=tail),
+        ridge,
+        sums,
+        calibration,
+        calibration(highest[None]),
+        np.concatenate([one.identity for one in folds]),
+        calibration(own[None]),
+        len(sums.counts) * (1 - 1 / len(folds)),
+    )
+
+
+def _scatters(known: LabelledRows, fold: Ints, n_folds: int) -> tuple[list[Array], float]:
+    """Return the within-label scatter of each fold, and the sum of fourth powers of residuals."""
+    parts, fourth = [], 0.0
+    of_rows = fold[known.owner]
+    for number in range(n_folds):
+        apart = known.residuals(np.flatnonzero(of_rows == number))
+        parts.append(apart.T @ apart)
+        fourth += float((np.einsum("ij,ij->i", apart, apart) ** 2).sum())
+    return parts, fourth
+
+
+def _folds(
+    known: LabelledRows,
+    sums: LabelSums,
+    fold: Ints,
+    parts: Sequence[Array],
+    ridge: float | None,
+    rng: np.random.Generator,
+) -> Iterator[Fold]:
+    """Leave out each fold of labels in turn, together with some rows from the next folds' labels.
+
+    Without a ridge, the within-label covariance is assumed, and the labels' rows are simulated.
+    """
+    n_folds = len(parts)
+    of_rows = fold[known.owner]
+    most = max(1, min(ROWS_OF_STRANGER, ROWS_OF_STRANGERS // len(known.counts)))
+    for number in range(n_folds):
+        left = np.flatnonzero(fold != number)
+        place = np.full(len(fold), -1)
+        place[left] = np.arange(len(left))
+        later = (fold - number) % n_folds
+        turns = range(1, min(OWN_FOLDS, n_folds - 1) + 1)
+        chosen = np.concatenate([known.some(np.flatnonzero(later == turn), turn) for turn in turns])
+        of_own = known.owner[chosen]
+        remaining = known.without(chosen, sums.scatter - parts[number])
+        rest = remaining.some(left)
+        kindred = Kindred.assumed(rest) if ridge is None else Kindred.fit(rest, ridge)
+        strangers = _some(np.flatnonzero(of_rows == number), known.owner, most, rng)
+        own, of_own = kindred.project(known.rows[chosen].astype(np.float64)), place[of_own]
+        if ridge is None:  # labels of one row have none to leave out
+            own, of_own = kindred.law.draw(kindred.means, rest.counts, rng), np.arange(len(left))
+        z = kindred.project(known.rows[strangers].astype(np.float64))
+        yield Fold(kindred, rest.counts, z, known.owner[strangers], own, of_own)
+
+
+def _some(rows: Ints, owner: Ints, most: int, rng: np.random.Generator) -> Ints:
+    """Draw at most `most` rows from each label, for as many labels as there is room for."""
+    order = rows[np.lexsort((rng.random(len(rows)), owner[rows]))]
+    _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
+    place = np.arange(len(order)) - np.repeat(starts, counts)
+    found = order[place < most]
+    limit = ROWS_OF_STRANGERS // FOLDS
+    return found if len(found) <= limit else rng.permutation(found)[:limit]
+
+
+def common_tail(folds: Sequence[Fold], *, with_own: bool = True) -> float:
+    """Return the degrees of freedom under which left-out rows are most likely.
+
+    Only the shape matters: distances are taken relative to their mean. Rows left out of their own
+    labels count too, unless `with_own` is False because they were simulated.
+    """
+    width = int(np.median([len(one.kindred.values) for one in folds]))
+    squares = [one.squares() for one in folds]
+    kinds = [np.concatenate([pair[kind] for pair in squares]) for kind in range(1 + with_own)]
+    scaled = [kind * (width / kind.mean()) for kind in kinds if len(kind)]
+    return fit_tail(np.concatenate(scaled), width, np.ones(sum(map(len, scaled))))

@@ -1,0 +1,169 @@
+"""Rows grouped by label: their counts, means and scatter, with rows added or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import linalg
+from .linalg import Array, Floats, Ints, SingularMatrixError
+from .scatter import group_means
+
+
+@dataclass(frozen=True)
+class LabelSums:
+    """Statistics of labelled rows, with closed-form updates for added and removed rows.
+
+    Attributes
+    ----------
+    counts : array of shape (C,)
+    means : array of shape (C, r)
+    scatter : array of shape (r, r)
+        Scatter of the rows about their label means.
+    others : array of shape (B, r)
+        Background rows: each counts as a separate label with one row.
+    """
+
+    counts: Array
+    means: Array
+    scatter: Array
+    others: Array
+
+    @classmethod
+    def of(cls, rows: Floats, owner: Ints) -> LabelSums:
+        """Compute the statistics of rows; an owner of -1 marks a background row."""
+        known = LabelledRows.of(rows, owner)
+        apart = known.residuals(np.arange(len(known.rows)))
+        return cls(known.counts, known.means, apart.T @ apart, known.others)
+
+    @property
+    def free(self) -> float:
+        """Degrees of freedom: the number of rows minus the number of labels."""
+        return float(self.counts.sum()) - len(self.counts)
+
+    @property
+    def single(self) -> bool:
+        """Whether most labels have only one row, so that their spread must be assumed."""
+        return bool(np.median(self.counts) < 2)
+
+    @property
+    def everybody(self) -> Array:
+        """The label means, followed by the background rows."""
+        return np.concatenate([self.means, self.others]) if len(self.others) else self.means
+
+    @property
+    def noise(self) -> float:
+        """Mean of 1/n over identities: how much a mean varies, relative to a single row."""
+        count = len(self.counts) + len(self.others)
+        return (float((1 / self.counts).sum()) + len(self.others)) / count
+
+    def placed(self, places: Sequence[int | None]) -> LabelSums:
+        """Reorder the labels, given their old positions; None marks a new label without rows."""
+        if places == list(range(len(self.counts))):
+            return self
+        old = np.array([-1 if place is None else place for place in places])
+        counts, means = self.counts[old], self.means[old]
+        counts[old < 0], means[old < 0] = 0.0, 0.0
+        return replace(self, counts=counts, means=means)
+
+    def with_rows(self, place: int, rows: Floats) -> LabelSums:
+        """Add rows to a label."""
+        counts, means = self.counts.copy(), self.means.copy()
+        exact, count = rows.astype(np.float64), self.counts[place]
+        mean = exact.mean(axis=0)
+        moved = mean - means[place]
+        counts[place] += len(rows)
+        means[place] += moved * (len(rows) / counts[place])
+        between = moved * np.sqrt(count * len(rows) / counts[place])
+        apart = np.vstack([exact - mean, between])
+        return replace(self, counts=counts, means=means, scatter=self.scatter + apart.T @ apart)
+
+    def without(self, place: int, rows: Floats) -> LabelSums:
+        """Remove a label, given its rows."""
+        apart = rows - self.means[place]
+        left = np.arange(len(self.counts)) != place
+        scatter = self.scatter - apart.T @ apart
+        return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
+
+    def some(self, labels: Ints) -> LabelSums:
+        """Keep only the given labels; the scatter must already be limited to them."""
+        return replace(self, counts=self.counts[labels], means=self.means[labels])
+
+    def with_others(self, rows: Floats) -> LabelSums:
+        """Add background rows."""
+        return replace(self, others=np.concatenate([self.others, rows.astype(np.float64)]))
+
+    def require_spread(self) -> None:
+        """Check that rows differ within labels.
+
+        Raises
+        ------
+        SingularMatrixError
+            If no label has two rows, or all rows are equal within each label.
+        """
+        if self.free <= 0 or len(self.counts) < 3:
+            raise SingularMatrixError(
+                "no label has two rows, so the spread within labels is unknown"
+            )
+        apart = self.means - self.means.mean(axis=0)
+        level = float(self.scatter.trace()) / len(self.scatter)
+        if level <= linalg.SAME_POINT**2 * float(np.einsum("ij,ij->", apart, apart)):
+            raise SingularMatrixError("the rows of each label are equal")
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labelled rows and the mean of each label.
+
+    Attributes
+    ----------
+    rows : array of shape (N, r)
+    owner : array of shape (N,)
+        Label of each row.
+    counts : array of shape (C,)
+    means : array of shape (C, r)
+    others : array of shape (B, r)
+        Background rows.
+    """
+
+    rows: Floats
+    owner: Ints
+    counts: Array
+    means: Array
+    others: Array
+
+    @classmethod
+    def of(cls, rows: Floats, owner: Ints) -> LabelledRows:
+        """Group rows by label and compute the means; an owner of -1 marks a background row."""
+        others = np.zeros((0, rows.shape[1]))
+        if np.any(owner < 0):
+            others = rows[owner < 0].astype(np.float64)
+            rows, owner = rows[owner >= 0], owner[owner >= 0]
+        counts = np.bincount(owner).astype(np.float64)
+        return cls(rows, owner, counts, group_means(rows, owner, counts, None), others)
+
+    def residuals(self, chosen: Ints) -> Array:
+        """Return the chosen rows minus their label means."""
+        apart: Array = self.rows[chosen] - self.means[self.owner[chosen]]
+        return apart
+
+    def without(self, chosen: Ints, scatter: Array) -> LabelSums:
+        """Return the statistics without one row per label, given the scatter that includes them."""
+        apart, of_own = self.residuals(chosen), self.owner[chosen]
+        size = self.counts[of_own][:, None]
+        means, counts = self.means.copy(), self.counts.copy()
+        means[of_own] -= apart / (size - 1)
+        counts[of_own] -= 1
+        weighted = apart * np.sqrt(size / (size - 1))
+        return LabelSums(counts, means, scatter - weighted.T @ weighted, self.others)
+
+    def some(self, labels: Ints, turn: int) -> Ints:
+        """Choose one row from each label that has at least two; each `turn` gives another row."""
+        order = np.argsort(self.owner, kind="stable")
+        sizes = self.counts.astype(np.intp)
+        starts = np.cumsum(sizes) - sizes
+        labels = labels[sizes[labels] > 1]
+        found: Ints = order[starts[labels] + turn % sizes[labels]]
+        return found
