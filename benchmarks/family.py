@@ -25,6 +25,7 @@ from sklearn.svm import LinearSVC
 
 from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA
 
+from . import markdown
 from .paper.datasets import PICTURE_SHAPE, AbsentError, load
 from .paper.rows import Row, RowFile, read
 
@@ -128,24 +129,18 @@ def table(rows: list[Row]) -> str:
         for count in (0, 3)
     ]
     lines = [
-        "| average precision / F1 / seconds to fit | " + " | ".join(c[0] for c in cells) + " |",
-        "|---|" + "---|" * len(cells),
+        [method, *(_cell(rows, method, dataset, count) for _, dataset, count in cells)]
+        for method in METHODS
     ]
-    for method in METHODS:
-        shown = [_cell(rows, method, dataset, count) for _, dataset, count in cells]
-        lines.append(f"| {method} | " + " | ".join(shown) + " |")
+    head = ["average precision / F1 / seconds to fit", *(cell[0] for cell in cells)]
     counts = sorted({row["n_positive"] for row in rows if row["dataset"] == "planted"})
-    lines += [
-        "",
-        "| average precision, planted outer product | "
-        + " | ".join(f"{count} positives" for count in counts)
-        + " |",
-        "|---|" + "---|" * len(counts),
+    planted = [
+        [method, *(_cell(rows, method, "planted", count, ("ap",)) for count in counts)]
+        for method in PLANTED
     ]
-    for method in PLANTED:
-        shown = [_cell(rows, method, "planted", count, ("ap",)) for count in counts]
-        lines.append(f"| {method} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+    titles = ["average precision, planted outer product", *(f"{n} positives" for n in counts)]
+    tables = markdown.table(head, lines), markdown.table(titles, planted)
+    return markdown.details("Results of every estimator", *tables) + "\n"
 
 
 def _cell(

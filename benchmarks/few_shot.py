@@ -38,6 +38,7 @@ from sklearn.svm import SVC, LinearSVC
 from pcsda import PCSDA, KernelPCSDA
 from pcsda.metrics import cllr, min_cllr
 
+from .markdown import details, table
 from .paper.datasets import AbsentError, load
 from .paper.rows import Row, RowFile, read
 
@@ -317,21 +318,17 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation: a table for each measure, losses included."""
-    lines = [INTRODUCTION.strip(), ""]
+    """The page of the documentation: ranks and losses for each measure, full tables folded."""
+    parts = [INTRODUCTION.strip()]
     for measure, title, better in (
         ("ap", "Average precision", "more is better"),
         ("cllr", "Cllr", "less is better; 1 is uninformative"),
     ):
-        lines += [f"## {title} ({better})", ""]
-        lines += [*_ranks(rows, measure), *_losses(rows, measure), *_table(rows, measure)]
-    lines += ["## How many are there?", ""]
-    lines += [
-        "Median factor by which the estimated number of positives in the test rows is off.",
-        "",
-    ]
-    lines += _table(rows, "count", median=True)
-    return "\n".join(lines)
+        parts += [f"## {title} ({better})", RANKS, _ranks(rows, measure), *_losses(rows, measure)]
+        parts += [details(f"{title} in every line", _table(rows, measure))]
+    parts += ["## How many are there?", COUNTS]
+    parts += [details("The factor in every line", _table(rows, "count", median=True))]
+    return "\n\n".join(parts) + "\n"
 
 
 INTRODUCTION = """
@@ -370,9 +367,15 @@ machine.
 """
 
 
-def _ranks(rows: list[Row], measure: str) -> list[str]:
+RANKS = "Mean rank over the sets; 1 is best. Only methods that ran on all of these sets have one."
+COUNTS = (
+    "The estimated number of positives among the test rows is compared with the true number. The "
+    "table has the median factor by which it is off."
+)
+
+
+def _ranks(rows: list[Row], measure: str) -> str:
     """Mean rank of each method over the sets, for each number of positives."""
-    lines = ["| negatives | positives | sets | mean ranks, best first |", "|---|---|---|---|"]
     ranks: dict[tuple, dict[str, list[float]]] = {}
     for (_, how, n_neg, n_pos), found in sorted(_cells(rows, measure).items()):
         names = list(found)
@@ -380,12 +383,29 @@ def _ranks(rows: list[Row], measure: str) -> list[str]:
         order = rankdata([-value if measure == "ap" else value for value in values])
         for name, rank in zip(names, order, strict=True):
             ranks.setdefault((how, n_neg, n_pos), {}).setdefault(name, []).append(rank)
+    methods = _shown(ranks)
+    lines = []
     for (how, n_neg, n_pos), found in sorted(ranks.items()):
         sets = max(map(len, found.values()))
         means = {name: np.mean(each) for name, each in found.items() if len(each) == sets}
-        texts = [f"{name} {means[name]:.1f}" for name in sorted(means, key=means.__getitem__)]
-        lines.append(f"| {n_neg} {how} | {n_pos} | {sets} | {', '.join(texts)} |")
-    return [*lines, ""]
+        first = [f"{n_pos}, {n_neg} {how}", str(sets)]
+        lines.append(first + _bold(means, methods, min(means.values()), digits=1))
+    return table(["positives, negatives", "sets", *methods], lines)
+
+
+def _shown(cells: dict[tuple, dict]) -> list[str]:
+    """Names of the methods that any cell has; ours come first."""
+    names = [name for name in METHODS if any(name in found for found in cells.values())]
+    return sorted(names, key=lambda name: "PCSDA" not in name)
+
+
+def _bold(values: dict[str, float], names: list[str], best: float, digits: int = 3) -> list[str]:
+    """A cell for each name; the best value is bold, a missing one a dash."""
+    texts = {
+        name: f"**{value:.{digits}f}**" if value == best else f"{value:.{digits}f}"
+        for name, value in values.items()
+    }
+    return [texts.get(name, "–") for name in names]
 
 
 def _losses(rows: list[Row], measure: str) -> list[str]:
@@ -398,10 +418,11 @@ def _losses(rows: list[Row], measure: str) -> list[str]:
             gain = gain if measure == "ap" else -gain
             error = gain.std(ddof=1) / np.sqrt(len(gain))
             if gain.mean() < -2 * error:
-                cell = f"{dataset}, {n_neg} {how}, {n_pos} positives"
+                plural = "" if n_pos == 1 else "s"
+                cell = f"{dataset}, {n_pos} positive{plural}, {n_neg} {how}"
                 lines.append(f"- {name}, {cell}: behind by {-gain.mean():.3f} (error {error:.3f})")
     title = "Behind logistic regression by more than two paired standard errors:"
-    return [title, "", *(lines or ["- nowhere"]), ""]
+    return [title, "\n".join(lines or ["- nowhere"])]
 
 
 def _cells(rows: list[Row], measure: str) -> dict[tuple, dict[str, dict[tuple, float]]]:
@@ -420,28 +441,20 @@ def _cells(rows: list[Row], measure: str) -> dict[tuple, dict[str, dict[tuple, f
     return whole
 
 
-def _table(rows: list[Row], measure: str, median: bool = False) -> list[str]:
+def _table(rows: list[Row], measure: str, median: bool = False) -> str:
     cells = _cells(rows, measure)
-    methods = [name for name in METHODS if any(name in found for found in cells.values())]
-    lines = ["| set | negatives | positives | problems | " + " | ".join(methods) + " |"]
-    lines += ["|---|---|---|---|" + "---|" * len(methods)]
+    methods = _shown(cells)
+    lines = []
     order = {name: place for place, name in enumerate(SETS)}
     for cell in sorted(cells, key=lambda c: (order.get(c[0], 99), c[1], c[2], c[3])):
         middle = np.median if median else np.mean
         values = {name: float(middle(list(v.values()))) for name, v in cells[cell].items()}
         best = (max if measure == "ap" else min)(values.values())
-        texts = [
-            "–"
-            if name not in values
-            else (f"**{values[name]:.3f}**" if values[name] == best else f"{values[name]:.3f}")
-            for name in methods
-        ]
         dataset, how, n_neg, n_pos = cell
         most = max(map(len, cells[cell].values()))
-        lines.append(
-            f"| {dataset} | {n_neg} {how} | {n_pos} | {most} | " + " | ".join(texts) + " |"
-        )
-    return [*lines, ""]
+        facts = [dataset, f"{n_neg} {how}", str(n_pos), str(most)]
+        lines.append(facts + _bold(values, methods, best))
+    return table(["set", "negatives", "positives", "problems", *methods], lines)
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from sklearn.svm import SVC
 from pcsda import KernelPCSDA, VerifierBank
 from pcsda.metrics import cllr
 
+from .markdown import details, table
 from .paper.datasets import AbsentError, load
 from .paper.rows import Row, RowFile, read
 
@@ -286,25 +287,20 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation: a table for each measure, losses included."""
-    lines = [INTRODUCTION.strip(), ""]
-    for rate in reversed(RATES):
-        measure = f"named_{rate}"
-        lines += [f"## Named correctly if {rate:.0%} of strangers are accepted", ""]
-        if rate == min(RATES):
-            lines += _behind(rows, measure)
-        lines += _table(rows, measure)
-    lines += [
-        "## Requested and actual shares of strangers",
-        "",
-        PROMISES.strip(),
-        "",
-        *_promises(rows),
+    """The page of the documentation: the strictest threshold, then all else folded."""
+    strict, *others = sorted(RATES)
+    parts = [INTRODUCTION.strip(), f"## Named correctly if {strict:.0%} of strangers are accepted"]
+    parts += [*_behind(rows, f"named_{strict}"), _table(rows, f"named_{strict}")]
+    parts += [
+        details(f"If {rate:.0%} of strangers are accepted", _table(rows, f"named_{rate}"))
+        for rate in others
     ]
-    lines += ["## Named correctly without strangers", "", *_table(rows, "rank1")]
-    lines += ["## Cllr over all pairs of a row and a label (less is better)", ""]
-    lines += _table(rows, "cllr", least=True)
-    return "\n".join(lines)
+    parts += [details("Without strangers", _table(rows, "rank1"))]
+    parts += ["## Requested and actual shares of strangers", PROMISES.strip()]
+    parts += [details("Shares of strangers accepted", _promises(rows))]
+    parts += ["## Cllr over all pairs of a row and a label (less is better)"]
+    parts += [details("Cllr of all methods", _table(rows, "cllr", least=True))]
+    return "\n\n".join(parts) + "\n"
 
 
 INTRODUCTION = """
@@ -375,11 +371,10 @@ def _gap(one: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
     return float(gap.mean()), float(error)
 
 
-def _table(rows: list[Row], measure: str, least: bool = False) -> list[str]:
+def _table(rows: list[Row], measure: str, least: bool = False) -> str:
     cells = _cells(rows, measure)
     methods = [name for name in METHODS if any(name in found for found in cells.values())]
-    lines = ["| set | rows per label | draws | " + " | ".join(methods) + " |"]
-    lines += ["|---|---|---|" + "---|" * len(methods)]
+    lines = []
     for (dataset, n_rows), found in cells.items():
         best = (min if least else max)(map(_mean, found.values()))
         texts = []
@@ -394,8 +389,8 @@ def _table(rows: list[Row], measure: str, least: bool = False) -> list[str]:
                 text += f" ±{error:.3f}" if np.isfinite(error) else ""
             texts.append(text)
         draws = len(next(iter(found.values())))
-        lines.append(f"| {dataset} | {n_rows} | {draws} | " + " | ".join(texts) + " |")
-    return [*lines, ""]
+        lines.append([dataset, str(n_rows), str(draws), *texts])
+    return table(["set", "rows per label", "draws", *methods], lines)
 
 
 def _behind(rows: list[Row], measure: str) -> list[str]:
@@ -407,20 +402,23 @@ def _behind(rows: list[Row], measure: str) -> list[str]:
         lost = {name: gap for name, gap in gaps.items() if gap[0] < 0}
         ahead += not lost
         clear += all(gap > error for gap, error in gaps.values())
+        texts = []
         for name, (gap, error) in lost.items():
             known = f"error {error:.3f}" if np.isfinite(error) else "one draw"
+            texts.append(f"{name} by {-gap:.3f} ({known})")
+        if texts:
             rows_of = f"{n_rows} row{'s' if n_rows > 1 else ''} per label"
-            lines.append(f"- {dataset}, {rows_of}: behind {name} by {-gap:.3f} ({known})")
+            lines.append(f"- {dataset}, {rows_of}: behind {'; '.join(texts)}")
     text = f"The better bank is ahead of all other methods in {ahead} of {len(cells)} lines"
     text += f", in {clear} of them by more than one standard error. It is behind in:"
-    return [text, "", *(lines or ["- none"]), ""]
+    return [text, "\n".join(lines or ["- none"])]
 
 
-def _promises(rows: list[Row]) -> list[str]:
-    titles = [f"accepted, {rate:.0%} | named, {rate:.0%}" for rate in RATES]
-    titles += [f"accepted without doubles, {min(RATES):.0%}"]
-    lines = ["| set | rows per label | bank | draws | " + " | ".join(titles) + " |"]
-    lines += ["|---|---|---|---|" + "---|---|" * len(RATES) + "---|"]
+def _promises(rows: list[Row]) -> str:
+    head = ["set", "rows per label", "bank", "draws"]
+    head += [f"{what}, {rate:.0%}" for rate in RATES for what in ("accepted", "named")]
+    head += [f"accepted without doubles, {min(RATES):.0%}"]
+    lines = []
     measures = [f"{kind}_{rate}" for rate in RATES for kind in ("accepted", "named_promised")]
     measures += [f"accepted_others_{min(RATES)}"]
     cells = [_cells(rows, measure) for measure in measures]
@@ -428,11 +426,8 @@ def _promises(rows: list[Row]) -> list[str]:
         for name in found:
             known = [part.get(cell, {}).get(name) for part in cells]
             texts = ["–" if values is None else f"{_mean(values):.3f}" for values in known]
-            draws = len(found[name])
-            lines.append(
-                f"| {cell[0]} | {cell[1]} | {name} | {draws} | " + " | ".join(texts) + " |"
-            )
-    return [*lines, ""]
+            lines.append([cell[0], str(cell[1]), name, str(len(found[name])), *texts])
+    return table(head, lines)
 
 
 def main() -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from .markdown import details
 from .paper import defaults as chosen
 from .paper import tables as paper_tables
 from .paper.datasets import EXTRA
@@ -33,7 +34,7 @@ ROWS = {
 # Tables embedded in a text, between marks with their names.
 KEPT = {
     HERE.parent / "README.md": ("quality", "speed"),
-    HERE.parent / "docs" / "reproduction.md": ("reproduction",),
+    HERE.parent / "docs" / "reproduction.md": ("quality", "reproduction"),
 }
 # What the README shows of the speed suite, each at its first size: a description of the job, our
 # call, and the peer that users would choose instead.
@@ -55,6 +56,8 @@ SHOWN = {
         "GridSearchCV(SVC), 12 settings",
     ),
 }
+# Tables with more lines than this are folded on pages.
+LONG = 8
 # Times that differ by no more than this share count as equal.
 ALIKE = 0.05
 # Jobs that are shown only if there are no rows of another one.
@@ -87,12 +90,27 @@ def reproduction(rows: list[Row]) -> str:
     """Tables of the paper's experiments, as part of a page that has its title already."""
     if not rows:
         return NOT_RUN["paper"] + "\n"
-    return paper_tables.to_markdown(paper_tables.page(rows)[1:])
+    return paper_tables.to_markdown(list(fold_long(paper_tables.page(rows)[1:])))
 
 
 def defaults(rows: list[Row]) -> str:
     """Tables of the study behind the defaults."""
-    return NOT_RUN["defaults"] + "\n" if not rows else paper_tables.to_markdown(chosen.page(rows))
+    if not rows:
+        return NOT_RUN["defaults"] + "\n"
+    return paper_tables.to_markdown(list(fold_long(chosen.page(rows))))
+
+
+def fold_long(blocks: list[Block]) -> Iterator[Block]:
+    """Yield the blocks, with tables of more than LONG lines folded under their heading."""
+    title = "Table"
+    for block in blocks:
+        if isinstance(block, str):
+            title = block.lstrip("# ") if block.startswith("#") else title
+        elif len(block.lines) > LONG:
+            block = details(
+                f"{title}, {len(block.lines)} lines", paper_tables.to_markdown([block]).rstrip()
+            )
+        yield block
 
 
 def speed(rows: list[Row]) -> str:

@@ -29,6 +29,7 @@ from sklearn.svm import LinearSVC
 
 from pcsda import SearchSession
 
+from .markdown import details, table
 from .paper.datasets import AbsentError, load
 from .paper.rows import Row, RowFile, read
 
@@ -286,21 +287,28 @@ depend on this library, but their times were measured at another time.
 
 def page(rows: list[Row]) -> str:
     """The page of the documentation, losses included."""
-    lines = [INTRODUCTION.strip(), ""]
-    for mark in MARKS:
-        lines += [f"## Recall after {mark} labels", "", *_table(rows, SETS, f"recall_{mark}")]
-    lines += ["## Document screening", "", DOCUMENTS_WORDS.strip(), ""]
-    for share in (5, 10, 20, 30):
-        lines += [f"Recall after {share} % of the records:", ""]
-        lines += _table(rows, REVIEWS, f"recall_{share}")
-    lines += ["## How many are left, and when to stop", "", ESTIMATES_WORDS.strip(), ""]
-    lines += _estimates(rows)
-    lines += [
-        "## Seconds of processor time per round",
-        "",
-        *_table(rows, SETS, "seconds", least=True),
+    few, *more = MARKS
+    parts = [INTRODUCTION.strip(), f"## Recall after {few} labels"]
+    parts += [_table(rows, SETS, f"recall_{few}")]
+    parts += [
+        details(f"Recall after {mark} labels", _table(rows, SETS, f"recall_{mark}"))
+        for mark in more
     ]
-    return "\n".join(lines)
+    parts += ["## Document screening", DOCUMENTS_WORDS.strip()]
+    screened = [
+        part
+        for share in (5, 10, 20, 30)
+        for part in (
+            f"Recall after {share} % of the records:",
+            _table(rows, REVIEWS, f"recall_{share}"),
+        )
+    ]
+    parts += [details("Recall after 5, 10, 20 and 30 % of the records", *screened)]
+    parts += ["## How many are left, and when to stop", ESTIMATES_WORDS.strip()]
+    parts += [*_estimates(rows), "## Speed"]
+    seconds = _table(rows, SETS, "seconds", least=True)
+    parts += [details("Seconds of processor time per round", seconds)]
+    return "\n\n".join(parts) + "\n"
 
 
 DOCUMENTS_WORDS = """
@@ -327,15 +335,14 @@ truth; on the other sets it errs in both directions.
 """
 
 
-def _table(rows: list[Row], sets: tuple, measure: str, least: bool = False) -> list[str]:
+def _table(rows: list[Row], sets: tuple, measure: str, least: bool = False) -> str:
     cells: dict[tuple, dict[str, dict[tuple, float]]] = {}
     for row in rows:
         if row["dataset"] in sets and row.get(measure) is not None:
             cell = cells.setdefault((row["dataset"], row["start"]), {})
             cell.setdefault(row["method"], {})[row["class"], row["draw"]] = row[measure]
     methods = list(dict.fromkeys(m for cell in cells.values() for m in cell))
-    lines = ["| set | examples | searches | " + " | ".join(methods) + " |"]
-    lines += ["|---|---|---|" + "---|" * len(methods)]
+    lines = []
     for name, start in sorted(cells, key=lambda cell: (sets.index(cell[0]), cell[1])):
         found = cells[name, start]
         common = set.intersection(*(set(values) for values in found.values()))
@@ -351,19 +358,12 @@ def _table(rows: list[Row], sets: tuple, measure: str, least: bool = False) -> l
                 gap = np.array([found["pcsda"][key] - found[m][key] for key in common])
                 text += f" ±{gap.std(ddof=1) / np.sqrt(len(gap)):.3f}"
             texts.append(text)
-        lines.append(f"| {name} | {start} | {len(common)} | " + " | ".join(texts) + " |")
-    return [*lines, ""]
+        lines.append([name, str(start), str(len(common)), *texts])
+    return table(["set", "examples", "searches", *methods], lines)
 
 
 def _estimates(rows: list[Row]) -> list[str]:
-    lines = [
-        "| set | labels | searches | median factor | interval holds |",
-        "|---|---|---|---|---|",
-    ]
-    ends = [
-        "| set | searches | could | stopped | below 95 % | median recall at stop |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines, ends = [], []
     for name in SETS:
         ours = [row for row in rows if row["dataset"] == name and row["method"] == "pcsda"]
         for mark in MARKS:
@@ -372,15 +372,17 @@ def _estimates(rows: list[Row]) -> list[str]:
                 factors = np.array([row[f"factor_{mark}"] for row in part])
                 middle = np.median(np.maximum(factors, 1 / factors))
                 held = np.mean([row[f"covered_{mark}"] for row in part])
-                lines.append(f"| {name} | {mark} | {len(part)} | {middle:.2f} | {held:.0%} |")
+                lines.append([name, str(mark), str(len(part)), f"{middle:.2f}", f"{held:.0%}"])
         stopped = [row["recall_at_stop"] for row in ours if "stopped" in row]
         if ours:
             text = f"{np.median(stopped):.3f}" if stopped else "–"
             could = sum(row["to_95"] is not None for row in ours)
             early = sum(recall < 0.95 for recall in stopped)
-            counts = f"{len(ours)} | {could} | {len(stopped)} | {early}"
-            ends.append(f"| {name} | {counts} | {text} |")
-    return [*lines, "", *ends, ""]
+            ends.append([name, *map(str, (len(ours), could, len(stopped), early)), text])
+    return [
+        table(["set", "labels", "searches", "median factor", "interval holds"], lines),
+        table(["set", "searches", "could", "stopped", "below 95 %", "median recall at stop"], ends),
+    ]
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..markdown import table
 from . import published
 from .datasets import EXTRA, PAPER, SOURCES
 from .methods import KINDS, METHODS
@@ -225,14 +226,7 @@ def to_markdown(blocks: list[Block]) -> str:
 
 
 def _markdown(block: Block) -> str:
-    if isinstance(block, str):
-        return block
-    lines = [block.head, ["---"] * len(block.head), *block.lines]
-    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
-
-
-def _markdown_cell(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    return block if isinstance(block, str) else table(block.head, block.lines)
 
 
 def to_html(blocks: list[Block]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from ..markdown import details, table
 from . import tables
 from .growth import growths
 from .rows import Row
@@ -43,7 +44,7 @@ def page(rows: list[Row]) -> str:
 
 def glance(rows: list[Row]) -> str:
     """One line for each of ours, with the first of the others; two columns fit on a phone."""
-    lines = [("call", "ms, and those of others"), ("---", "---")]
+    lines = []
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
         of_case = list(contestants)
         others = [row for row in of_case if row["role"] != "pcsda"] or of_case[:1]
@@ -51,7 +52,7 @@ def glance(rows: list[Row]) -> str:
             if row["role"] == "pcsda" and row not in others:
                 times = [f"**{tables.cells(row, 'seconds')['ms']}**", *beside(row, others[:FEW])]
                 lines.append((call(row), "<br>".join(times)))
-    return tables.lay_out(lines)
+    return table(["call", "ms, and those of others"], lines)
 
 
 def call(row: Row) -> str:
@@ -73,9 +74,3 @@ def fold(title: str, legend: str, rows: list[Row], unit: str) -> list[str]:
     if not rows:
         return []
     return [details(title, tables.headings(rows), legend.rstrip(), tables.table(rows, unit))]
-
-
-def details(title: str, *parts: str) -> str:
-    """Markdown that a reader unfolds."""
-    inside = "\n\n".join(part for part in parts if part)
-    return f"<details>\n<summary>{title}</summary>\n\n{inside}\n\n</details>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from .. import markdown as md
 from .growth import Growth, growths
 from .rows import Row
 
@@ -76,7 +77,7 @@ def heading(row: Row) -> str:
 
 def growth_table(found: list[Growth]) -> str:
     """Lines of the table of growth; the job is named once."""
-    lines = [GROWTH_COLUMNS, tuple("---" for _ in GROWTH_COLUMNS)]
+    lines = []
     for name, contestants in groupby(found, key=lambda one: one.job):
         for place, one in enumerate(contestants):
             ends = [number(SCALE[one.unit] * one.amounts[end]) for end in (0, -1)]
@@ -94,7 +95,7 @@ def growth_table(found: list[Growth]) -> str:
                     "" if one.steepest is None else verdict(holds, one.noisy),
                 )
             )
-    return lay_out(lines)
+    return md.table(GROWTH_COLUMNS, lines)
 
 
 def ends_of_growth(rows: list[Row]) -> Iterator[Row]:
@@ -109,32 +110,27 @@ def ends_of_growth(rows: list[Row]) -> Iterator[Row]:
 def where_table(rows: list[Row]) -> str:
     """Lines of the table of places."""
     columns = ("job", "case", "contestant", "ratio", "where")
-    lines = [columns, tuple("---" for _ in columns)]
+    lines = []
     for row in rows:
         fields = cells(row, "seconds")
         fields["where"] = "<br>".join(
             f"{share:.0%} `{name}`" for name, share in row["where"].items() if share >= 0.02
         )
         lines.append(tuple(fields[column] for column in columns))
-    return lay_out(lines)
-
-
-def lay_out(lines: list[tuple[str, ...]]) -> str:
-    """Cells to Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return md.table(columns, lines)
 
 
 def table(rows: list[Row], unit: str) -> str:
     """Lines of one table; the job and its case are named once."""
     columns = COLUMNS[unit]
-    lines = [columns, tuple("---" for _ in columns)]
+    lines = []
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
         for number, row in enumerate(contestants):
             fields = cells(row, unit)
             if number:
                 fields |= {"job": "", "case": ""}
             lines.append(tuple(fields[column] for column in columns))
-    return lay_out(lines)
+    return md.table(columns, lines)
 
 
 def cells(row: Row, unit: str) -> dict[str, str]:

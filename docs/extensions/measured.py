@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import family, pages
+from benchmarks.markdown import details
 from benchmarks.speed import plot
-from benchmarks.speed.folded import details
 
 PICTURE = "\n" + details(
     "A picture of all ratios",
@@ -19,13 +19,14 @@ def write_parts(app) -> None:
     folder = Path(app.srcdir) / "generated"
     folder.mkdir(exist_ok=True)
     rows = pages.load("speed")
+    scale = [row for row in rows if row["job"].startswith("scale")]
     if rows:
         plot.draw(rows, folder / "speed.svg")
     parts = {
         "defaults.md": pages.defaults(pages.load("defaults")),
         "family.md": family.table(family.read(family.ROWS)),
         "speed.md": pages.speed_page(rows) + (PICTURE if rows else ""),
-        "scale.md": pages.speed([row for row in rows if row["job"].startswith("scale")]),
+        "scale.md": details("Times, memory and growth", pages.speed(scale).rstrip()) + "\n",
     }
     for name, text in parts.items():
         (folder / name).write_text(text, encoding="utf-8")
