@@ -1,4 +1,4 @@
-"""Rows for the tests of blocks, and what two fitted models must have in common."""
+"""Rows for the tests of blocks, and a check that two fitted models agree."""
 
 from itertools import pairwise
 
@@ -14,14 +14,14 @@ SIZES = (60, 50, 70, 40)
 
 
 def make_data(seed=0, *, sizes=SIZES, width=5, weighted=False, heavy=False):
-    """Rows, binary labels, subclass labels and weights (or None)."""
+    """Return rows, binary labels, subclass labels and weights (or None)."""
     X, groups, weights = make_rows(sizes, width, seed=seed, weighted=weighted)
     X = with_heavy_tails(X, groups) if heavy else X
     return X, groups == 0, groups, weights
 
 
 def in_blocks(cuts, *arrays):
-    """A function that makes an iterator over the same ranges of all arrays."""
+    """Return a function that iterates over the same row ranges of all arrays."""
     ranges = list(pairwise([0, *sorted(cuts), len(arrays[0])]))
 
     def blocks():
@@ -32,7 +32,7 @@ def in_blocks(cuts, *arrays):
 
 
 def assert_same_model(found, expected, X, *, tolerance=1e-8, calibrated=True):
-    """Components, means, covariances and scores agree."""
+    """Check that components, means, covariances and scores agree."""
 
     def close(one, other):
         scale = np.abs(other).max()

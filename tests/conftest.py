@@ -1,4 +1,4 @@
-"""Settings of the whole test suite: how much of it runs, and what its last lines say."""
+"""Settings for the whole test suite: which cases run, and what its last lines report."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ TURNS = 3
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as `more` what a test marked `each_value`, `each_pair` or `in_turn` has beyond these."""
+    """Mark the surplus cases of `each_value`, `each_pair` and `in_turn` tests as `more`."""
     families, turns = {}, {}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
@@ -44,12 +44,12 @@ def pytest_collection_modifyitems(items):
 
 
 def in_turn(family, start):
-    """A third of the items. Each test begins elsewhere, so every value meets some of the tests."""
+    """Return a third of the items. The offset differs per test, so some test covers every value."""
     return family if len(family) < TURNS else family[start % TURNS :: TURNS]
 
 
 def covering(family, size):
-    """Few of the items: together they have each value, or each pair of values, that all have."""
+    """Return few items that together cover every value, or every pair of values."""
     has = {item: set(combinations(values_of(item), size)) for item in family}
     left, taken = set().union(*has.values()), []
     while left:
@@ -60,7 +60,7 @@ def covering(family, size):
 
 
 def values_of(item):
-    """Values of an item; what one `parametrize` gives together is one value."""
+    """Return an item's values; arguments of a single `parametrize` count as one value."""
     params = item.callspec.params
     together = [mark.args[0] for mark in item.iter_markers("parametrize")]
     together = [n.split(",") if isinstance(n, str) else n for n in together]
@@ -71,7 +71,7 @@ def values_of(item):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Count what was skipped, by reason, and write expected failures to a file."""
+    """Count skipped tests by reason, and write expected failures to a file."""
     stats = terminalreporter.stats
     reasons = Counter(report.longrepr[2] for report in stats.get("skipped", ()))
     expected = sorted(f"{r.nodeid}: {r.wasxfail}" for r in stats.get("xfailed", ()))
@@ -89,7 +89,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium, driven by Playwright."""
+    """Start Chromium, driven by Playwright."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         leave = pytest.fail if BROWSER else pytest.skip

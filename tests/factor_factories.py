@@ -1,4 +1,4 @@
-"""Every way to factorise rows, each under a name, and what their solutions have in common."""
+"""Every way to factorise rows, by name, and checks that their solutions agree."""
 
 import numpy as np
 import pytest
@@ -57,18 +57,18 @@ def solve(name, X, groups, regularization=0.01, weights=None, n_components=None,
 
 
 def as_seen(name, X, rows):
-    """Rows as a subspace of this factor takes them: kernel values, or themselves."""
+    """Return rows as this factor's subspace takes them: kernel values or the rows themselves."""
     return rows @ X.T if name in ON_KERNEL_VALUES else rows
 
 
 def close(found, expected, rtol=1e-8):
-    """Numbers agree beside the largest of them."""
+    """Check that numbers agree, relative to the largest of them."""
     largest = np.nanmax(np.abs(expected), initial=0.0)
     assert_allclose(found, expected, rtol=rtol, atol=rtol * largest)
 
 
 def assert_same_left(found, expected, signs=1.0, rtol=1e-8):
-    """Left-out rows agree, axes up to signs."""
+    """Check that left-out rows agree, up to the signs of axes."""
     close(found.coordinates * signs, expected.coordinates, rtol)
     close(found.residuals * signs, expected.residuals, rtol)
     assert_array_equal(found.groups, expected.groups)

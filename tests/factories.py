@@ -1,4 +1,4 @@
-"""Samples for the tests, and the statistics of the paper written out row by row."""
+"""Samples for the tests, and the paper's statistics computed row by row."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from pcsda.core.scatter import GroupScatter
 
 
 def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
-    """Correlated rows of `len(sizes)` groups in random order: X, groups and weights (or None)."""
+    """Draw correlated rows of `len(sizes)` groups in random order: X, groups, weights (or None)."""
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     mixing = rng.standard_normal((width, width)) / np.sqrt(width) + np.eye(width)
@@ -26,27 +26,27 @@ def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
 
 
 def with_heavy_tails(X, groups, seed=0):
-    """The same rows with some of them far from the mean of their group, as in a t of 3 degrees."""
+    """Move some rows far from their group mean, as a t with 3 degrees of freedom would."""
     means = np.array([X[groups == g].mean(axis=0) for g in range(groups.max() + 1)])[groups]
     stretch = np.sqrt(3 / np.random.default_rng(seed).chisquare(3, (len(X), 1)))
     return means + stretch * (X - means)
 
 
 def parts_of(model):
-    """Density and calibration of a fitted estimator, or of a fitted model of the core."""
+    """Return density and calibration of a fitted estimator or core model."""
     if hasattr(model, "density_"):
         return model.density_, model.calibration_
     return model.density, model.calibration
 
 
 def tails_of(density):
-    """Degrees of freedom of the mixture and, in a blend, of the cloud."""
+    """Return the degrees of freedom of the mixture and, in a blend, of the cloud."""
     tails = [density.base.tail]
     return [*tails, density.tail] if isinstance(density, Blend) else tails
 
 
 def assert_same_density(found, expected, rtol=1e-7):
-    """Kind, covariances, centres and their weights, tails and Fisher's axis agree."""
+    """Check that kind, covariances, weighted centres, tails and Fisher's axis agree."""
     assert type(found) is type(expected)
     for name in ("positive", "negative", "centres", "log_weights", "subclasses"):
         one, other = getattr(found.base, name), getattr(expected.base, name)
@@ -58,20 +58,20 @@ def assert_same_density(found, expected, rtol=1e-7):
 
 
 def assert_same_calibration(found, expected, rtol=1e-7):
-    """Weights and offset agree."""
+    """Check that weights and offset agree."""
     np.testing.assert_allclose(found.weights, expected.weights, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(found.offset, expected.offset, rtol=rtol, atol=rtol)
 
 
 def assert_same_blend(found, expected, rtol=1e-7):
-    """Density and calibration of two fitted models agree."""
+    """Check that density and calibration of two fitted models agree."""
     (one, found_map), (other, expected_map) = parts_of(found), parts_of(expected)
     assert_same_density(one, other, rtol)
     assert_same_calibration(found_map, expected_map, rtol)
 
 
 def outer_sum(rows, weights):
-    """Sum of weighted outer products, one row after the other."""
+    """Sum weighted outer products row by row."""
     total = np.zeros((rows.shape[1], rows.shape[1]))
     for row, weight in zip(rows, weights, strict=True):
         total += weight * np.outer(row, row)
@@ -79,7 +79,7 @@ def outer_sum(rows, weights):
 
 
 def paper_statistics(X, groups, weights=None, n_groups=None):
-    """All scatter matrices of the paper by their definitions, in double precision."""
+    """Compute all scatter matrices of the paper from their definitions, in double precision."""
     X = np.asarray(X, dtype=np.float64)
     w = np.ones(len(X)) if weights is None else weights
     n_groups = groups.max() + 1 if n_groups is None else n_groups
@@ -115,14 +115,14 @@ def paper_statistics(X, groups, weights=None, n_groups=None):
 
 
 def log_density(z, mean, covariance, tail=np.inf):
-    """SciPy's Gaussian, or its t with `tail` degrees of freedom and the same covariance."""
+    """Return SciPy's Gaussian log density, or its t with `tail` degrees of freedom."""
     if np.isinf(tail):
         return multivariate_normal.logpdf(z, mean, covariance)
     return multivariate_t.logpdf(z, mean, covariance * ((tail - 2) / tail), tail)
 
 
 def cloud_of(density):
-    """Variances of both classes on Fisher's axis, and the mean of the negatives there."""
+    """Return both class variances and the negatives' mean on Fisher's axis."""
     base, v = density.base, density.axis
     shares = np.exp(base.log_weights)
     centre = shares @ base.centres
@@ -132,7 +132,7 @@ def cloud_of(density):
 
 
 def views_by_scipy(density, z, sets=None):
-    """Views of rows, or of sets of independent rows that share a centre, tails included."""
+    """Compute views of rows, or of sets of independent rows with a common centre, with tails."""
 
     def summed(values):
         return values if sets is None else np.bincount(sets, values)
@@ -152,14 +152,14 @@ def views_by_scipy(density, z, sets=None):
 
 
 def log_ratio_by_scipy(density, z, sets=None, calibration=None):
-    """Log-likelihood ratio of rows or sets; without a calibration all views count alike."""
+    """Compute log-likelihood ratios of rows or sets; without a calibration, average the views."""
     calibration = Calibration.none(density.n_views) if calibration is None else calibration
     views = bent(calibration, views_by_scipy(density, z, sets))
     return np.array(calibration.weights) @ views + calibration.offset
 
 
 def bent(calibration, views):
-    """Views of CSDA count by their logarithm far below the top."""
+    """Bend CSDA's views: far below the top they grow logarithmically."""
     if np.isinf(calibration.bend):
         return views
     below = calibration.top - views
@@ -169,13 +169,13 @@ def bent(calibration, views):
 
 
 def scores_by_scipy(model, z, sets=None):
-    """Log-likelihood ratio of a fitted model at coordinates `z`."""
+    """Compute a fitted model's log-likelihood ratio at coordinates `z`."""
     density, calibration = parts_of(model)
     return log_ratio_by_scipy(density, z, sets, calibration)
 
 
 def generalized_eigen(numerator, denominator, count):
-    """Leading eigenpairs by SciPy: rows of unit denominator norm, largest entry positive."""
+    """Return SciPy's leading eigenpairs: rows of unit denominator norm, largest entry positive."""
     values, vectors = linalg.eigh(numerator, denominator)
     rows = vectors.T[::-1][:count]
     peaks = rows[np.arange(count), np.abs(rows).argmax(axis=1)]
@@ -183,12 +183,12 @@ def generalized_eigen(numerator, denominator, count):
 
 
 def largest_angle(first, second):
-    """Largest principal angle between the spans of the rows."""
+    """Return the largest principal angle between the row spans."""
     return linalg.subspace_angles(np.asarray(first).T, np.asarray(second).T).max()
 
 
 def leave_rows_out(X, groups, weights, ridge, solver=solvers.cholesky, d=None):
-    """Projection, statistics and left-out rows by the closed form."""
+    """Return projection, statistics and left-out rows from the closed form."""
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     projection = solver(scatter, ridge)
     projection = projection.leading(d or projection.rank)
@@ -244,7 +244,7 @@ def turned_toward(axes, scatter, target, before):
 
 
 def _all_axes(full, ridge, components):
-    """Leading axes of a fit, and after them those that it dropped."""
+    """Return a fit's leading axes, followed by those it dropped."""
     most = min(len(full.delta), len(full.S_I))
     bottom = full.S_I + ridge * np.eye(len(full.S_I))
     values, axes = generalized_eigen(full.S_n, bottom, most)

@@ -1,4 +1,4 @@
-"""Kernels for the tests with their matrices, and labelled rows to use them on."""
+"""Kernels with their matrices, and labelled rows to use them on."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SIZES = [16, 12, 15, 9]
 
 
 def rational(x, y, width=1.0):
-    """A positive definite function of two rows: the rational quadratic kernel."""
+    """Compute the rational quadratic kernel, a positive definite function of two rows."""
     difference = x - y
     return 1 / (1 + difference @ difference / width)
 
@@ -30,20 +30,20 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "wei
 
 
 def labelled(width=5, *, sizes=SIZES, seed=0, spread=1.0):
-    """Rows, binary labels with 1 for group 0, and groups."""
+    """Return rows, binary labels (1 for group 0) and groups."""
     X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
     return X, (groups == 0).astype(int), groups
 
 
 def values(name, X, Y):
-    """Kernel values between rows as scikit-learn has them."""
+    """Compute kernel values between rows with scikit-learn."""
     given = dict(SETTINGS["rbf" if name == "precomputed" else name])
     metric = given.pop("kernel")
     return pairwise_kernels(X, Y, metric=metric, **given.pop("kernel_params", {}), **given)
 
 
 def rbf(X, Y, gamma):
-    """The rbf kernel by its definition, without any saving."""
+    """Compute the RBF kernel directly from its definition."""
     return np.exp(-gamma * np.sum((X[:, None] - Y[None]) ** 2, axis=-1))
 
 
@@ -65,6 +65,6 @@ def kernel_problem(name, *, duplicates=False, seed=0, spread=1.0):
 
 
 def assert_same_axes(found, expected, **tolerance):
-    """Columns agree, each up to its sign."""
+    """Check that columns agree, each up to its sign."""
     signs = np.sign(np.einsum("ij,ij->j", found, expected))
     np.testing.assert_allclose(found * signs, expected, **tolerance)

@@ -1,4 +1,4 @@
-"""Evaluations for the tests of the report, with a label that would like to be a script."""
+"""Evaluations for the tests of the report, with a label that looks like a script."""
 
 from functools import cache
 

@@ -50,7 +50,7 @@ class Served:
 
 
 def grey_png(pixels):
-    """Grey values from 0 to 255 as a PNG file."""
+    """Encode grey values from 0 to 255 as a PNG file."""
     height, width = pixels.shape
     rows = np.clip(pixels, 0, 255).astype(np.uint8)
     raw = np.hstack([np.zeros((height, 1), dtype=np.uint8), rows]).tobytes()

@@ -87,17 +87,17 @@ class Problem:
         return {prefix + name: value for name, value in known.items() if value is not None}
 
     def exact(self):
-        """The same rows in double precision."""
+        """Return the problem in double precision."""
         return replace(self, X=self.X.astype(np.float64), new=self.new.astype(np.float64))
 
     @cached_property
     def bank(self):
-        """A bank of three labels, which two routes ask."""
+        """Bank of three labels, which two routes use."""
         return bank_of(PCSDA(**self.params), self)
 
     @cached_property
     def scatter(self):
-        """Sizes of the groups, their means, spectra of total and within scatter, and the ridge."""
+        """Group sizes and means, spectra of total and within scatter, and the ridge."""
         X = self.X.astype(np.float64)
         w = np.ones(len(X)) if self.weights is None else self.weights
         centred = X - X[0]
@@ -117,7 +117,7 @@ class Problem:
 
     @property
     def most_axes(self):
-        """How many directions the subclass means span, to the digits that the rows have."""
+        """Return how many directions the subclass means span, to the precision of the rows."""
         _, means, *_ = self.scatter
         gaps = means[1:] - means[0]
         rounding = np.finfo(np.float64).eps * np.abs(self.X.astype(np.float64)).max()
@@ -125,7 +125,7 @@ class Problem:
         return int(np.sum(lengths > 4 * np.sqrt(gaps.size) * rounding))
 
     def fitted_share(self, components):
-        """Share of the scatter within groups in what the axes are scaled by, scatter and ridge."""
+        """Return the share of within-group scatter in the denominator, which also has the ridge."""
         _, means, _, _, ridge = self.scatter
         X = self.X.astype(np.float64)
         w = np.ones(len(X)) if self.weights is None else self.weights
@@ -150,7 +150,7 @@ class Problem:
         sqrt(s) / eps, s the share of scatter in the denominator. A rounding of |k(x)| |alpha|,
         |k(x)|^2 = lambda_1(S_T)^2 / N, is sqrt(s + g / lambda) lambda_1(S_T) / eps beside the
         deviation of new rows: 1 / sqrt(N), or more where the ridge is most of the denominator.
-        No solver avoids it: `test_rounded_kernel_values_cannot_say_more`.
+        No solver avoids it: `test_rounded_kernel_values_allow_no_better_accuracy`.
         """
         counts, _, total, within, ridge = self.scatter
         if within[-1] + ridge == 0:
@@ -173,7 +173,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Result:
-    """What a route says of the new rows, and of the training rows where it leaves them out."""
+    """A route's results for new rows, and for training rows if it leaves them out."""
 
     llr: Any
     n_axes: int | None = None
@@ -202,7 +202,7 @@ class Route:
     rounds: bool = False
 
     def dtype(self, problem):
-        """What rows are rounded to on their way."""
+        """Return the type to which this route rounds the rows."""
         return problem.X.dtype if self.rounds else np.float64
 
 
@@ -210,7 +210,7 @@ ROUTES: dict[str, Route] = {}
 
 
 def solved(route, problem):
-    """The result of a route, or what it refused with."""
+    """Return a route's result, or the error with which it refused."""
     try:
         return ROUTES[route].fit(problem)
     except ValueError as error:
@@ -218,7 +218,7 @@ def solved(route, problem):
 
 
 def assert_near(found, expected, tolerance, what):
-    """Differences are at most `tolerance`, relative to the largest value (at least to one)."""
+    """Check that differences are at most `tolerance` times the largest value (at least one)."""
     missing = np.isnan(expected)
     assert np.array_equal(np.isnan(found), missing), f"{what} are missing elsewhere"
     found, expected = np.asarray(found, dtype=np.float64)[~missing], expected[~missing]
@@ -228,7 +228,7 @@ def assert_near(found, expected, tolerance, what):
 
 
 def assert_agrees(found, expected, problem, route):
-    """The law: the same result as by Cholesky in double precision, or the same refusal."""
+    """Check the law: the result of Cholesky in double precision, or the same refusal."""
     if isinstance(expected, ValueError):
         assert isinstance(found, ValueError), f"accepts what Cholesky refuses: {expected}"
         assert str(found) == str(expected), f"{found} (in place of: {expected})"
@@ -297,7 +297,7 @@ def by_map(problem):
 
 
 def bank_of(estimator, problem):
-    """A bank whose label 0 is the class of interest."""
+    """Return a bank whose label 0 is the class of interest."""
     labels, shared = problem.labels
     bank = VerifierBank(estimator, calibration="per-label")
     return bank.fit(problem.X, labels, subclass_labels=shared)
@@ -333,7 +333,7 @@ def by_kernel_bank(problem):
 
 
 def search_of(problem, n_components=None):
-    """A search in which nothing is left open, but the number of components where it is None."""
+    """Return a search with every setting fixed, except a number of components of None."""
     every = list(range(1, problem.most_axes + 1)) or None
     return PCSDACV(
         PCSDA(**problem.params),
@@ -346,7 +346,7 @@ def search_of(problem, n_components=None):
 
 
 def widest(search):
-    """The largest number of components that has a score."""
+    """Return the largest number of components that has a score."""
     scores = search.cv_results_["mean_test_score"]
     tried = np.asarray(search.cv_results_["param_n_components"], dtype=int)
     return int(tried[np.isfinite(scores)].max())
@@ -354,7 +354,7 @@ def widest(search):
 
 @route("search")
 def by_search(problem):
-    """The search at its largest number of components, by its own left-out scores."""
+    """Return the search at its largest number of components, with its own left-out scores."""
     given = problem.given()
     n_axes = widest(search_of(problem).fit(problem.X, problem.y, **given))
     search = search_of(problem, [n_axes]).fit(problem.X, problem.y, **given)
@@ -375,7 +375,7 @@ def by_bank_of_searches(problem):
 
 
 def cut(problem):
-    """Blocks of unequal size, one of a single row."""
+    """Cut rows into blocks of unequal size, one with a single row."""
     size = len(problem.X)
     arrays = (problem.X, problem.y, problem.groups, problem.weights)
     edges = sorted({0, size // 4, size // 4 + 1, size // 2, size})

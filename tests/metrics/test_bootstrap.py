@@ -1,4 +1,4 @@
-"""Bootstrap intervals: theory of means, laws of groups, and draws that never lack a class."""
+"""Bootstrap intervals: theory for means, laws for groups, and draws that never lack a class."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ def mean_positive(y, scores, sample_weight=None):
     )
 
 
-def test_the_interval_of_a_mean_is_that_of_theory():
+def test_the_interval_of_a_mean_matches_theory():
     y, scores = gaussian_scores(1.0, 400)
     found = bootstrap_interval(mean_positive, y, scores, n_resamples=4000, random_state=0)
     error = scores[y == 1].std() / 20
@@ -46,7 +46,7 @@ def test_the_interval_of_a_mean_is_that_of_theory():
     assert_allclose(narrow.high - narrow.low, 2 * norm.ppf(0.75) * error, rtol=0.06)
 
 
-def test_copies_of_one_identity_are_no_evidence():
+def test_copies_of_one_identity_add_no_evidence():
     y, scores = gaussian_scores(1.0, 50)
     once = bootstrap_interval(cllr, y, scores, n_resamples=50, random_state=3)
     copies = np.repeat(np.arange(100), 20)
@@ -72,7 +72,7 @@ def test_copies_of_one_identity_are_no_evidence():
         roc_auc_score,
     ],
 )
-def test_one_sort_weights_and_repeated_rows_give_the_same(metric):
+def test_sorting_once_weighting_and_repeating_rows_agree(metric):
     y, scores = gaussian_scores(1.0, 30)
     scores = scores.round(1)
     groups = np.array([f"person {i}" for i in np.arange(60) // 3])
@@ -100,7 +100,7 @@ def test_options_of_a_partial_reach_the_metric():
         bootstrap_interval(partial(cllr, sample_weight=np.ones(60)), y, scores, **options)
 
 
-def test_infinite_ratios_that_are_right_cost_nothing_in_any_resample():
+def test_correct_infinite_ratios_cost_nothing_in_any_resample():
     y, scores = gaussian_scores(1.0, 30)
     scores[y == 1] = np.where(scores[y == 1] > 1.5, np.inf, scores[y == 1])
     found = bootstrap_interval(cllr, y, scores, n_resamples=10, random_state=0)
@@ -118,7 +118,7 @@ def test_no_resample_lacks_a_class(seed):
     assert np.all((found.resamples >= 0) & (found.resamples <= 1))
 
 
-def test_seeds_decide_and_labels_may_be_names():
+def test_the_seed_decides_and_labels_may_be_strings():
     y, scores = gaussian_scores(1.0, 20)
     options = {"n_resamples": 10, "random_state": 5}
     first = bootstrap_interval(cllr, y, scores, **options)
@@ -128,7 +128,7 @@ def test_seeds_decide_and_labels_may_be_names():
     assert np.any(first.resamples != other.resamples)
 
 
-def test_metrics_of_a_bank_take_tables():
+def test_bank_metrics_take_score_tables():
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     scores = rng.standard_normal((60, 3)) + np.eye(3)[y]
@@ -142,7 +142,7 @@ def test_metrics_of_a_bank_take_tables():
 
 
 @pytest.mark.more  # many draws
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_the_interval_has_its_stated_coverage():
     # Five samples of each person, and persons differ more than their samples do.
     rng = np.random.default_rng(0)
     hits = 0
@@ -175,6 +175,6 @@ def test_bad_settings_are_refused(options, message):
         bootstrap_interval(cllr, [0, 1, 1], [0.0, 1.0, 2.0], **options)
 
 
-def test_no_samples_are_refused():
+def test_an_empty_sample_is_refused():
     with pytest.raises(ValueError, match=r"^y_true has 0 samples, at least 1 is needed$"):
         bootstrap_interval(cllr, [], [])

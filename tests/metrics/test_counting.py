@@ -1,4 +1,4 @@
-"""Counting positives in a pool: maximum likelihood, its interval, and what data cannot tell."""
+"""Counting positives in a pool: maximum likelihood, its interval, and uninformative data."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from pcsda.metrics import PriorEstimate, estimate_prior
 
 
 def gaussian_ratios(positive, seed=0, distance=3.0):
-    """Exact log-likelihood ratios of unit Gaussians."""
+    """Draw exact log-likelihood ratios of unit Gaussians."""
     x = np.random.default_rng(seed).normal(np.where(positive, distance, 0.0))
     return distance * x - distance**2 / 2
 
@@ -19,7 +19,7 @@ def log_likelihood(share, llr):
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
-def test_share_and_interval_are_those_of_the_likelihood(share):
+def test_share_and_interval_follow_from_the_likelihood(share):
     llr = gaussian_ratios(np.arange(400) < 400 * share)
     found = estimate_prior(llr)
     best = minimize_scalar(
@@ -46,7 +46,7 @@ def test_the_share_is_a_fixed_point_of_em():
     assert estimate_prior(llr).prior == pytest.approx(share, abs=1e-6)
 
 
-def test_bins_of_a_large_pool_change_nothing_that_counts(monkeypatch):
+def test_binning_a_large_pool_changes_nothing_that_matters(monkeypatch):
     llr = gaussian_ratios(np.arange(5000) < 250)
     found = estimate_prior(llr)
     monkeypatch.setattr("pcsda.metrics.counting.MANY", len(llr))
@@ -71,7 +71,7 @@ def test_swapping_the_classes_swaps_the_share():
     assert one.count_low == 300 - other.count_high
 
 
-def test_rows_that_are_certain_are_counted_exactly():
+def test_certain_rows_are_counted_exactly():
     found = estimate_prior([-50.0] * 70 + [50.0] * 30)
     assert (found.count, found.count_low, found.count_high) == (30.0, 30, 30)
     assert found.low < 0.25 < 0.35 < found.high  # but the next pool may have another number
@@ -88,13 +88,13 @@ def test_a_pool_without_positives_has_none_and_an_interval():
     assert clear.high == pytest.approx(1 - np.exp(-chi2.ppf(0.9, 1) / 200), rel=1e-3)
 
 
-def test_a_pool_of_positives_only():
+def test_a_pool_of_positives_is_counted_whole():
     found = estimate_prior(np.linspace(20, 30, 100))
     assert (found.prior, found.count, found.count_low, found.count_high) == (1.0, 100, 100, 100)
     assert found.low < 1.0 == found.high
 
 
-def test_scores_that_tell_nothing_say_so():
+def test_uninformative_scores_say_so():
     rng = np.random.default_rng(0)
     vague = estimate_prior(0.01 * rng.normal(size=50))
     assert vague.high - vague.low > 0.8
@@ -106,13 +106,13 @@ def test_scores_that_tell_nothing_say_so():
     assert flat.note == "All rows have the same ratio, 0: no row stands out from the others."
 
 
-def test_one_row_is_a_pool():
+def test_a_pool_may_have_a_single_row():
     found = estimate_prior([3.0])
     assert found.n_rows == 1
     assert found.low < found.prior <= found.high
 
 
-def test_the_estimate_in_words():
+def test_the_estimate_reads_well():
     found = PriorEstimate(0.05, 0.03, 0.08, 50.0, 44, 57, 1000)
     assert str(found) == "50 of 1000 rows (90 % interval 44 to 57), a share of 0.05 (0.03 to 0.08)"
 
@@ -129,7 +129,7 @@ def test_the_estimate_in_words():
         ([[0.0, 1.0]], "should be a 1d array"),
     ],
 )
-def test_scores_that_are_no_ratios_are_refused(llr, message):
+def test_invalid_ratios_are_refused(llr, message):
     with pytest.raises(ValueError, match=message):
         estimate_prior(llr)
 
@@ -156,7 +156,7 @@ def test_the_interval_narrows_to_the_plain_one_as_labelled_rows_grow():
     assert widths[2] == pytest.approx(plain.high - plain.low, rel=0.1)
 
 
-def test_weights_of_labelled_rows_are_no_evidence_by_their_size():
+def test_the_scale_of_labelled_weights_adds_no_evidence():
     llr = gaussian_ratios(np.arange(300) < 30)
     y, scores = labelled(20, 200, 1)
     one = estimate_prior(llr, calibrated_on=(y, scores))
@@ -167,7 +167,7 @@ def test_weights_of_labelled_rows_are_no_evidence_by_their_size():
 
 
 @pytest.mark.more  # many draws
-def test_coverage_where_the_ratios_are_exact():
+def test_exact_ratios_give_the_stated_coverage():
     covered = []
     for seed in range(200):
         rng = np.random.default_rng(seed)

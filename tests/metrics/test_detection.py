@@ -41,7 +41,7 @@ OPERATING = st.tuples(st.floats(0.01, 0.99), st.floats(0.1, 10), st.floats(0.1, 
 
 
 def brute_force_eer(y, scores):
-    """Walk over all thresholds and intersect the chords with the line of equal rates."""
+    """Visit all thresholds and intersect the chords with the line of equal rates."""
     for (f0, m0), (f1, m1) in pairwise(operating_points(y, scores)):
         if f1 >= m1:
             share = (m0 - f0) / ((m0 - f0) + (f1 - m1))
@@ -60,7 +60,7 @@ def test_eer_equals_brute_force_with_ties(data):
 
 
 @given(tied_scores(st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])))
-def test_eer_takes_infinite_scores_as_extreme_ranks(data):
+def test_eer_treats_infinite_scores_as_extreme_ranks(data):
     y, scores = data
     finite = np.clip(scores, -9.0, 9.0)
     eer, threshold = equal_error_rate(y, scores)
@@ -124,7 +124,7 @@ def test_eer_of_two_unit_gaussians(distance):
 
 
 def brute_force_hull_eer(y, scores):
-    """Least rate at which a chord between any two thresholds meets the line of equal rates."""
+    """Return the lowest rate where a chord between two thresholds meets the line of equal rates."""
     points = operating_points(y, scores)
     rates = [f for f, m in points if f == m]
     for (f0, m0), (f1, m1) in combinations(points, 2):
@@ -200,7 +200,7 @@ def test_cost_of_gaussian_log_likelihood_ratios(prior):
     assert_allclose(detection_cost(y, llr, prior=prior), actual / min(prior, 1 - prior), rtol=1e-12)
 
 
-def test_rejecting_everything_is_a_threshold_too():
+def test_rejecting_everything_counts_as_a_threshold():
     y, scores = [0, 1, 0], [3.0, 1.0, 2.0]
     assert min_detection_cost(y, scores, prior=0.1) == (1.0, np.inf)
     assert min_detection_cost(y, scores, prior=0.9) == (1.0, 1.0)
@@ -226,7 +226,7 @@ def test_fnmr_at_fmr_of_gaussians():
 
 
 def brute_force_min_cllr(y, scores):
-    """Least Cllr over all ways to pool neighbouring levels with ratios that do not fall."""
+    """Return the lowest Cllr over all monotonic poolings of neighbouring levels."""
     levels = sorted(set(scores))
     best = np.inf
     for cuts in product([False, True], repeat=len(levels) - 1):
@@ -264,7 +264,7 @@ def test_min_cllr_of_true_ratios_is_their_cllr():
 
 
 @given(tied_scores(), st.lists(st.floats(-6, 6), min_size=1, max_size=5))
-def test_the_bayes_error_curve_is_made_of_costs(data, odds):
+def test_the_bayes_error_curve_consists_of_costs(data, odds):
     y, llr = data
     got, actual, minimum = bayes_error_curve(y, llr, prior_log_odds=odds)
     assert_array_equal(got, odds)
@@ -274,7 +274,7 @@ def test_the_bayes_error_curve_is_made_of_costs(data, odds):
         assert_allclose([a, m], [at, min_detection_cost(y, llr, prior=prior)[0]], atol=1e-9)
 
 
-def test_the_bayes_error_curve_has_priors_of_its_own():
+def test_the_bayes_error_curve_has_default_priors():
     odds, actual, minimum = bayes_error_curve([0, 1], [-1.03, 1.03])
     assert (odds[0], odds[-1], len(odds)) == (-7, 7, 141)
     assert_array_equal(minimum, 0)

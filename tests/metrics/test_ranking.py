@@ -1,4 +1,4 @@
-"""Precision at k and the rank of the right label, against enumeration of all orders of ties."""
+"""Precision at k and the rank of the true label, against enumeration of all tie orders."""
 
 from itertools import permutations
 
@@ -24,14 +24,14 @@ def test_precision_is_the_mean_over_all_orders_of_ties(data, k):
     assert_allclose(precision_at_k(y, scores, k), np.mean(found), atol=1e-12)
 
 
-def test_precision_takes_any_labels_infinite_scores_and_one_class():
+def test_precision_accepts_any_labels_infinite_scores_and_one_class():
     assert precision_at_k(["b", "a", "b"], [0.0, np.inf, -np.inf], 2, pos_label="a") == 0.5
     assert precision_at_k([1, 1], [0.0, 1.0], 2) == 1.0
     assert precision_at_k(np.array([False, False]), [0.0, 1.0], 1) == 0.0
 
 
 @pytest.mark.parametrize("k", [0, 4, 1.5, True])
-def test_precision_refuses_other_counts(k):
+def test_precision_refuses_invalid_counts(k):
     with pytest.raises(ValueError, match=r"must be a whole number between 1 and 3 \(= n_samples\)"):
         precision_at_k([0, 1, 1], [1, 2, 3], k)
 
@@ -58,14 +58,14 @@ def test_cmc_is_the_mean_over_all_orders_of_ties(n_labels, n_rows, seed):
     assert_allclose(rank_k_rate(y, scores, n_labels, labels=np.arange(n_labels)), 1)
 
 
-def test_without_ties_it_is_the_top_k_accuracy():
+def test_without_ties_cmc_equals_top_k_accuracy():
     rng = np.random.default_rng(0)
     y, scores = np.arange(40) % 7, rng.standard_normal((40, 7))
     for k in range(1, 7):
         assert_allclose(rank_k_rate(y, scores, k), top_k_accuracy_score(y, scores, k=k))
 
 
-def test_a_bank_that_knows_nothing_guesses():
+def test_an_uninformed_bank_scores_like_guessing():
     assert_allclose(cmc_curve(["a", "b", "c"], np.zeros((3, 3))), [1 / 3, 2 / 3, 1])
 
 
@@ -94,6 +94,6 @@ def test_bad_tables_are_refused(arguments, labels, message):
         cmc_curve(*arguments, labels=labels)
 
 
-def test_ranks_beyond_the_labels_are_refused():
+def test_ranks_beyond_the_number_of_labels_are_refused():
     with pytest.raises(ValueError, match=r"^k=3 must be a whole number between 1 and 2 \(= n_lab"):
         rank_k_rate(["a", "b"], [[1.0, 2.0]] * 2, 3)

@@ -54,7 +54,7 @@ def test_a_scorer_is_minus_the_metric_of_log_likelihood_ratios(data, metric, opt
 
 @pytest.mark.parametrize("named", [None, "a", "b"])
 @pytest.mark.parametrize("own", [None, "a", "b"])
-def test_the_class_of_interest_is_named_by_the_scorer_or_the_estimator(data, named, own):
+def test_scorer_or_estimator_names_the_class_of_interest(data, named, own):
     y = np.where(data.target == 1, "a", "b")
     model = make_pipeline(StandardScaler(), PCSDA(2, pos_label=own, random_state=0))
     model.fit(data.data, y)
@@ -65,7 +65,7 @@ def test_the_class_of_interest_is_named_by_the_scorer_or_the_estimator(data, nam
     assert scorer(model, data.data, y) == -cllr(y, ratio, pos_label=interest)
 
 
-def test_models_inside_of_searches_are_found(data):
+def test_models_inside_searches_are_found(data):
     y = np.where(data.target == 1, "a", "b")
     grids = {"n_subclasses": [2], "n_components": [1], "regularization": [0.01]}
     ours = PCSDACV(PCSDA(pos_label="a", random_state=0), **grids).fit(data.data, y)
@@ -128,7 +128,7 @@ def test_a_grid_search_chooses_by_a_scorer(data, metric):
         ),
     ],
 )
-def test_the_search_of_this_library_chooses_by_a_scorer(data, scorer, expected):
+def test_pcsdacv_chooses_by_a_scorer(data, scorer, expected):
     grids = {"n_subclasses": [1, 4], "n_components": [1, 2], "regularization": [0.01]}
     search = PCSDACV(PCSDA(random_state=0), **grids, scoring=scorer, cv="leave-one-out")
     search.fit(data.data, data.target)
@@ -143,7 +143,7 @@ def test_left_out_posterior_ratios_are_not_taken_for_likelihood_ratios(data):
         search.fit(data.data, data.target)
 
 
-def test_metrics_made_by_partial_are_taken_too(data):
+def test_partial_metrics_work_too(data):
     model = PCSDA(2, random_state=0).fit(data.data, data.target)
     scorer = make_detection_scorer(partial(fnmr_at_fmr, fmr=0.1))
     expected = make_detection_scorer(fnmr_at_fmr, fmr=0.1)

@@ -41,7 +41,7 @@ def served(pictures):
 
 @pytest.fixture
 def visit(browser):
-    """Open the page of a server; complaints, dialogs and requests elsewhere fail the test."""
+    """Open a server's page; console messages, dialogs and foreign requests fail the test."""
     contexts, faults = [], []
 
     def go(served, expected=(), **options):
@@ -72,7 +72,7 @@ def visit(browser):
 
 
 def until(page, condition, value=None):
-    """Wait for a condition. Playwright's own waiting needs `eval`, which the page forbids."""
+    """Wait for a condition. Playwright's own wait needs `eval`, which the page forbids."""
     end = time.monotonic() + 60
     while not page.evaluate(f"value => {condition}", value):
         assert time.monotonic() < end, condition
@@ -80,7 +80,7 @@ def until(page, condition, value=None):
 
 
 def settled(page):
-    """Wait until the page has learned and says how many were found."""
+    """Wait until the page has learned and shows how many were found."""
     until(page, "document.getElementById('stop').textContent !== '' && !busy && answered === asked")
 
 
@@ -113,7 +113,7 @@ def test_a_person_searches_with_the_keyboard(visit, served):
     assert NASTY in page.locator(".card").first.inner_text()  # as text
 
 
-def test_keys_count_as_soon_as_rows_are_there(visit, served, monkeypatch):
+def test_keys_work_as_soon_as_rows_are_shown(visit, served, monkeypatch):
     page = visit(served)
     before, wait = shown(page), threading.Event()
     state_of = server.state_of
@@ -151,7 +151,7 @@ def test_arrows_skip_and_undo(visit, served):
     assert served.session.labels()[places[1]] is False
 
 
-def test_all_others_are_no_and_the_next_screen_comes(visit, served):
+def test_marking_the_rest_no_brings_the_next_screen(visit, served):
     page = visit(served)
     places = shown(page)
     page.keyboard.press("y")
@@ -162,7 +162,7 @@ def test_all_others_are_no_and_the_next_screen_comes(visit, served):
     assert all(values[place] is False for place in places[1:])
 
 
-def test_two_pages_on_one_session(visit, served):
+def test_two_pages_share_one_session(visit, served):
     one, two = visit(served), visit(served)
     first, second = shown(one)[0], shown(two)[1]
     one.keyboard.press("y")
@@ -191,7 +191,7 @@ def test_strategies_and_thresholds_can_be_chosen(visit, served):
     assert download.value.suggested_filename == "labels.csv"
 
 
-def test_lost_and_wrong_files_are_shown_as_such(visit, tmp_path):
+def test_missing_and_broken_files_are_marked(visit, tmp_path):
     for row in range(60):
         (tmp_path / f"{row}.png").write_text("no picture")
     (tmp_path / "3.png").unlink()
@@ -233,7 +233,7 @@ def test_sounds_have_a_player_and_a_spectrogram(visit, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_it_fits_every_width_and_takes_the_colours(visit, served, width, scheme):
+def test_the_page_fits_every_width_and_both_colour_schemes(visit, served, width, scheme):
     page = visit(served, viewport={"width": width, "height": 900}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -243,7 +243,7 @@ def test_it_fits_every_width_and_takes_the_colours(visit, served, width, scheme)
         page.screenshot(path=f"{os.environ['PCSDA_PICTURES']}/search-{width}-{scheme}.png")
 
 
-def test_a_session_is_kept_as_one_page_without_scripts_or_network(browser, pictures, tmp_path):
+def test_a_session_is_saved_as_one_page_without_scripts_or_network(browser, pictures, tmp_path):
     session = SearchSession(X)
     session.label(np.flatnonzero(y == 0)[:3], True)
     for _ in range(4):

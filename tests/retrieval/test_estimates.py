@@ -1,4 +1,4 @@
-"""How many are left: counts by the model, counts by an audit, and when to stop."""
+"""How many members remain: estimates from the model and from an audit, and when to stop."""
 
 from functools import cache
 from math import comb
@@ -21,14 +21,14 @@ from pcsda.retrieval.estimates import (
 
 
 def chance(pool, positives, drawn, hits):
-    """Hypergeometric probability, from its definition."""
+    """Compute the hypergeometric probability from its definition."""
     return comb(positives, hits) * comb(pool - positives, drawn - hits) / comb(pool, drawn)
 
 
 @pytest.mark.parametrize(
     ("pool", "drawn", "hits"), [(40, 10, 0), (40, 10, 3), (25, 25, 4), (9, 1, 1)]
 )
-def test_the_interval_of_an_audit_has_all_numbers_that_are_not_too_unlikely(pool, drawn, hits):
+def test_the_audit_interval_contains_every_plausible_count(pool, drawn, hits):
     count, low, high = count_by_audit(pool, drawn, hits)
     assert count == pool * hits / drawn
     for positives in range(hits, pool - drawn + hits + 1):
@@ -37,7 +37,7 @@ def test_the_interval_of_an_audit_has_all_numbers_that_are_not_too_unlikely(pool
         assert (low <= positives <= high) == (fewer > 0.05 and more > 0.05)
 
 
-def test_the_bound_of_audits_holds_as_often_as_it_says():
+def test_the_audit_bound_has_its_stated_coverage():
     rng = np.random.default_rng(0)
     pool = np.arange(500) < 30
     bound = cache(lambda hits: count_by_audit(500, 60, hits)[2])
@@ -46,8 +46,8 @@ def test_the_bound_of_audits_holds_as_often_as_it_says():
 
 
 @pytest.mark.parametrize("by_rank", [False, True])
-def test_the_shape_of_the_scores_tells_how_many_there_are(by_rank):
-    """Also where the answers so far show the near end of the class alone."""
+def test_the_shape_of_the_scores_reveals_the_class_size(by_rank):
+    """This also holds when the answers so far cover only the near end of the class."""
     rng = np.random.default_rng(0)
     positive = np.arange(3000) < 300
     scores = np.where(positive, rng.normal(4, 2, 3000), rng.normal(-6, 2.5, 3000))
@@ -62,7 +62,7 @@ def test_the_shape_of_the_scores_tells_how_many_there_are(by_rank):
 
 
 @pytest.mark.more  # hundreds of draws
-def test_the_interval_of_a_model_holds_as_often_as_it_says():
+def test_the_model_interval_has_its_stated_coverage():
     inside = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -79,8 +79,8 @@ def test_the_interval_of_a_model_holds_as_often_as_it_says():
     assert np.mean(inside) >= 0.9
 
 
-def test_a_search_that_has_run_dry_stops():
-    """With all of a class found, and 113 other rows answered, almost all rows might be left."""
+def test_an_exhausted_search_stops():
+    """With all found and 113 other rows answered, the interval once reached almost all rows."""
     rng = np.random.default_rng(0)
     truth = np.arange(3000) < 40
     X = rng.normal(size=(3000, 16)) + 8 * truth[:, None] * np.eye(16)[0]
@@ -94,7 +94,7 @@ def test_a_search_that_has_run_dry_stops():
     assert session.stop(recall=0.95)
 
 
-def test_bins_change_nothing_to_speak_of(monkeypatch):
+def test_binning_hardly_changes_the_estimate(monkeypatch):
     rng = np.random.default_rng(0)
     positive = np.arange(3000) < 500
     scores = np.where(positive, rng.normal(2, 2, 3000), rng.normal(-6, 2, 3000))
@@ -107,8 +107,8 @@ def test_bins_change_nothing_to_speak_of(monkeypatch):
     np.testing.assert_allclose(binned, exact, rtol=0.02)
 
 
-def test_finds_that_run_dry_outweigh_the_shape_of_scores():
-    """A rare class, and a rest with a far end: its shape alone saw hundreds more."""
+def test_dwindling_finds_outweigh_the_shape_of_the_scores():
+    """For a rare class in a long-tailed gallery, the shape alone predicted hundreds more."""
     rng = np.random.default_rng(0)
     yes, no = rng.normal(6, 5, 35), rng.normal(2, 3, 65)
     pool = np.concatenate([rng.normal(-7, 3, 7000), 4 - rng.exponential(2, 1000)])
@@ -121,8 +121,8 @@ def test_finds_that_run_dry_outweigh_the_shape_of_scores():
     assert shape > 10
 
 
-def test_ratios_tell_how_many_are_left_where_they_are_ratios():
-    """By the share under which they are most likely, and by the answers to those put first."""
+def test_true_ratios_reveal_how_many_are_left():
+    """The share comes from maximum likelihood and from the answers to the top rows."""
     rng, errors = np.random.default_rng(0), []
     for _ in range(20):
         positive = np.arange(5000) < 80
@@ -135,8 +135,8 @@ def test_ratios_tell_how_many_are_left_where_they_are_ratios():
     assert np.abs(np.mean(errors, axis=0)).max() < 0.25
 
 
-def test_finds_tell_how_many_are_left_where_their_odds_fall_by_a_law():
-    """Answers drawn by the law itself; the most likely count is near the truth in the mean."""
+def test_finds_with_lawfully_falling_odds_reveal_how_many_are_left():
+    """With answers drawn from the law itself, the most likely count is right on average."""
     counts, errors = np.geomspace(0.1, 1000, 200), []
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -147,8 +147,8 @@ def test_finds_tell_how_many_are_left_where_their_odds_fall_by_a_law():
     assert abs(np.mean(errors)) < 0.25
 
 
-def test_a_few_that_are_hard_to_find_are_not_forgotten():
-    """Most of a class is found quickly; eight members come slowly, and some are left."""
+def test_a_few_hard_members_are_not_forgotten():
+    """Most of the class is found quickly; eight members come slowly and some are left."""
     counts, held = np.geomspace(0.02, 500, 300), []
     for seed in range(40):
         rng, hard, finds = np.random.default_rng(seed), 8, []
@@ -165,7 +165,7 @@ def test_a_few_that_are_hard_to_find_are_not_forgotten():
     assert np.mean(held) > 0.85
 
 
-def test_only_the_fall_of_finds_counts():
+def test_only_a_fall_in_finds_counts():
     found, shown = falling([False] * 15 + [True] * 25 + [False] * 20)
     assert found.tolist() == [20, 0]
     assert shown.tolist() == [20, 20]
@@ -217,7 +217,7 @@ def test_an_audit_is_used_once_it_is_answered(session):
     assert [len(audit.ids) for audit in session.store.audits()] == [150, 10]
 
 
-def test_a_row_of_an_audit_that_is_skipped_counts_as_one_of_the_class(session):
+def test_a_skipped_audit_row_counts_as_a_member(session):
     session, truth = session
     drawn = session.suggest(50, how="random")
     answer(session, truth, drawn)
@@ -250,7 +250,7 @@ def test_recall_and_stop_agree_with_what_remains(session):
 
 
 def test_a_search_that_still_finds_many_does_not_stop():
-    """The model saw 2 left, at most 8, where the last screen was full and 26 were left."""
+    """The model estimated 2 left, at most 8, while the last screen was full and 26 were left."""
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(X))
     session, truth = SearchSession(X), y == 3

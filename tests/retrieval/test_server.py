@@ -1,4 +1,4 @@
-"""The page behind its guard: what it serves, and attacks that it must withstand."""
+"""The guarded page: what it serves, and the attacks it must withstand."""
 
 import csv
 import io
@@ -84,7 +84,7 @@ def test_a_person_can_search(served):
     assert state["rows"] == len(X)
 
 
-def test_a_store_that_cannot_be_written_is_said(served, monkeypatch):
+def test_an_unwritable_store_is_reported(served, monkeypatch):
     def full(*_):
         raise StoreError("the disk is full")
 
@@ -93,7 +93,7 @@ def test_a_store_that_cannot_be_written_is_said(served, monkeypatch):
     assert (status, words) == (500, b"the disk is full")
 
 
-def test_an_undo_that_fails_is_said_and_rows_of_another_gallery_are_left_out(tmp_path, monkeypatch):
+def test_a_failed_undo_is_reported_and_foreign_rows_are_left_out(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     larger = SearchSession(X, store=path)
     larger.label([3], True, who="me")
@@ -117,7 +117,7 @@ def test_an_undo_that_fails_is_said_and_rows_of_another_gallery_are_left_out(tmp
         served.stop()
 
 
-def test_exports(served, tmp_path):
+def test_labels_model_and_report_can_be_exported(served, tmp_path):
     status, text, headers = served.ask("export/labels.csv")
     assert status == 200
     assert "attachment" in headers["content-disposition"]
@@ -145,7 +145,7 @@ def test_without_the_token_nothing_is_served(served, token):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "", "localhost"])
 def test_another_host_is_refused(served, host):
-    """A name that an attacker lets point to this machine (DNS rebinding) comes with its Host."""
+    """An attacker's name that points to this machine (DNS rebinding) shows in the Host header."""
     assert served.ask("state", headers={"Host": host})[0] in (400, 421)
     assert served.ask("state", headers={"Host": f"localhost:{served.port}"})[0] == 200
 
@@ -180,21 +180,21 @@ def test_forms_and_large_requests_are_refused(served):
         '{"place": 0.0, "value": "yes"}',
     ],
 )
-def test_what_is_no_answer_is_refused_and_nothing_is_stored(served, body):
+def test_invalid_answers_are_refused_and_not_stored(served, body):
     before = served.session.labels()
     assert served.ask("label", "POST", body)[0] == 400
     assert served.ask("undo", "POST", body)[0] == 400
     assert served.session.labels() == before
 
 
-def test_who_answers_may_be_any_text(served):
+def test_the_answering_person_may_have_any_name(served):
     body = json.dumps({"place": 5, "value": "yes", "who": "\ud800"})
     assert served.ask("label", "POST", body)[0] == 200
     assert json.loads(served.ask("undo", "POST", body)[1]) == {"places": [5]}
 
 
 @pytest.mark.parametrize("query", ["n=0", "n=201", "n=x", "n=-5", "how=best", "n=1e3"])
-def test_bad_questions_are_refused(served, query):
+def test_bad_queries_are_refused(served, query):
     assert served.ask(f"next?{query}")[0] == 400
 
 
@@ -236,25 +236,25 @@ def test_only_pictures_under_the_folder_are_served(served, place, status, words)
     "path",
     ["media/-1", "media/9999", "media/../../secret", "page.html", "../page.js", "server.py"],
 )
-def test_other_paths_are_not_there(served, path):
+def test_unknown_paths_are_not_found(served, path):
     assert served.ask(path)[0] in (400, 403, 404)
 
 
-def test_large_files_are_named(folder, monkeypatch):
+def test_oversized_files_are_named(folder, monkeypatch):
     monkeypatch.setattr(media, "LARGEST", 10)
     with pytest.raises(media.MediaError, match="more than 0"):
         Media("image", ["good.png"], folder).file(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all files")
-def test_a_file_that_may_not_be_read(folder):
+def test_an_unreadable_file_is_reported(folder):
     (folder / "closed.png").write_bytes(PNG)
     (folder / "closed.png").chmod(0)
     with pytest.raises(media.MediaError, match="cannot be read"):
         Media("image", ["closed.png"], folder).file(0)
 
 
-def test_what_kind_of_media_values_are(tmp_path):
+def test_media_kinds_are_recognised_from_values(tmp_path):
     assert media_of(["a.PNG", "b.jpg"], tmp_path, {}).kind == "image"
     assert media_of(["a.wav", "b.flac"], tmp_path, {}).kind == "audio"
     assert media_of(["a.wav", "b.jpg"], tmp_path, {}).kind == "text"
@@ -265,7 +265,7 @@ def test_what_kind_of_media_values_are(tmp_path):
         media_of(["some words"], tmp_path, {}).file(0)
 
 
-def test_a_summary_is_escaped_and_whole(folder, tmp_path):
+def test_a_summary_is_escaped_and_complete(folder, tmp_path):
     names = ["good.png", NASTY, "text.png", *map(str, range(3, 60))]
     session = SearchSession(X[:60], names)
     session.label(names[:3], True)

@@ -35,7 +35,7 @@ def searched():
     return session
 
 
-def test_it_finds_the_class_and_gives_a_verifier(searched, tmp_path):
+def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):
     found = [row for row, value in searched.labels().items() if value]
     assert len(found) >= 0.9 * np.sum(y == 3)
     assert (y[found] == 3).all()
@@ -52,7 +52,7 @@ def test_it_finds_the_class_and_gives_a_verifier(searched, tmp_path):
     assert again.threshold_ == model.threshold_
 
 
-def test_known_rows_lead_and_close_the_ranking(searched):
+def test_known_rows_come_first_and_last_in_the_ranking(searched):
     ranking, values = searched.ranking(), searched.labels()
     assert sorted(ranking) == list(range(len(X)))
     yes = sum(value is True for value in values.values())
@@ -64,7 +64,7 @@ def test_known_rows_lead_and_close_the_ranking(searched):
 
 
 @pytest.mark.parametrize("how", ["likely", "uncertain", "diverse", "mixed", "random"])
-def test_suggestions_differ_from_each_other_and_have_no_answer(searched, how):
+def test_suggestions_are_distinct_and_unanswered(searched, how):
     rows = searched.suggest(17, how=how)
     assert len(rows) == len(set(rows)) == 17
     assert not set(rows) & set(searched.labels())
@@ -78,7 +78,7 @@ def test_diverse_rows_are_farther_apart_than_likely_ones(searched):
 
 
 def test_one_example_ranks_no_worse_than_cosine():
-    """Means over classes; similarity is part of the order while examples are few."""
+    """On average over classes; with few examples, similarity is part of the order."""
     gain = []
     for label in range(10):
         session = SearchSession(X)
@@ -98,7 +98,7 @@ def test_one_example_ranks_no_worse_than_cosine():
     assert np.mean(gain) > 0
 
 
-def test_a_gallery_in_blocks_mapped_sparse_or_named_is_the_same_gallery(tmp_path):
+def test_blocks_memory_maps_sparse_and_named_galleries_agree(tmp_path):
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     galleries = [X, mapped, [X[:100], X[100:650], X[650:]], sparse.csr_matrix(X), X.tolist()]
@@ -115,7 +115,7 @@ def test_a_gallery_in_blocks_mapped_sparse_or_named_is_the_same_gallery(tmp_path
     assert named.ranking()[:50] == [f"img{row}" for row in orders[0]]
 
 
-def test_small_blocks_score_as_one(monkeypatch):
+def test_small_blocks_score_like_one_block(monkeypatch):
     whole = SearchSession(X.astype(np.float32))
     monkeypatch.setattr("pcsda.retrieval.gallery.BLOCK_BYTES", 10_000)
     parts = SearchSession(X.astype(np.float32))
@@ -124,7 +124,7 @@ def test_small_blocks_score_as_one(monkeypatch):
     np.testing.assert_allclose(whole.scores(), parts.scores(), rtol=1e-5, atol=1e-5)
 
 
-def test_labels_are_yes_no_or_skip_and_the_last_counts():
+def test_labels_are_yes_no_or_skip_and_the_latest_counts():
     session = SearchSession(X)
     session.label(5, "yes")
     session.label([6, 7], [np.False_, None])
@@ -140,7 +140,7 @@ def test_labels_are_yes_no_or_skip_and_the_last_counts():
     assert session.labels() == {}
 
 
-def test_undo_of_one_person_leaves_the_others():
+def test_undo_by_one_person_keeps_the_others_answers():
     session = SearchSession(X)
     session.label(1, True, who="ann")
     session.label(2, True, who="ben")
@@ -148,7 +148,7 @@ def test_undo_of_one_person_leaves_the_others():
     assert session.labels() == {2: True}
 
 
-def test_without_examples_it_goes_on():
+def test_a_session_works_without_examples():
     session = SearchSession(X)
     assert len(set(session.suggest(20))) == 20
     session.label(session.suggest(20), False)
@@ -175,8 +175,8 @@ def test_when_every_row_has_an_answer_nothing_remains():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, lambda rows: [rows[:7], rows[7:]]])
-def test_a_row_that_is_not_finite_costs_no_verifier(form):
-    """A single one left the session with similarity alone."""
+def test_a_non_finite_row_does_not_cost_the_verifier(form):
+    """A single such row used to leave the session with similarity alone."""
     rows = X.copy()
     rows[5, 2], rows[400] = np.nan, np.inf
     session = SearchSession(form(rows))
@@ -190,7 +190,7 @@ def test_a_row_that_is_not_finite_costs_no_verifier(form):
     assert session.remaining().n_rows == len(X) - 8  # seven have an answer, one more is bad
 
 
-def test_when_every_row_is_one_of_them_nothing_remains():
+def test_when_every_row_is_a_member_nothing_remains():
     session = SearchSession(X[:20])
     session.label(range(20), True)
     assert session.remaining().count_high == 0
@@ -198,7 +198,7 @@ def test_when_every_row_is_one_of_them_nothing_remains():
     assert session.stop()
 
 
-def test_rows_that_are_not_finite_are_set_aside_but_can_be_labelled():
+def test_non_finite_rows_are_set_aside_but_can_be_labelled():
     broken = X.copy()
     broken[10, 3], broken[20] = np.nan, np.inf
     session = SearchSession(broken)
@@ -239,7 +239,7 @@ def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, 0.5])
-def test_what_is_no_answer_is_refused(value):
+def test_invalid_answers_are_refused(value):
     with pytest.raises(ValueError, match="is no answer; use True, False or None, or 'yes'"):
         SearchSession(X).label(1, value)
 
@@ -269,7 +269,7 @@ def test_equal_rows_do_not_end_a_session(gallery):
     assert not session.stop()
 
 
-def test_a_gallery_of_one_row():
+def test_a_gallery_may_have_one_row():
     session = SearchSession([[1.0, 2.0]])
     assert session.suggest() == [0]
     session.label(0, True)
@@ -278,21 +278,21 @@ def test_a_gallery_of_one_row():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e20])
-def test_any_scale(scale):
+def test_the_scale_of_the_gallery_does_not_matter(scale):
     session = SearchSession(X * scale)
     session.label([3, 13, 23], True)
     assert np.mean(y[session.suggest(20)] == 3) > 0.7
 
 
 @pytest.mark.parametrize("estimator", [None, KernelPCSDA(gamma="scale", random_state=0)])
-def test_scores_in_single_precision_are_those_of_the_model(estimator):
+def test_single_precision_scores_match_the_model(estimator):
     session = SearchSession(X.astype(np.float32), estimator=estimator)
     session.label(np.flatnonzero(y == 3)[:40], True)
     exact = session.model_.log_likelihood_ratio(X)
     np.testing.assert_allclose(session.scores(), exact, atol=2e-3)
 
 
-def test_rows_whose_squares_overflow_have_the_scores_of_the_model():
+def test_rows_whose_squares_overflow_get_the_models_scores():
     session = SearchSession(X.astype(np.float32))
     session.label(np.flatnonzero(y == 3)[:40], True)
     far = session.model_.transform(X[:9] * np.float32(1e22)).astype(np.float32)
@@ -300,8 +300,8 @@ def test_rows_whose_squares_overflow_have_the_scores_of_the_model():
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_a_row_far_off_spoils_nothing(answered):
-    """It put all other rows into one cluster, and after a "no" to it hardly anything was found."""
+def test_an_extreme_row_spoils_nothing(answered):
+    """Such a row put all others into one cluster; after a "no" to it, few members were found."""
     rows = X.astype(np.float32)
     rows[100] *= 1e21
     with pytest.warns(UserWarning, match="1 of 900 rows have entries .* the first is 100 with"):
@@ -314,7 +314,7 @@ def test_a_row_far_off_spoils_nothing(answered):
     assert session.remaining().count_high < 60
 
 
-def test_an_example_far_off_is_better_than_none():
+def test_an_extreme_example_is_better_than_none():
     rows = X.astype(np.float32)
     rows[3] *= 1e21
     with pytest.warns(UserWarning, match="the first is 3 with"):
@@ -323,7 +323,7 @@ def test_an_example_far_off_is_better_than_none():
     assert len(session.suggest(5)) == 5
 
 
-def test_an_estimator_of_ones_own():
+def test_users_may_bring_their_own_estimator():
     session = SearchSession(X, estimator=KernelPCSDA(gamma="scale", random_state=0))
     session.label(np.flatnonzero(y == 3)[:3], True)
     assert search(session, y == 3, 2) > 30
@@ -340,8 +340,8 @@ def test_the_threshold_of_the_model_holds_for_random_rows(searched):
 
 
 @pytest.mark.more  # six searches
-def test_random_rows_that_were_answered_with_no_stay_in_the_sample():
-    """Without them only easy negatives are left to choose the threshold on."""
+def test_random_rows_answered_no_stay_in_the_sample():
+    """Without them, only easy negatives would be left for choosing the threshold."""
     rates = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -356,7 +356,7 @@ def test_random_rows_that_were_answered_with_no_stay_in_the_sample():
     assert 0.025 < np.mean(rates) < 0.075
 
 
-def test_a_session_goes_on_where_it_was(tmp_path):
+def test_a_session_resumes_where_it_stopped(tmp_path):
     first = SearchSession(X, store=tmp_path / "labels.db")
     first.label([3, 13, 23], True)
     search(first, y == 3, 1)
@@ -391,7 +391,7 @@ def test_another_gallery_is_refused_or_carried_over(tmp_path):
 
 
 def test_an_audit_of_another_gallery_bounds_nothing(tmp_path):
-    """Its rows were drawn from that one; the bound was for 400 rows where there were 897."""
+    """Its rows came from the other gallery; the bound was for 400 rows instead of 897."""
     path = tmp_path / "labels.db"
     session = SearchSession(X[:400], store=path)
     session.label(np.flatnonzero(y == 3)[:3], True)
@@ -413,8 +413,8 @@ def test_an_audit_of_another_gallery_bounds_nothing(tmp_path):
     assert SearchSession(X, store=path).remaining().basis == "audit"
 
 
-def test_labels_are_read_in_pieces_as_they_are_at_once(tmp_path):
-    """Whoever gives them, and whoever takes them back."""
+def test_labels_read_in_pieces_equal_labels_read_at_once(tmp_path):
+    """This holds whoever gives or withdraws them."""
     path = tmp_path / "labels.db"
     one, two = SearchSession(X, store=path), SearchSession(X, store=path)
     rng = np.random.default_rng(0)

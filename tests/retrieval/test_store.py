@@ -1,4 +1,4 @@
-"""The store of labels: nothing is lost, whatever ends the program, and nothing is overwritten."""
+"""The label store: nothing is lost however the program ends, and nothing is overwritten."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from pcsda.retrieval.store import Store, StoreError
 
 
-def test_a_label_keeps_who_when_what_and_the_model(tmp_path):
+def test_a_label_records_person_time_answer_and_model(tmp_path):
     store = Store(tmp_path / "s.db")
     store.add(["a", 3], [True, None], "ann", 7)
     store.add(["3"], [False], "ben", 9)
@@ -24,8 +24,8 @@ def test_a_label_keeps_who_when_what_and_the_model(tmp_path):
     assert one.at.endswith("+00:00")
 
 
-def test_kill_loses_nothing(tmp_path):
-    """The child prints each label after the call returned; then it is killed without warning."""
+def test_a_killed_program_loses_no_label(tmp_path):
+    """The child prints each label after the call returns, and is then killed without warning."""
     path = tmp_path / "s.db"
     code = """
         import sys, itertools
@@ -51,7 +51,7 @@ def test_kill_loses_nothing(tmp_path):
 
 
 @pytest.mark.more  # starts a process
-def test_programs_that_write_at_once_wait_for_each_other(tmp_path):
+def test_concurrent_writers_wait_for_each_other(tmp_path):
     path = tmp_path / "s.db"
     Store(path).close()
     code = """
@@ -76,7 +76,7 @@ def test_programs_that_write_at_once_wait_for_each_other(tmp_path):
     assert len({entry.act for entry in entries}) == 16
 
 
-def test_another_version_is_refused_and_left_as_it_is(tmp_path):
+def test_a_store_of_another_version_is_refused_and_unchanged(tmp_path):
     path = tmp_path / "s.db"
     Store(path).close()
     base = sqlite3.connect(path)
@@ -98,7 +98,7 @@ def test_another_database_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["text", "half", "middle"])
-def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path, part):
+def test_a_damaged_store_is_refused_and_unchanged(tmp_path, part):
     path = tmp_path / "s.db"
     store = Store(path)
     store.add(list(range(500)), [True] * 500, "ann", 0)
@@ -117,7 +117,7 @@ def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path, part):
     assert path.read_bytes() == before
 
 
-def test_no_folder_and_a_folder_in_its_place(tmp_path):
+def test_a_missing_folder_and_a_folder_as_store_are_refused(tmp_path):
     with pytest.raises(StoreError, match=r"there is no folder .*none; make it"):
         Store(tmp_path / "none" / "s.db")
     with pytest.raises(StoreError, match="cannot be read or written"):
@@ -135,7 +135,7 @@ def test_a_failed_copy_leaves_nothing(tmp_path):
     assert [entry.id for entry in Store(tmp_path / "copy.db").entries()] == [1]
 
 
-def test_all_labels_of_a_call_are_stored_or_none():
+def test_a_call_stores_all_of_its_labels_or_none():
     store = Store()
     with pytest.raises(KeyError):
         store.add([1, 2], [True, "perhaps"], "ann", 0)
@@ -144,7 +144,7 @@ def test_all_labels_of_a_call_are_stored_or_none():
     assert len(store.entries()) == 1
 
 
-def test_names_that_are_no_text_are_kept(tmp_path):
+def test_names_that_are_not_text_are_kept(tmp_path):
     odd = os.fsdecode(b"caf\xe9.png")
     store = Store(tmp_path / "labels.db")
     store.add([odd, "\u00e9"], [True, False], odd, 0)
