@@ -1,4 +1,4 @@
-"""Calibration: a map of views, and how it is fitted; test_logistic has the regression behind it."""
+"""Calibration maps views to a ratio; test_logistic tests the regression that fits it."""
 
 import numpy as np
 import pytest
@@ -10,21 +10,21 @@ from pcsda.core.logistic import fit_logistic
 
 
 def overlapping(n_positive=40, n_negative=90, distance=1.5, seed=0):
-    """One view of samples of both classes."""
+    """Return one view of samples from both classes."""
     rng = np.random.default_rng(seed)
     positive = rng.permutation(np.arange(n_positive + n_negative) < n_positive)
     return (rng.standard_normal(len(positive)) + distance * positive)[None], positive
 
 
 @pytest.mark.parametrize("shape", [(2, 7), (2, 7, 3), (2,)])
-def test_views_are_weighed_along_their_first_axis(shape):
+def test_views_are_weighted_along_their_first_axis(shape):
     views = np.random.default_rng(0).standard_normal(shape)
     found = Calibration((0.7, 0.2), -1.5)(views)
     assert_allclose(found, 0.7 * views[0] + 0.2 * views[1] - 1.5)
     assert found.shape == shape[1:]
 
 
-def test_far_below_the_top_a_bent_view_counts_by_its_logarithm():
+def test_a_bent_view_grows_logarithmically_far_below_the_top():
     found = Calibration((2.0,), -1.0, bend=3.0, top=5.0)
     views = np.array([[7.0, 5.0, 5 - 1e-6, -1e6]])
     ratio = (found(views) + 1) / 2
@@ -39,7 +39,7 @@ def test_far_below_the_top_a_bent_view_counts_by_its_logarithm():
 
 
 @pytest.mark.parametrize("n_views", [1, 2, 3])
-def test_without_calibration_all_views_count_alike(n_views):
+def test_without_calibration_all_views_weigh_the_same(n_views):
     none = Calibration.none(n_views)
     views = np.random.default_rng(0).standard_normal((n_views, 9))
     assert_allclose(none(views), views.mean(axis=0))
@@ -49,7 +49,7 @@ def test_without_calibration_all_views_count_alike(n_views):
 
 
 @pytest.mark.parametrize("weights", [(2.0,), (0.7, 0.2)])
-def test_then_calibrates_what_was_calibrated(weights):
+def test_then_composes_two_calibrations(weights):
     views = np.random.default_rng(0).standard_normal((len(weights), 9))
     first = Calibration(weights, -1.5)
     both = first.then(3.0, 0.25)
@@ -61,7 +61,7 @@ def test_then_calibrates_what_was_calibrated(weights):
 
 
 @pytest.mark.parametrize("weights", [(2.0,), (0.7, 0.2), (1e-9, 3e-9)])
-def test_of_unit_slope_is_a_mean_of_the_views(weights):
+def test_unit_slope_gives_a_mean_of_the_views(weights):
     views = np.random.default_rng(0).standard_normal((len(weights), 9))
     found = Calibration(weights, -1.5).of_unit_slope()
     assert_allclose([found.slope, found.offset], [1.0, 0.0])
@@ -73,7 +73,7 @@ def test_of_unit_slope_is_a_mean_of_the_views(weights):
 
 
 @pytest.mark.parametrize("n_views", [1, 2])
-def test_the_fit_is_the_regression_on_the_views(n_views):
+def test_the_fit_is_a_logistic_regression_on_the_views(n_views):
     views, positive = overlapping()
     noise = np.random.default_rng(1).standard_normal(views.shape)
     views = np.vstack([views, views + noise])[:n_views]
@@ -95,21 +95,21 @@ def test_one_very_clear_negative_does_not_flatten_the_slope():
     assert_allclose(far.slope, near.slope, rtol=0.05)
 
 
-def test_scores_against_the_labels_keep_only_their_order():
+def test_scores_that_contradict_the_labels_keep_only_their_order():
     views, positive = overlapping()
     found = fit_calibration(-views, positive)
     assert 0 < found.slope * views.std() < 0.1
     assert_allclose(found(-views), 0.0, atol=0.2)
 
 
-def test_equal_scores_say_little():
+def test_equal_scores_give_ratios_near_zero():
     views, positive = np.full((1, 300), 7.0), np.arange(300) < 100
     assert_allclose(fit_calibration(views, positive)(views), 0.0, atol=0.01)
 
 
 @pytest.mark.parametrize("gap", [1e-9, 1.0, 1e6])
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 50), (50, 1), (20, 30)])
-def test_separable_scores_keep_a_finite_slope_and_are_told_apart(gap, sizes):
+def test_separable_scores_get_a_finite_positive_slope(gap, sizes):
     positive = np.arange(sum(sizes)) < sizes[0]
     views = np.where(positive, gap, -gap)[None]
     found = fit_calibration(views, positive)

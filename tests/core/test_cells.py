@@ -1,4 +1,4 @@
-"""Cells of classes and clusters against groups and sums written out."""
+"""Cells of classes and clusters against groups and sums computed directly."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from pcsda.core.cells import Cells
 
 
 def random_cells(seed):
-    """Labels and clusters of 60 rows; cluster 3 is of class 1 alone, cluster 2 has no class 0."""
+    """Draw labels and clusters of 60 rows; cluster 3 has only class 1, cluster 2 no class 0."""
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(4), rng.integers(4, size=56)])
     clusters = np.concatenate([np.zeros(4, dtype=int), rng.integers(3, size=56)])
@@ -27,7 +27,7 @@ def brute_groups(labels, clusters, label):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cells_give_groups_counts_and_sums_of_every_class(seed):
+def test_cells_give_each_classs_groups_counts_and_sums(seed):
     labels, clusters = random_cells(seed)
     values = np.random.default_rng(seed).standard_normal((60, 3))
     cells = Cells.of(labels, clusters)
@@ -45,13 +45,13 @@ def test_cells_give_groups_counts_and_sums_of_every_class(seed):
         assert_allclose(sums.over_groups(label), by_group, atol=1e-12)
 
 
-def test_a_cluster_that_is_empty_without_a_class_is_dropped_for_it_alone():
+def test_a_cluster_emptied_by_a_class_is_dropped_for_that_class_only():
     cells = Cells.of(*random_cells(0))
     assert [len(cells.division(label)[1]) - 1 for label in range(4)] == [4, 3, 4, 4]
     assert np.all(cells.division(1)[1] > 0)
 
 
-def test_clusters_with_gaps_in_their_numbers_change_nothing():
+def test_gaps_in_cluster_numbers_change_nothing():
     labels, clusters = random_cells(1)
     plain, gaps = Cells.of(labels, clusters), Cells.of(labels, 3 * clusters + 2)
     values = np.random.default_rng(0).standard_normal((60, 2))

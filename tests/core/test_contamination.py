@@ -1,4 +1,4 @@
-"""Laws of the joint fit of ratio and share."""
+"""Laws of fitting the ratio and the share of hidden positives together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pcsda.core.contamination import Scores, fit_shares, hidden_probability
 
 
 def make_scores(share, n_positive, seed, *, checked=0, gap=3.0):
-    """Ideal scores: log-likelihood ratios of two unit Gaussians."""
+    """Return ideal scores: the log-likelihood ratios of two unit Gaussians."""
     rng = np.random.default_rng(seed)
     hidden = round(share * 300)
     means = np.repeat([gap, gap, 0.0], [n_positive, hidden, 300 - hidden + checked])
@@ -38,7 +38,7 @@ def test_checked_negatives_make_the_share_more_certain():
     assert width(1000) < width(0)
 
 
-def test_a_given_share_is_held():
+def test_a_given_share_is_kept():
     scores = make_scores(0.1, 10, 0)
     found = fit_shares(scores, 0.25)
     assert found.share == 0.25
@@ -68,7 +68,7 @@ def test_weights_count_as_repetitions():
     assert_allclose(found.interval, expected.interval, atol=1e-3)
 
 
-def test_probabilities_of_hidden_positives_follow_from_odds():
+def test_hidden_positive_probabilities_follow_from_odds():
     assert_allclose(hidden_probability(np.array([0.0, np.log(9.0)]), 0.1), [0.1, 0.5])
     assert_allclose(hidden_probability(np.array([1000.0, -1000.0]), 0.1), [1.0, 0.0])
     assert not hidden_probability(np.array([1000.0]), 0.0).any()

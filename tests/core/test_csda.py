@@ -1,4 +1,4 @@
-"""CSDA against the paper written out, against PCSDA of single rows, and its refusals."""
+"""CSDA against the paper's formulas, against PCSDA with singleton subclasses, and its refusals."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def fit_csda(X, groups, weights=None, n_components=None, shrinkage=None, **chang
 @TALL_AND_WIDE
 @WEIGHTED
 @pytest.mark.parametrize("solver", ["eigen", "lowrank"])
-def test_csda_is_the_paper_written_out(width, weighted, solver):
+def test_csda_equals_the_papers_formulas(width, weighted, solver):
     X, groups, weights = make_rows([20, 30], width, weighted=weighted)
     s = paper_statistics(X, groups, weights)
     ridge = 0.01 * s.total_variance
@@ -91,7 +91,7 @@ def test_statistics_alone_give_the_same_subspace(solver):
     assert_same_subspace(csda_subspace(scatter, Criterion(solver, 0.01), 3), expected)
 
 
-def test_the_solver_of_targets_needs_the_rows():
+def test_the_target_solver_needs_rows():
     X, groups, _ = make_rows([20, 30], 6)
     with pytest.raises(ValueError, match="solver='labels' needs the samples; use 'eigen' or"):
         csda_subspace(GroupScatter.from_samples(X, groups), Criterion("labels", 0.01), 3)
@@ -101,7 +101,7 @@ def test_the_solver_of_targets_needs_the_rows():
 @pytest.mark.parametrize(
     ("sizes", "width", "bound"), [([9, 3], 6, 3), ([9, 3], 40, 3), ([9, 20], 6, 6)]
 )
-def test_there_are_at_most_as_many_axes_as_negatives_and_features(solver, sizes, width, bound):
+def test_axes_never_outnumber_negatives_or_features(solver, sizes, width, bound):
     X, groups, _ = make_rows(sizes, width)
     for wanted in (None, 50):
         found = factor_of(X, solver=solver).solve(groups, wanted)
@@ -110,7 +110,7 @@ def test_there_are_at_most_as_many_axes_as_negatives_and_features(solver, sizes,
 
 @EVERY
 @pytest.mark.parametrize("d", [1, 2])
-def test_positives_that_do_not_spread_need_a_ridge(solver, d):
+def test_positives_without_spread_need_a_ridge(solver, d):
     X, groups, _ = make_rows([3, 20], 6)
     X[groups == 0] = X[groups == 0][0]  # their mean, and so their scatter, is rounded
     assert GroupScatter.from_samples(X, groups).positive.any()

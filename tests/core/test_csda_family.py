@@ -1,4 +1,4 @@
-"""The relatives of CSDA: dual form, learned reference, raw targets, against the formulas."""
+"""The relatives of CSDA (dual form, learned reference, raw targets) against their formulas."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from pcsda.core.scatter import GroupScatter
 
 @pytest.fixture
 def grown(monkeypatch):
-    """Let small problems be solved in a growing basis too."""
+    """Solve small problems in a growing basis too."""
     monkeypatch.setattr(krylov, "SMALL", 0)
     monkeypatch.setattr(krylov, "FEW", 1)
 
 
 def scatters(X, groups, step, weights=None):
-    """S_n and S_p about the reference ``m + s (m - m_n)``, row by row."""
+    """Compute S_n and S_p about the reference ``m + s (m - m_n)``, row by row."""
     w = np.ones(len(X)) if weights is None else weights
     m, m_n = (np.average(X[groups == g], axis=0, weights=w[groups == g]) for g in (0, 1))
     rows = X - (m + step * (m - m_n))
@@ -34,7 +34,7 @@ def scatters(X, groups, step, weights=None):
 
 
 def best_at(X, groups, step, eps, d, weights=None):
-    """Largest trace ratio at a given reference, by iteration from below."""
+    """Find the largest trace ratio at a given reference, by iteration from below."""
     S_n, S_p = scatters(X, groups, step, weights)
     S_p = S_p + eps * np.eye(len(S_p))
     rho, before = 0.0, -1.0
@@ -53,7 +53,7 @@ def ratio_of(model, X, groups, eps, weights=None):
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize(("sizes", "eps"), [([25, 60], 0.5), ([3, 90], 60.0), ([40, 20], 300.0)])
 @WEIGHTED
-def test_the_learned_reference_is_the_best_of_a_scan(sizes, eps, d, weighted):
+def test_no_scanned_reference_beats_the_learned_one(sizes, eps, d, weighted):
     X, groups, weights = make_rows(sizes, 5, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     found = csda_solvers.trace_ratio(scatter, eps, d, learn_reference=True)
@@ -70,7 +70,7 @@ def test_the_learned_reference_is_the_best_of_a_scan(sizes, eps, d, weighted):
 
 @pytest.mark.parametrize(("sizes", "eps"), [([25, 60], 0.5), ([3, 90], 60.0), ([40, 20], 300.0)])
 @WEIGHTED
-def test_a_reference_at_the_mean_is_the_trace_ratio(sizes, eps, weighted):
+def test_a_reference_at_the_mean_gives_the_trace_ratio(sizes, eps, weighted):
     X, groups, weights = make_rows(sizes, 5, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     found = csda_solvers.trace_ratio(scatter, eps, 2)
@@ -90,7 +90,7 @@ def test_few_positives_and_a_large_ridge_need_a_reference_far_away():
 
 
 @pytest.mark.parametrize(("sizes", "eps"), [([25, 60], 0.5), ([3, 90], 60.0)])
-def test_the_ratio_never_falls_on_the_way_to_the_reference(sizes, eps):
+def test_the_ratio_never_falls_while_the_reference_is_learned(sizes, eps):
     X, groups, _ = make_rows(sizes, 5)
     scatter = GroupScatter.from_samples(X, groups)
     ratios = [
@@ -118,7 +118,7 @@ def test_equal_class_means_leave_the_reference_at_the_mean():
 
 
 @pytest.mark.parametrize("ridge", [1e-2, 1e2])
-def test_the_density_about_a_reference_is_that_of_the_scatters_about_it(ridge):
+def test_the_density_about_a_reference_uses_the_scatters_about_it(ridge):
     X, groups, _ = make_rows([20, 50], 6)
     y = (groups == 0).astype(int)
     model = CSDA.published(3, reference="optimal", regularization=ridge).fit(X, y)
@@ -203,7 +203,7 @@ def test_wide_rows_are_solved_by_inner_products_unless_the_ridge_is_tiny(ridge):
     assert subspace_angles(found.project(X), z).max() < 1e-5
 
 
-def test_many_axes_of_the_wide_form_stop_at_the_negatives():
+def test_the_wide_form_has_no_more_axes_than_negatives():
     X, groups, _ = make_rows([20, 7], 120)
     assert CSDA().fit(X, groups == 0).n_components_ == 7
     X[groups == 1] = np.repeat(X[groups == 1][:3], [3, 2, 2], axis=0)
@@ -223,12 +223,12 @@ def test_a_growing_basis_finds_the_leading_eigenvectors():
 
 
 @pytest.mark.more  # 3000 nearly equal values
-def test_a_basis_that_does_not_settle_is_given_up():
+def test_a_basis_that_does_not_converge_is_abandoned():
     values = np.linspace(1, 1.001, 3000)[:, None]  # a diagonal matrix of nearly equal entries
     assert krylov.top_eigenvectors(lambda block: values * block, 3000, 2) is None
 
 
-def test_axes_that_a_basis_does_not_find_come_from_the_whole_matrix(grown, monkeypatch):
+def test_axes_the_basis_misses_come_from_the_full_matrix(grown, monkeypatch):
     monkeypatch.setattr(krylov, "leading", lambda *args: None)
     X, groups, _ = make_rows([20, 50], 90)
     for given in ({"solver": "eigen"}, {"reference": "optimal"}):
@@ -238,7 +238,7 @@ def test_axes_that_a_basis_does_not_find_come_from_the_whole_matrix(grown, monke
         assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-8)
 
 
-def test_negatives_of_low_rank_are_no_case_for_a_growing_basis(grown):
+def test_low_rank_negatives_skip_the_growing_basis(grown):
     X, groups, _ = make_rows([40, 30], 90)
     X[groups == 1] = X[groups == 1][0]
     assert CSDA(solver="trace_ratio").fit(X, groups == 0).n_components_ == 1
@@ -335,7 +335,7 @@ def test_the_published_classifier_is_a_pipeline():
 )
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 @WEIGHTED
-def test_folds_on_the_matrix_of_all_rows_calibrate_as_fits_of_their_own(
+def test_folds_on_the_shared_matrix_calibrate_like_separate_fits(
     grown, monkeypatch, given, kernel, weighted
 ):
     X, groups, weights = make_rows([60, 240], 8, weighted=weighted)
@@ -347,7 +347,7 @@ def test_folds_on_the_matrix_of_all_rows_calibrate_as_fits_of_their_own(
     assert_allclose([shared.slope, shared.offset], [alone.slope, alone.offset], rtol=2e-3)
 
 
-def test_folds_need_no_kernel_values_of_their_own():
+def test_folds_compute_no_kernel_values():
     calls = []
 
     def kernel(A, B):
@@ -362,7 +362,7 @@ def test_folds_need_no_kernel_values_of_their_own():
 
 
 @pytest.mark.parametrize("kind", [CSDA, KernelCSDA])
-def test_unless_told_otherwise_there_are_at_most_25_axes(kind):
+def test_there_are_at_most_25_axes_by_default(kind):
     X, groups, _ = make_rows([40, 60], 90)
     assert kind(calibrate=False).fit(X, groups == 0).n_components_ == 25
     assert kind(n_components=None, calibrate=False).fit(X, groups == 0).n_components_ == 60

@@ -1,4 +1,4 @@
-"""The threshold of Bayes against a grid of thresholds."""
+"""The Bayes threshold against a grid of thresholds."""
 
 import re
 
@@ -32,6 +32,6 @@ def test_a_prior_outside_its_range_is_refused(prior):
 
 @pytest.mark.parametrize("name", ["cost_miss", "cost_false_alarm"])
 @pytest.mark.parametrize("cost", [0.0, -1.0, np.inf, np.nan])
-def test_a_cost_that_is_no_positive_number_is_refused(name, cost):
+def test_a_cost_that_is_not_positive_is_refused(name, cost):
     with pytest.raises(ValueError, match=re.escape(f"{name}={cost} must be a positive number")):
         bayes_threshold(0.5, **{name: cost})

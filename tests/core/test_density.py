@@ -1,4 +1,4 @@
-"""Densities against SciPy's, sets against joint Gaussians, left-out rows against refits."""
+"""Densities against SciPy, sets against joint Gaussians, left-out rows against refits."""
 
 import pickle
 from dataclasses import replace
@@ -39,7 +39,7 @@ SETS = np.repeat(np.arange(5), [1, 2, 3, 1, 6])[[4, 0, 9, 2, 12, 5, 1, 7, 3, 11,
 
 
 def make_moments(d=3, sizes=(20, 9, 12, 15, 10), seed=0, spread=2.0):
-    """Resubstituted moments of rows in d dimensions, positive mean at zero."""
+    """Return resubstituted moments of rows in d dimensions, with the positive mean at zero."""
     X, groups, _ = make_rows(sizes, d, seed=seed, spread=spread)
     scatter = GroupScatter.from_samples(X - X[groups == 0].mean(axis=0), groups)
     target = scatter.intra / scatter.counts.sum()
@@ -47,7 +47,7 @@ def make_moments(d=3, sizes=(20, 9, 12, 15, 10), seed=0, spread=2.0):
 
 
 def make_density(negatives, tails=(np.inf, np.inf), *, d=3, shrinkage=0.7, **changes):
-    """A density with the given degrees of freedom, where it takes any."""
+    """Make a density with the given degrees of freedom, if its kind has any."""
     density = fit_density(make_moments(d, **changes), negatives=negatives, shrinkage=shrinkage)
     return with_given_tails(density, tails)
 
@@ -87,7 +87,7 @@ def test_views_keep_single_precision(negatives, tails):
 @EVERY
 @TAILS
 @pytest.mark.parametrize("d", [1, 3])
-def test_views_are_those_of_scipy_with_the_same_covariances(negatives, tails, d):
+def test_views_equal_scipy_densities_with_the_same_covariances(negatives, tails, d):
     density = make_density(negatives, tails, d=d)
     z = np.vstack([points(50, d), 1e3 * np.eye(d)])
     views = density.views(z)
@@ -98,7 +98,7 @@ def test_views_are_those_of_scipy_with_the_same_covariances(negatives, tails, d)
 
 @EVERY
 @TAILS
-def test_views_come_from_products_of_many_rows_or_of_one(negatives, tails):
+def test_views_are_the_same_for_one_row_or_many(negatives, tails):
     density, z = make_density(negatives, tails), points(20, 3)
     expected = density.views(z)
     assert_array_equal(density.views_of_products(z @ density.products), expected)
@@ -110,7 +110,7 @@ def test_views_come_from_products_of_many_rows_or_of_one(negatives, tails):
 
 @EVERY
 @TAILS
-def test_the_path_over_d_equals_the_margin_at_each_d(negatives, tails):
+def test_the_path_over_d_equals_each_marginal(negatives, tails):
     density, z = make_density(negatives, tails, d=4), points(30, 4)
     path = density.path(z)
     assert path.shape == (density.n_views, 30, 4)
@@ -129,7 +129,7 @@ def test_the_path_over_d_equals_the_margin_at_each_d(negatives, tails):
 
 @EVERY
 @TAILS
-def test_the_margin_of_all_axes_is_the_density_itself(negatives, tails):
+def test_the_marginal_on_all_axes_is_the_density_itself(negatives, tails):
     density = make_density(negatives, tails)
     assert_same_density(density.margin(range(3)), density, 1e-15)
     # In another order the coordinates come in that order too.
@@ -140,7 +140,7 @@ def test_the_margin_of_all_axes_is_the_density_itself(negatives, tails):
 
 @EVERY
 @TAILS
-def test_sets_of_one_row_are_rows(negatives, tails):
+def test_a_set_of_one_row_scores_like_the_row(negatives, tails):
     density, z = make_density(negatives, tails), points(12, 3)
     order = np.random.default_rng(0).permutation(12)
     of_sets = density.views_of_sets(z, order, 12)
@@ -149,7 +149,7 @@ def test_sets_of_one_row_are_rows(negatives, tails):
 
 
 @EVERY
-def test_the_base_has_the_subclass_means_of_all_axes(negatives):
+def test_the_base_keeps_subclass_means_on_all_axes(negatives):
     density = make_density(negatives)
     assert_allclose(density.base.subclasses, make_moments().scatter.delta)
     assert isinstance(density.base, Mixture)
@@ -158,7 +158,7 @@ def test_the_base_has_the_subclass_means_of_all_axes(negatives):
 
 
 @EVERY
-def test_pickles_hold_what_was_fitted_and_nothing_else(negatives):
+def test_pickles_hold_only_what_was_fitted(negatives):
     density, z = make_density(negatives, (4.0, 5.0)), points(9, 3)
     expected = density.views(z)  # which keeps what it made on the way
     again = pickle.loads(pickle.dumps(density))
@@ -188,7 +188,7 @@ def test_log_ratio_equals_the_formulas_with_scipy_densities(negatives, nu, d):
     assert_allclose(density.views(z), expected[None], rtol=1e-9)
 
 
-def test_without_shrinkage_the_covariances_are_those_of_the_paper():
+def test_without_shrinkage_covariances_follow_the_paper():
     moments = make_moments()
     s = moments.scatter
     mixture = fit_density(moments, negatives="mixture", shrinkage=0.0)
@@ -215,14 +215,14 @@ def test_shrinkage_adds_a_prior_of_nu_samples(nu):
     assert_allclose(density.negative_strength, moments.n_within + nu)
 
 
-def test_with_one_positive_the_target_is_the_only_source():
+def test_with_one_positive_the_covariance_is_the_target():
     moments = replace(make_moments(sizes=(1, 20, 15)), n_positive=0.0)
     density = fit_density(moments, negatives="mixture", shrinkage=1.5)
     assert_allclose(density.positive, moments.target)
 
 
 @NEGATIVES
-def test_a_margin_equals_a_refit_on_its_axes(negatives):
+def test_a_marginal_equals_a_refit_on_its_axes(negatives):
     moments, axes = make_moments(4), [2, 0]
     refit = fit_density(leading_of(moments, axes), negatives=negatives, shrinkage=0.8)
     margin = fit_density(moments, negatives=negatives, shrinkage=0.8).margin(axes)
@@ -246,7 +246,7 @@ def test_a_singular_covariance_is_refused_by_name(sizes, negatives, which):
 
 
 @pytest.mark.parametrize(("sizes", "which"), [((1, 20), "positive"), ((20, 1, 1), "negative")])
-def test_no_sample_and_no_prior_is_refused_by_name(sizes, which):
+def test_neither_samples_nor_prior_is_refused_by_name(sizes, which):
     moments = make_moments(sizes=sizes)
     n_positive = 0.0 if which == "positive" else moments.n_positive
     message = f"no sample shows the spread of the {which} class"
@@ -267,7 +267,7 @@ def test_positives_at_one_point_are_refused():
 @pytest.mark.parametrize("ridge", [0.0, 5.0])
 @WEIGHTED
 def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weighted):
-    """Where covariances times numbers of samples are the scatter of the fit, ridge included."""
+    """Covariances times sample counts must be the scatter of the fit, ridge included."""
     X, groups, weights = make_rows([20, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     projection = solvers.cholesky(scatter, ridge)
@@ -286,7 +286,7 @@ def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weigh
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
-def test_negatives_about_the_positive_mean_have_no_axis(scale):
+def test_negatives_centred_on_the_positive_mean_have_no_fisher_axis(scale):
     half, groups, _ = make_rows([20, 9, 12], 3)
     half[groups == 0] -= half[groups == 0].mean(axis=0)
     rows, mirrored = half[groups > 0], np.where(groups > 0, groups + 2, 0)[groups > 0]
@@ -297,11 +297,11 @@ def test_negatives_about_the_positive_mean_have_no_axis(scale):
     assert type(fit_density(moments, negatives="blend", shrinkage=1.0)) is Mixture
 
 
-def test_one_subclass_is_a_cloud_already():
+def test_one_subclass_needs_no_second_view():
     assert type(make_density("blend", sizes=(20, 15))) is Mixture
 
 
-def test_the_cloud_has_the_moments_of_all_negatives_on_the_axis():
+def test_the_cloud_matches_all_negatives_moments_on_the_axis():
     density = make_density("blend", (4.0, 5.0))
     positive, negative, centre = cloud_of(density)
     cloud = density.cloud
@@ -310,7 +310,7 @@ def test_the_cloud_has_the_moments_of_all_negatives_on_the_axis():
     assert cloud.tail == 5.0
 
 
-def test_axes_without_a_part_in_fishers_are_seen_by_the_mixture_alone():
+def test_only_the_mixture_sees_axes_orthogonal_to_fishers():
     density, z = make_density("blend", (4.0, 5.0)), points(len(SETS), 3)
     turned = replace(density, axis=np.array([0.0, 1.0, 0.5]))
     margin = turned.margin([0])
@@ -328,14 +328,14 @@ def test_axes_without_a_part_in_fishers_are_seen_by_the_mixture_alone():
 
 
 def joint_gaussian(z, between, within):
-    """Log density of samples that share an unknown mean, with their full joint covariance."""
+    """Compute the log density of samples that share an unknown mean from their joint covariance."""
     size, d = z.shape
     covariance = np.kron(np.eye(size), within) + np.kron(np.ones((size, size)), between)
     return gaussian(z.ravel(), np.zeros(size * d), covariance)
 
 
 def clipped(between, within):
-    """Positive part of `between` relative to `within`."""
+    """Return the positive part of `between` relative to `within`."""
     values, vectors = scipy_linalg.eigh(between, within)
     back = within @ vectors
     return back @ np.diag(np.maximum(values, 0)) @ back.T
@@ -385,7 +385,7 @@ def test_sets_share_a_subclass_and_are_independent_in_the_cloud(tails, negatives
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 4])
-def test_sets_may_lie_across_blocks(monkeypatch, rows_at_once):
+def test_sets_may_span_blocks(monkeypatch, rows_at_once):
     density, z = make_density("mixture"), points(len(SETS), 3)
     whole = density.views_of_sets(z, SETS, 5)
     monkeypatch.setattr(linalg, "BLOCK_BYTES", 8 * density.centres.size * rows_at_once)
@@ -393,13 +393,13 @@ def test_sets_may_lie_across_blocks(monkeypatch, rows_at_once):
 
 
 @pytest.mark.parametrize("spread", [4.0, 0.05], ids=["regular", "clipped"])
-def test_a_set_of_one_row_is_scored_by_the_density_whatever_was_clipped(spread):
+def test_clipping_does_not_change_the_score_of_a_single_row(spread):
     density, z = make_density("marginal", spread=spread), points(12, 3)
     found = density.views_of_sets(z, np.arange(12), 12)
     assert_allclose(found, density.views(z), rtol=1e-9, atol=1e-12)
 
 
-def test_negatives_of_a_set_are_independent_where_each_is_its_own_subclass():
+def test_singleton_negatives_in_a_set_are_independent():
     density = make_density("marginal", shrinkage=0.0, sizes=(20, *[1] * 12))
     assert density.within is None
     z = points(len(SETS), 3)
@@ -411,7 +411,7 @@ def test_negatives_of_a_set_are_independent_where_each_is_its_own_subclass():
 
 
 def left_out_case(negatives, sizes=(14, 9, 1, 8, 7, 10), *, weighted=False, nu=1.5, heavy=False):
-    """A density, the left-out rows that it was estimated from, and the counts."""
+    """Return a density, the left-out rows behind it, and the counts."""
     X, groups, weights = make_rows(sizes, 5, weighted=weighted)
     if heavy:
         X *= np.random.default_rng(0).chisquare(4, (len(X), 1)) ** -0.5
@@ -425,7 +425,7 @@ def left_out_case(negatives, sizes=(14, 9, 1, 8, 7, 10), *, weighted=False, nu=1
 
 
 def rebuilt_views(density, left, counts):
-    """Every row seen by densities rebuilt without it, one at a time."""
+    """View each row through a density rebuilt without it."""
     base, views = density.base, []
     parts = left.weight if left.stands_for is None else left.weight * left.stands_for
     rows = zip(left.coordinates, left.residuals, left.groups, left.alone, strict=True)
@@ -483,8 +483,8 @@ def test_left_out_views_equal_densities_rebuilt_without_the_row(weighted, negati
 
 @WEIGHTED
 @EVERY
-def test_a_row_leaves_a_covariance_as_often_as_it_is_in_it(weighted, negatives):
-    """In moments of a sample a row is as often as it stands for."""
+def test_a_row_leaves_a_covariance_with_its_full_weight(weighted, negatives):
+    """In a sample's moments, each row has the weight that it represents."""
     density, left, counts = left_out_case(negatives, weighted=weighted)
     more = np.random.default_rng(0).uniform(0.3, 1, len(left.groups))
     sample = replace(left, stands_for=more)
@@ -494,7 +494,7 @@ def test_a_row_leaves_a_covariance_as_often_as_it_is_in_it(weighted, negatives):
 
 
 @EVERY
-def test_where_every_negative_is_alone_views_are_finite(negatives):
+def test_singleton_negatives_have_finite_views(negatives):
     density, left, counts = left_out_case(negatives, [12, *[1] * 9])
     views = density.left_out_views(left, counts)
     assert np.all(np.isfinite(views))
@@ -526,7 +526,7 @@ def test_the_order_of_left_out_rows_does_not_matter(weighted, negatives):
     assert_allclose(tails_of(density.with_tails(moved)), tails_of(density), rtol=1e-9)
 
 
-def test_a_row_that_is_the_whole_of_its_covariance_has_a_finite_view():
+def test_the_only_row_behind_a_covariance_has_a_finite_view():
     scatter = GroupScatter(
         np.array([1.0, 1.0]), np.array([[0.0], [3.0]]), np.array([[4.0]]), np.array([[4.0]])
     )
@@ -540,7 +540,7 @@ def test_a_row_that_is_the_whole_of_its_covariance_has_a_finite_view():
 
 
 @WEIGHTED
-def test_tails_are_those_of_the_left_out_negatives(weighted):
+def test_tails_are_fitted_to_left_out_negatives(weighted):
     """Each row is left out of the covariance of the mixture, and the cloud is held.
 
     A row without its subclass belongs to the nearest of the other centres.
@@ -587,7 +587,7 @@ def test_published_tails_are_gaussian():
     assert density.with_tails(left) is density
 
 
-def test_rows_that_are_not_known_do_not_shape_tails():
+def test_rows_that_cannot_be_left_out_do_not_shape_tails():
     density, left, _ = left_out_case("blend", [30, 19, 28, 17, 25], heavy=True)
     far = np.flatnonzero(left.groups > 0)[3]
     known = left.known.copy()
@@ -600,7 +600,7 @@ def test_rows_that_are_not_known_do_not_shape_tails():
     assert_allclose(tails_of(density.with_tails(odd)), tails_of(expected), rtol=1e-12)
 
 
-def test_no_density_refuses_in_its_own_words():
+def test_a_missing_density_gives_its_reason_in_every_method():
     none = NoDensity("too few rows")
     z, sets = points(3, 2), np.arange(3)
     calls = {

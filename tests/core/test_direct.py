@@ -1,4 +1,4 @@
-"""Divisions solved one by one: resampled negatives, sparse rows, statistics alone."""
+"""Divisions solved separately: resampled negatives, sparse rows, statistics alone."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_sparse_rows_give_the_subspace_of_dense_rows(width, weighted, form):
     assert_same_subspace(two, found.leading(2), rtol=1e-8)
 
 
-def test_entries_of_a_sparse_array_that_are_stored_in_parts_count_once():
+def test_duplicate_entries_of_a_sparse_array_are_summed():
     X, groups, _ = make_rows([14, 9, 12, 7], 70)
     X[np.abs(X) < 1] = 0
     whole = sparse.csr_array(X)
@@ -44,7 +44,7 @@ def test_entries_of_a_sparse_array_that_are_stored_in_parts_count_once():
     assert_same_subspace(found, expected, rtol=1e-6)
 
 
-def test_products_without_ridge_need_rows_that_differ_within_a_group():
+def test_without_a_ridge_rows_must_differ_within_a_group():
     X, groups, _ = make_rows([1, 1, 1], 5)
     with pytest.raises(ValueError, match="is singular at regularization=0; raise regularization"):
         IterativeFactor(X, 0.0).solve(groups)
@@ -64,7 +64,7 @@ def test_statistics_alone_give_the_same_subspace(solver):
     close(left.coordinates, expected.left.coordinates)
 
 
-def test_an_absolute_ridge_wins():
+def test_an_absolute_ridge_takes_precedence():
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
     variance = GroupScatter.from_samples(X, groups).total_variance
     found = DirectFactor(X, 0.5, ridge=0.01 * variance).solve(groups)
@@ -83,7 +83,7 @@ def test_wide_axes_stay_in_the_span_of_the_rows(solver):
 
 @WEIGHTED
 @pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
-def test_wide_rows_without_a_ridge_have_the_limit_of_small_ones(weighted, solver):
+def test_wide_rows_without_a_ridge_give_the_small_ridge_limit(weighted, solver):
     X, groups, weights = make_rows([8, 5, 6, 4], 60, weighted=weighted)
     found = DirectFactor(X, 0.0, weights, solver).solve(groups)
     assert (found.rank, found.left) == (3, None)
@@ -114,8 +114,8 @@ def test_wide_rows_without_a_ridge_and_equal_means_are_refused():
 
 
 @WEIGHTED
-def test_a_gap_short_of_digits_is_taken_from_the_gram_matrix(weighted):
-    """Almost as many features as rows: without the row, hardly any scatter is left."""
+def test_an_inaccurate_leverage_gap_comes_from_the_gram_matrix(weighted):
+    """With almost as many features as rows, removing a row leaves hardly any scatter."""
     X, groups, weights = make_rows([12, 9, 9], 28, weighted=weighted)
     found = DirectFactor(X, 1e-10, weights).solve(groups)
     expected = next(wide(X, [1e-10], weights)).solve(groups)
@@ -140,7 +140,7 @@ def test_resampled_negatives_have_subclasses_of_equal_size(width, solver):
 
 @pytest.mark.more  # many draws
 def test_many_draws_return_to_the_subclasses_they_came_from():
-    """Weights multiply the draws; equal subclasses weigh covariances alike."""
+    """Weights multiply the draws; subclasses of equal size get equal weight in the covariances."""
     X, groups, weights = make_rows([50, 300, 100], 3, weighted=True)
     factor = DirectFactor(X, 0.01, 400 * weights, resample=np.random.default_rng(0))
     found = factor.solve(groups)

@@ -1,4 +1,4 @@
-"""Laws that hold for every factor: one solution, whatever the rows were made into."""
+"""Laws for every factor: the same solution, however the rows were factorised."""
 
 import re
 from itertools import product
@@ -38,12 +38,12 @@ NO_DIRECTION = (
 
 
 def components_of(name, X, found):
-    """Directions in input space."""
+    """Return the directions in input space."""
     return found.coefficients.T @ X if name in ON_KERNEL_VALUES else found.coefficients.T
 
 
 def random_division(rng, n_rows, n_groups):
-    """Groups 0..n_groups-1, each of at least two rows."""
+    """Draw groups 0..n_groups-1, each with at least two rows."""
     groups = np.concatenate(
         [np.repeat(np.arange(n_groups), 2), rng.integers(n_groups, size=n_rows)]
     )
@@ -142,7 +142,7 @@ def test_fewer_components_are_the_leading_ones(name, width):
 
 @EVERY
 @TALL_AND_WIDE
-def test_group_numbers_and_row_order_do_not_matter(name, width):
+def test_results_ignore_group_numbers_and_row_order(name, width):
     X, groups, weights = make_rows([14, 9, 12, 7], width, weighted=True)
     order = np.random.default_rng(0).permutation(len(X))
     renamed = np.array([0, 3, 1, 2])[groups]
@@ -160,7 +160,7 @@ def test_group_numbers_and_row_order_do_not_matter(name, width):
 @EVERY
 @TALL_AND_WIDE
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_coordinates_do_not_depend_on_the_unit_of_measurement(name, width, scale):
+def test_coordinates_ignore_the_unit_of_measurement(name, width, scale):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     first, second = (solve(name, rows, groups) for rows in (X, X * scale))
     assert_allclose(second.eigenvalues, first.eigenvalues, rtol=1e-8)
@@ -169,7 +169,7 @@ def test_coordinates_do_not_depend_on_the_unit_of_measurement(name, width, scale
 
 @pytest.mark.parametrize("name", [n for n in [*FACTORS, "lsqr"] if n not in ON_KERNEL_VALUES])
 @TALL_AND_WIDE
-def test_an_offset_of_1e8_costs_no_more_than_the_digits_of_the_rows(name, width):
+def test_an_offset_of_1e8_costs_only_the_digits_the_rows_lose(name, width):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     far = X + 1e8
     first, second = (solve(name, rows, groups) for rows in (far - 1e8, far))
@@ -181,7 +181,7 @@ def test_an_offset_of_1e8_costs_no_more_than_the_digits_of_the_rows(name, width)
 
 
 @pytest.mark.parametrize("name", ["kernel", "features"])
-def test_a_common_part_of_kernel_values_changes_nothing(name):
+def test_a_constant_added_to_a_kernel_changes_nothing(name):
     X, groups, weights = make_rows([14, 9, 12, 7], 6, weighted=True)
     expected, found = (solve(name, rows, groups, 0.1, weights) for rows in (X, X + 100))
     seen = as_seen(name, X + 100, X + 100), as_seen(name, X, X)
@@ -192,7 +192,7 @@ def test_a_common_part_of_kernel_values_changes_nothing(name):
 @pytest.mark.parametrize(
     ("form", "width"), [("float32", 6), ("fortran", 6), ("strided", 6), ("read-only", 70)]
 )
-def test_rows_are_read_in_any_form_and_never_written(name, form, width):
+def test_any_array_layout_is_read_and_never_written(name, form, width):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
     X = X.astype(np.float32).astype(np.float64)
     given = {
@@ -213,7 +213,7 @@ def test_rows_are_read_in_any_form_and_never_written(name, form, width):
 
 
 def of_rank(rank, width, sizes, *, seed=0, offset=0.0):
-    """Rows of few dimensions in many columns."""
+    """Return low-rank rows in many columns."""
     rng = np.random.default_rng(seed)
     X, groups, _ = make_rows(sizes, rank, seed=seed)
     return X @ rng.standard_normal((rank, width)) + offset * rng.standard_normal(width), groups
@@ -243,7 +243,7 @@ def test_rows_of_rank_two_have_two_axes_and_the_same_coordinates(name, width, re
 @pytest.mark.parametrize(
     ("offset", "regularization"), [(1e3, 1e-8), (1e3, 1e-10), (1e6, 1e-2), (1e6, 1e-8)]
 )
-def test_rounding_of_far_rows_is_no_axis(name, width, offset, regularization):
+def test_rounding_of_distant_rows_adds_no_axis(name, width, offset, regularization):
     for seed, rank in product((0, 10), (1, 3)):
         for sizes in ([30, 20, 25, 18], [6, 3, 4, 2, 2]):
             X, groups = of_rank(rank, width, sizes, seed=seed, offset=offset)
@@ -268,7 +268,7 @@ def test_equal_subclass_means_lower_the_rank(name):
     [(name, 0.3) for name in [*FACTORS, "lsqr"]]
     + [(name, 1e4) for name in [*FACTORS, "lsqr"] if name not in ON_KERNEL_VALUES],
 )
-def test_means_that_all_coincide_are_refused_by_all_in_the_same_words(name, width, offset):
+def test_every_factor_refuses_coinciding_means_in_the_same_words(name, width, offset):
     half, _, _ = make_rows([4, 6], width)
     X = np.vstack([half, -half]) + offset  # both classes are symmetric about one point
     groups = np.tile([0, 0, 0, 0, 1, 1, 1, 1, 1, 1], 2)
@@ -277,7 +277,7 @@ def test_means_that_all_coincide_are_refused_by_all_in_the_same_words(name, widt
 
 
 @pytest.mark.parametrize("name", ["direct", "eigen", "spectral", "white", "lsqr"])
-def test_without_ridge_coinciding_means_are_refused_too(name):
+def test_coinciding_means_are_refused_without_a_ridge_too(name):
     half, _, _ = make_rows([4, 6], 6)
     X = np.vstack([half, -half]) + 0.3
     with pytest.raises(ValueError, match=f"^{NO_DIRECTION}$"):
@@ -290,7 +290,7 @@ def test_without_ridge_coinciding_means_are_refused_too(name):
 @pytest.mark.parametrize("name", ["direct", "eigen", "spectral", "white"])
 @WEIGHTED
 @pytest.mark.parametrize("group", [0, 2])
-def test_a_row_that_alone_keeps_the_scatter_regular_is_not_known(name, weighted, group):
+def test_a_row_that_keeps_the_scatter_regular_cannot_be_left_out(name, weighted, group):
     X, groups, weights = make_rows([14, 9, 12, 7, 1], 5, weighted=weighted)
     only = np.flatnonzero(groups == group)[3]
     X = np.column_stack([X, np.where(np.arange(len(X)) == only, 3.0, 0.0)])
@@ -308,7 +308,7 @@ def test_a_row_that_alone_keeps_the_scatter_regular_is_not_known(name, weighted,
 @EVERY
 @pytest.mark.parametrize("tiny", [1e-14, 1e-20, 1e-300])
 @pytest.mark.parametrize("width", [5, 40], ids=["D<N", "D>N"])
-def test_rows_beside_which_nothing_weighs_count_as_alone(name, tiny, width):
+def test_rows_with_all_of_a_groups_weight_count_as_singletons(name, tiny, width):
     X, groups, _ = make_rows([9, 7, 6], width)
     heavy = np.flatnonzero(groups == 2)[0]
     weights = np.where(groups == 2, tiny, 1.0)
@@ -326,7 +326,7 @@ def test_rows_beside_which_nothing_weighs_count_as_alone(name, tiny, width):
 
 
 def ridges_of(name, X, regularizations, weights, ridges=None):
-    """Factors at several ridges from one pass."""
+    """Factorise at several ridges in one pass."""
     if name == "kernel":
         return gram.of_kernel(X @ X.T, regularizations, weights, ridges)
     make = {"white": whiten, "gram": gram.wide}[name]
@@ -348,7 +348,7 @@ def test_a_path_over_ridges_equals_a_factor_at_each(name, weighted, count):
 
 
 @SHARED
-def test_absolute_ridges_are_taken_as_they_are(name):
+def test_absolute_ridges_are_used_unchanged(name):
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
     (factor,) = ridges_of(name, X, [0.01], None, [3.7])
     assert factor.ridge == 3.7
@@ -356,7 +356,7 @@ def test_absolute_ridges_are_taken_as_they_are(name):
     assert_same_subspace(factor.solve(groups), expected, (as_seen(name, X, X), X))
 
 
-def test_shape_and_solver_decide_on_the_factor():
+def test_shape_and_solver_select_the_factor():
     tall, wide = make_rows([14, 9, 12], 5)[0], make_rows([14, 9, 12], 50)[0]
     assert isinstance(next(factor_shared(tall, [0.1])), WhiteFactor)
     assert isinstance(next(factor_shared(wide, [0.1])), gram.GramFactor)
@@ -368,7 +368,7 @@ def test_shape_and_solver_decide_on_the_factor():
 
 
 def random_cells(seed):
-    """Labels and clusters of 60 rows; cluster 3 is of class 1 alone, cluster 2 has no class 0."""
+    """Draw labels and clusters of 60 rows; cluster 3 has only class 1, cluster 2 no class 0."""
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(4), rng.integers(4, size=56)])
     clusters = np.concatenate([np.zeros(4, dtype=int), rng.integers(3, size=56)])
@@ -382,7 +382,7 @@ def random_cells(seed):
 @SHARED
 @pytest.mark.parametrize("leave_out", [True, False])
 @pytest.mark.parametrize(("seed", "width"), [(0, 5), (1, 5), (2, 80)])
-def test_a_class_of_the_cells_solves_as_its_division_does(name, leave_out, seed, width):
+def test_each_class_of_cells_solves_like_its_own_division(name, leave_out, seed, width):
     labels, clusters = random_cells(seed)
     X = make_rows([20, 20, 20], width, seed=seed)[0] + labels[:, None]
     factor = make_factor(name, X, 0.01)
@@ -450,7 +450,7 @@ def test_without_rows_equals_a_factor_of_the_rest(name, width, removed, used):
 
 
 @SHARED
-def test_rounding_is_no_axis_after_rows_came_or_went(name):
+def test_adding_or_removing_rows_leaves_no_axis_of_rounding(name):
     X, groups = of_rank(1, 10, [30, 20, 25, 18])
     first = make_factor(name, X[:-5], 1e-8)
     grown = first.appended(X, kernel_values(name, X, 5))

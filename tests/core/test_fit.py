@@ -45,7 +45,7 @@ RESUBSTITUTED = Rule(leave_one_out=False, calibrate=False)
 
 
 def fit_rows(X, groups, weights=None, rule=DEFAULT, *, name=None, regularization=0.01, d=None):
-    """Fit by the factor that suits a single fit, or by a named one."""
+    """Fit with the factor that a single fit uses, or with a named one."""
     if name is None:
         factor = factor_once(X, regularization, weights)
     else:
@@ -57,7 +57,7 @@ def fit_rows(X, groups, weights=None, rule=DEFAULT, *, name=None, regularization
 
 
 def published_rule(X, groups, d, regularization, priors):
-    """Algorithms 1 and 2 of the paper, dense: returns a function from rows to (z, g, distance)."""
+    """Run Algorithms 1 and 2 of the paper; return a function from rows to (z, g, distance)."""
     s = paper_statistics(X, groups)
     phi_p = s.S_p / s.n_p  # eq. (Phi_p)
     phi_o = s.S_n / s.n_k + s.S_w / s.n_n  # eq. (Phi_o)
@@ -88,7 +88,7 @@ def published_rule(X, groups, d, regularization, priors):
     [(6, 4, 0.0), (6, 2, 0.01), (70, 4, 0.01), (300, 3, 0.1)],
     ids=["D<N no ridge", "D<N", "D>N", "D>>N"],
 )
-def test_published_rule_is_the_paper_written_out(seed, priors, width, d, regularization):
+def test_the_published_rule_equals_the_papers_formulas(seed, priors, width, d, regularization):
     X, groups, _ = make_rows([14, 9, 12, 7, 11], width, seed=seed, spread=1.0)
     # Fresh rows at all distances from the positive mean, so that both answers occur.
     rng = np.random.default_rng(seed + 10)
@@ -118,7 +118,7 @@ def test_published_rule_is_the_paper_written_out(seed, priors, width, d, regular
 
 
 def assert_same_model(found, expected, X, name="direct", rtol=1e-7):
-    """Eigenvalues, densities, calibration and scores agree; axes may differ in sign."""
+    """Check that eigenvalues, densities, calibration and scores agree; axes may differ in sign."""
     z, other = (
         f.subspace.project(rows) for f, rows in [(found, as_seen(name, X, X)), (expected, X)]
     )
@@ -333,7 +333,7 @@ def test_without_calibration_views_count_alike(rule):
     assert_allclose(fitted.left_out, views.mean(axis=0))
 
 
-def test_a_model_that_is_near_changes_nothing_but_the_steps():
+def test_a_warm_start_changes_only_the_number_of_steps():
     X, groups, _ = make_rows([30, 19, 28, 25], 5)
     expected = fit_rows(X, groups)
     fitted = expected.calibration.weights
@@ -344,8 +344,8 @@ def test_a_model_that_is_near_changes_nothing_but_the_steps():
         assert_allclose(found.left_out, expected.left_out, rtol=1e-7, atol=1e-7)
 
 
-def test_a_sample_whose_rows_stand_for_twins_gives_the_fit_of_all_rows():
-    """Rows that are there twice may be left out once, and stand for two."""
+def test_a_weighted_sample_of_duplicates_equals_the_full_fit():
+    """One of two duplicate rows may be left out to represent both."""
     X, groups, _ = make_rows([30, 19, 28, 25], 5)
     X = with_heavy_tails(X, groups)
     twice = np.concatenate([np.arange(len(X)), np.flatnonzero(groups > 0)])
@@ -359,8 +359,8 @@ def test_a_sample_whose_rows_stand_for_twins_gives_the_fit_of_all_rows():
     np.testing.assert_array_equal(np.isnan(found.left_out_of(len(X))), np.arange(len(X)) >= 102)
 
 
-def test_rows_that_are_not_known_neither_shape_nor_calibrate():
-    """Without ridge, a row that alone keeps the scatter regular stays where the fit has it."""
+def test_rows_that_cannot_be_left_out_neither_shape_nor_calibrate():
+    """Without a ridge, the row that keeps the scatter regular keeps its fitted coordinates."""
     X, groups, _ = make_rows([24, 9, 12, 7], 5)
     X = np.column_stack([X, np.where(np.arange(len(X)) == 30, 3.0, 0.0)])
     fitted = fit_rows(X, groups, regularization=0.0)
@@ -396,7 +396,7 @@ def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
     assert_allclose(fitted.score(X), expected.slope * plain.score(X) + expected.offset)
 
 
-def test_held_out_scores_are_not_asked_for_in_vain():
+def test_held_out_scores_are_computed_only_when_needed():
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
 
     def fail():
@@ -438,7 +438,7 @@ def test_few_positives_are_calibrated_as_if_some_lay_among_the_negatives(weighte
     assert with_strays(views, positive, 1.01 * enough)[2].shape == (40,)
 
 
-def test_ratios_of_csda_are_bent_when_they_are_calibrated():
+def test_calibrated_csda_ratios_are_bent():
     X, groups, _ = make_rows([14, 60], 6)
     criterion = Criterion("eigen", 0.01)
     rule = Rule("marginal", leave_one_out=False, calibrate=False)
@@ -479,7 +479,7 @@ def test_one_positive_leaves_negatives_out_but_not_itself(width):
     assert np.all(np.isfinite(fitted.score(X)))
 
 
-def test_where_every_negative_is_alone_scores_are_finite_and_views_count_alike():
+def test_singleton_negatives_give_finite_scores_and_equal_view_weights():
     X, groups, _ = make_rows([12, *[1] * 9], 5)
     fitted = fit_rows(X, groups, d=3)
     assert np.all(np.isinf(tails_of(fitted.density)))
@@ -488,22 +488,22 @@ def test_where_every_negative_is_alone_scores_are_finite_and_views_count_alike()
 
 
 @TALL_AND_WIDE
-def test_one_positive_and_lone_negatives_have_a_model(width):
+def test_one_positive_and_singleton_negatives_give_a_model(width):
     X, groups, _ = make_rows([1, 1, 1], width)
     assert np.all(np.isfinite(fit_rows(X, groups).score(X)))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
 @TALL_AND_WIDE
-def test_of_one_row_a_class_the_ridge_alone_tells_the_spread(width, scale):
+def test_with_one_row_per_class_the_ridge_sets_the_spread(width, scale):
     """Both variances are eps = r d^2 / 4 for rows d apart, so the log ratio is d^2 / (2 eps)."""
     X, groups, _ = make_rows([1, 1], width)
     fitted = fit_rows(scale * X, groups, regularization=0.25)
     assert_allclose(fitted.score(scale * X), [8.0, -8.0])
 
 
-def test_of_twins_the_ridge_alone_tells_the_spread_too():
-    """A row whose twin stays is where its group is: no left-out residual is seen at all."""
+def test_with_duplicates_only_the_ridge_sets_the_spread():
+    """While its duplicate stays, a left-out row lies on its group mean and has no residual."""
     X, groups, _ = make_rows([3, 2, 4], 5)
     points = np.array([X[groups == g][0] for g in range(3)])
     fitted = fit_rows(points[groups], groups)
@@ -524,7 +524,7 @@ def test_resubstituted_densities_are_shrunk_toward_the_ridged_scatter():
         assert_allclose(fitted.density.positive, expected, rtol=1e-9)
 
 
-def test_a_singular_covariance_leaves_the_subspace_and_names_the_remedy():
+def test_a_singular_covariance_keeps_the_subspace_and_names_the_remedy():
     X, groups, _ = make_rows([2, 9, 8, 7], 6)
     message = (
         "the covariance of the positive class is singular in the subspace: 2 positives and 24 "
@@ -542,14 +542,14 @@ def test_a_singular_covariance_leaves_the_subspace_and_names_the_remedy():
             fitted.score(X)
 
 
-def test_where_every_group_is_a_point_there_is_no_density():
+def test_groups_without_spread_have_no_density():
     X, groups, _ = make_rows([14, 9, 12, 7], 70)
     fitted = fit_rows(X, groups, regularization=0.0)
     assert isinstance(fitted.density, NoDensity)
     assert fitted.subspace.rank == 3
 
 
-def test_left_out_scores_have_their_places_among_all_rows():
+def test_left_out_scores_align_with_the_rows():
     X, groups, _ = make_rows([40, 30, 20], 6)
     whole = fit_rows(X, groups, None, Rule(calibrate=False, tails="gaussian"))
     assert_array_equal(whole.left_out_of(len(X)), whole.left_out)
@@ -561,8 +561,8 @@ def test_left_out_scores_have_their_places_among_all_rows():
     assert fit_rows(X, groups, None, RESUBSTITUTED).left_out_of(len(X)) is None
 
 
-def test_any_factor_that_solves_will_do():
-    """A factor is whatever has `solve`; what it leaves out it leaves out."""
+def test_any_object_with_solve_is_a_factor():
+    """A factor needs only `solve`, and need not leave rows out."""
     X, groups, _ = make_rows([14, 9, 12, 7], 6)
     asked = []
 

@@ -1,4 +1,4 @@
-"""Float32 rows: products in float32 where that does not show, in float64 where it would."""
+"""Float32 rows: products in float32 where that is accurate enough, otherwise in float64."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def _every_fit_is_large(monkeypatch):
 
 @pytest.fixture
 def products(monkeypatch):
-    """Types in which statistics are collected, one after the other."""
+    """Record the types in which statistics are collected."""
     seen = []
     collect = GroupScatter.from_samples.__func__
 
@@ -45,7 +45,7 @@ def fit(X, groups, weights=None, *, regularization=0.01, solver="cholesky", d=No
 
 
 def assert_same_fit(X, groups, weights=None, **changes):
-    """Float32 rows give the model of the same numbers in float64."""
+    """Check that float32 rows give the same model as in float64."""
     exact = X.astype(np.float64)
     found = fit(X, groups, weights, **changes)
     expected = fit(exact, groups, weights, **changes)
@@ -62,7 +62,7 @@ def assert_same_fit(X, groups, weights=None, **changes):
 
 
 def decaying(decay, width=6, seed=0, sizes=SIZES):
-    """Groups whose variances fall from 1 to `decay` along directions that are no columns."""
+    """Return groups whose variances fall from 1 to `decay` along oblique directions."""
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     centres = rng.standard_normal((len(sizes), width))
@@ -113,7 +113,7 @@ def test_a_scatter_with_small_pivots_is_float64(products, decay):
 
 
 @pytest.mark.parametrize("column", ["constant", "constant and far", "equal", "almost equal"])
-def test_columns_that_say_nothing_new(column):
+def test_redundant_columns_do_not_change_the_model(column):
     X, groups, _ = make_rows(SIZES, 5)
     noise = np.random.default_rng(1).standard_normal(len(X))
     more = {
@@ -126,7 +126,7 @@ def test_columns_that_say_nothing_new(column):
 
 
 @pytest.mark.parametrize("n_components", [1, None])
-def test_rounding_of_means_is_no_direction(n_components):
+def test_rounding_of_means_adds_no_direction(n_components):
     X, groups, _ = make_rows([80, 80, 80], 5)
     X = X.astype(np.float32)
     X[np.flatnonzero(groups == 2)] = X[np.flatnonzero(groups == 1)[::-1]]
@@ -136,12 +136,12 @@ def test_rounding_of_means_is_no_direction(n_components):
         fit(X, groups)
 
 
-def test_more_subclasses_than_columns():
+def test_there_may_be_more_subclasses_than_columns():
     X, groups, _ = make_rows([40, *[30] * 9], 4)
     assert_same_fit(X.astype(np.float32), groups)
 
 
-def test_positives_at_one_point_have_no_density_all_the_same():
+def test_coinciding_positives_have_no_density_in_float32_either():
     X, groups, _ = make_rows(SIZES, 5)
     X[groups == 0] = 1 / 3
     fitted = fit(X.astype(np.float32), groups, shrinkage=0.0)
@@ -149,7 +149,7 @@ def test_positives_at_one_point_have_no_density_all_the_same():
         fitted.score(X)
 
 
-def test_tight_positives_have_their_own_covariance():
+def test_tightly_packed_positives_keep_their_own_covariance():
     X, groups = decaying(1.0)
     X[groups == 0] *= 1e-5
     assert_same_fit(X.astype(np.float32), groups, leave_one_out=False, shrinkage=0.0)
@@ -163,7 +163,7 @@ def test_singular_statistics_are_refused_in_the_same_words():
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused_in_the_same_words(odd):
+def test_non_finite_values_are_refused_in_the_same_words(odd):
     X, groups, _ = make_rows(SIZES, 5)
     X = X.astype(np.float32)
     X[3, 2] = odd
@@ -171,7 +171,7 @@ def test_what_is_not_finite_is_refused_in_the_same_words(odd):
         PCSDA().fit(X, groups == 0, subclass_labels=groups)
 
 
-def test_one_row_may_lie_anywhere():
+def test_one_row_may_be_an_extreme_outlier():
     X, groups, _ = make_rows(SIZES, 5)
     for far in (1e3, 1e6, 1e18):
         changed = X.copy()
@@ -197,7 +197,7 @@ def test_small_fits_are_float64_to_the_last_digit(monkeypatch):
 
 @pytest.mark.parametrize("block", [7, 1000])
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e8])
-def test_an_entry_of_a_scatter_is_known_to_its_variances(monkeypatch, block, offset):
+def test_scatter_entries_are_accurate_relative_to_their_variances(monkeypatch, block, offset):
     monkeypatch.setattr(linalg, "block_rows", lambda width: block)
     X, groups, _ = make_rows([300, 200, 250], 6)
     X = (300 * X + offset).astype(np.float32)
@@ -213,7 +213,7 @@ def test_an_entry_of_a_scatter_is_known_to_its_variances(monkeypatch, block, off
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 @pytest.mark.parametrize("far", [1.0, 30.0], ids=["usual", "leverage near one"])
-def test_left_out_rows_are_those_of_float64(offset, far):
+def test_left_out_rows_match_float64(offset, far):
     X, groups, _ = make_rows(SIZES, 6)
     X[7] *= far
     X = (300 * X + offset).astype(np.float32)
@@ -248,13 +248,13 @@ def test_an_offset_costs_no_digits_in_predictions_on_float32_rows(offset, dtype)
 
 
 def scatter_of(variances):
-    """Statistics of groups with the given variances, far apart."""
+    """Return statistics of distant groups with the given variances."""
     scatter = np.diag(np.array(variances))
     means = np.array([np.zeros(len(scatter)), np.ones(len(scatter))])
     return GroupScatter(np.array([10.0, 10.0]), means, 10 * scatter, 10 * scatter)
 
 
-def test_a_solution_without_its_factor_tells_nothing_about_its_digits():
+def test_a_solution_without_its_factor_has_no_error_estimate():
     scatter = scatter_of([1.0, 2.0])
     _, projection, ridge = scatter_subspace(scatter, "cholesky", 0.01, None)
     assert float32.determines(scatter, ridge, projection)
@@ -266,12 +266,12 @@ def test_a_solution_without_its_factor_tells_nothing_about_its_digits():
     ("variance", "inside"),
     [(1e-25, False), (1e-23, True), (1.0, True), (1e23, True), (1e25, False)],
 )
-def test_variances_have_a_range(variance, inside):
+def test_variances_must_stay_within_the_float32_range(variance, inside):
     assert float32.in_range(np.array([1.0, variance])) == inside
 
 
 @pytest.mark.parametrize(("mean", "parts"), [(1.0, 1), (1 / 3, 1), (1e3 / 3, 2), (1e7 / 3, 2)])
-def test_means_come_in_as_many_parts_as_rounding_asks_for(mean, parts):
+def test_means_are_split_into_as_many_parts_as_rounding_requires(mean, parts):
     means, variances = np.full((2, 3), mean), np.ones(3)
     found = float32.in_parts(means, variances)
     assert len(found) == parts
@@ -280,7 +280,7 @@ def test_means_come_in_as_many_parts_as_rounding_asks_for(mean, parts):
     assert error <= np.finfo(np.float32).eps * (1.0 if parts == 1 else 1e-7 * mean)
 
 
-def test_only_many_float32_products_are_worth_it(monkeypatch):
+def test_only_large_float32_products_use_the_fast_path(monkeypatch):
     monkeypatch.setattr(float32, "ENOUGH", 100)
     assert float32.pays(np.zeros((4, 5), np.float32))
     assert not float32.pays(np.zeros((4, 5)))

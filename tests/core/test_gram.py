@@ -19,14 +19,14 @@ def rbf_matrix(X, gamma=0.05):
 
 
 def eigen_features(matrix):
-    """Rows whose inner products are the matrix."""
+    """Return rows whose inner products equal the matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.sqrt(np.maximum(values, 0))
 
 
 @WEIGHTED
 @pytest.mark.parametrize("regularization", [1e-1, 1e-3])
-def test_a_kernel_is_solved_as_its_features_are(weighted, regularization):
+def test_solving_a_kernel_equals_solving_its_features(weighted, regularization):
     X, groups, weights = make_rows([16, 12, 15, 9], 5, weighted=weighted)
     matrix = rbf_matrix(X)
     (factor,) = gram.of_kernel(matrix.copy(), [regularization], weights)
@@ -43,7 +43,7 @@ def test_a_kernel_is_solved_as_its_features_are(weighted, regularization):
 
 
 @WEIGHTED
-def test_total_variance_of_a_kernel_matrix_is_that_of_its_rows(weighted):
+def test_a_kernel_matrix_has_the_total_variance_of_its_rows(weighted):
     X, groups, weights = make_rows(SIZES, 4, weighted=weighted)
     expected = paper_statistics(X, groups, weights).total_variance
     assert_allclose(gram.total_variance(X @ X.T, weights), expected, rtol=1e-11)
@@ -52,7 +52,7 @@ def test_total_variance_of_a_kernel_matrix_is_that_of_its_rows(weighted):
 
 @WEIGHTED
 @pytest.mark.parametrize("block", [1, 2**20])
-def test_the_origin_moves_to_the_mean_but_for_a_constant_feature(monkeypatch, weighted, block):
+def test_moving_the_origin_centres_rows_up_to_a_constant_feature(monkeypatch, weighted, block):
     monkeypatch.setattr(linalg, "BLOCK_BYTES", block)
     X, groups, weights = make_rows(SIZES, 4, weighted=weighted)
     far = X + 50
@@ -68,7 +68,7 @@ def test_the_origin_moves_to_the_mean_but_for_a_constant_feature(monkeypatch, we
     assert_array_equal(near, X @ X.T)
 
 
-def test_solving_leaves_the_factor_as_it_was_unless_it_may_be_spent():
+def test_solving_preserves_the_factor_unless_it_may_be_overwritten():
     X, groups, _ = make_rows([8, 5, 6], 40)
     for factor in (next(gram.wide(X, [0.1])), next(gram.of_kernel(rbf_matrix(X, 1e-3), [0.1]))):
         before = factor.factor.copy()
@@ -78,7 +78,7 @@ def test_solving_leaves_the_factor_as_it_was_unless_it_may_be_spent():
 
 
 def exact_gaps(X, groups, regularization, weights):
-    """Gaps 1 - f h, ridge and ``Delta A`` in rational arithmetic, from integer rows."""
+    """Compute gaps 1 - f h, ridge and ``Delta A`` of integer rows in rational arithmetic."""
     rows = [[Fraction(int(value)) for value in row] for row in X]
     w = [Fraction(weight) for weight in weights]
     members = [[i for i in range(len(rows)) if groups[i] == g] for g in range(max(groups) + 1)]
@@ -144,8 +144,8 @@ def test_left_out_gaps_are_accurate_at_a_tiny_ridge(monkeypatch, weighted, regul
     assert_allclose(coefficients.T @ delta_a, components, rtol=1e-8, atol=1e-12)
 
 
-def test_rounding_of_the_factor_is_no_axis():
-    """Without a ridge to hold it down, rounding of inner products looks like a feature."""
+def test_rounding_of_the_factor_adds_no_axis():
+    """Without a ridge, rounding errors of inner products look like a feature."""
     X, groups, _ = make_rows([30, 20, 25, 18], 1)
     (factor,) = gram.of_kernel(X @ X.T, [1e-8])
     found = factor.solve(groups)
@@ -154,7 +154,7 @@ def test_rounding_of_the_factor_is_no_axis():
 
 
 @pytest.mark.parametrize("make", [gram.kernel_ridge, gram.features_of])
-def test_values_that_are_no_kernel_are_refused(make):
+def test_non_kernel_values_are_refused(make):
     def call(matrix, regularization=0.1):
         return make(matrix, None, regularization)
 
@@ -180,7 +180,7 @@ def test_an_indefinite_matrix_has_no_factor():
         next(gram.of_kernel(matrix, [0.1]))
 
 
-def test_features_that_leave_out_more_than_the_ridge_hides_are_refused(monkeypatch):
+def test_features_that_lose_more_than_the_ridge_are_refused(monkeypatch):
     matrix = rbf_matrix(make_rows([16, 12, 15], 5)[0])
     monkeypatch.setattr(gram, "FEATURE_TOLERANCE", 0.3)
     with pytest.raises(ValueError, match=r"are too coarse for regularization=0\.001"):

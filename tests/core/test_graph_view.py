@@ -1,4 +1,4 @@
-"""Both scatters as Laplacians of graphs on the rows, and what the paper prints against them."""
+"""Both scatters as graph Laplacians on the rows, compared with what the paper prints."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from pcsda.core.scatter import GroupScatter
 
 
 def graphs(groups):
-    """Signed weights of the graph of S_n, and those of S_I; MATH 14."""
+    """Return the signed graph weights of S_n and of S_I (MATH 14)."""
     counts = np.bincount(groups)
     positive, K = groups == 0, len(counts) - 1
     across = np.outer(positive, ~positive) / (counts[0] * counts[groups][None, :])
@@ -40,7 +40,7 @@ def test_the_scatters_are_laplacians_of_signed_graphs(sizes):
         assert_allclose(0.5 * np.sum(weights * apart), np.trace(W.T @ form @ W), rtol=1e-8)
 
 
-def test_pcsda_maximises_the_ratio_of_the_two_sums_over_pairs():
+def test_pcsda_maximises_the_ratio_of_two_pairwise_sums():
     X, groups, _ = make_rows([12, 10, 14], 5)
     penalty, intrinsic = graphs(groups)
     model = PCSDA(n_components=1, regularization=1e-9, calibrate=False)
@@ -57,7 +57,7 @@ def test_pcsda_maximises_the_ratio_of_the_two_sums_over_pairs():
 
 
 def printed(groups):
-    """P_n and P_p of the review of CSDA as the paper prints them, and as they have to read."""
+    """Return P_n and P_p from the paper's review of CSDA, as printed and as corrected."""
     e_p, e_n = (groups == 0).astype(float), (groups == 1).astype(float)
     n_p, n_n = e_p.sum(), e_n.sum()
     cross = (np.outer(e_n, e_p) + np.outer(e_p, e_n)) / n_p
@@ -72,7 +72,7 @@ def printed(groups):
     return paper, right
 
 
-def test_the_matrices_of_the_papers_review_are_misprints():
+def test_the_papers_review_misprints_two_matrices():
     X, groups, _ = make_rows([8, 17], 5)
     scatter = GroupScatter.from_samples(X, groups)
     paper, right = printed(groups)
@@ -117,7 +117,7 @@ def test_the_angle_to_the_null_space_falls_linearly_with_the_ridge(solver):
     assert angles[-1] < 1e-4 * angles[0] * 3
 
 
-def test_csda_is_the_graph_of_single_negatives():
+def test_csda_is_the_graph_of_singleton_subclasses():
     X, groups, _ = make_rows([8, 17], 5)
     alone = groups.copy()
     alone[groups > 0] = 1 + np.arange(17)

@@ -1,4 +1,4 @@
-"""A kernel matrix that is solved once gives what its factor gives."""
+"""Solving a kernel matrix once gives the same result as its factor."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def kernel_rows(weighted=False):
 
 @WEIGHTED
 @pytest.mark.parametrize("count", [1, 20, 45], ids=["one row", "some", "nearly all"])
-def test_rows_that_come_last_are_left_out_as_in_their_own_order(weighted, count):
+def test_moving_rows_last_does_not_change_their_left_out_values(weighted, count):
     matrix, groups, weights = kernel_rows(weighted)
     rows = np.sort(np.random.default_rng(count).choice(len(groups), count, replace=False))
     leave = Leave(rows, np.linspace(1.0, 2.0, count))
@@ -32,14 +32,14 @@ def test_rows_that_come_last_are_left_out_as_in_their_own_order(weighted, count)
 @pytest.mark.parametrize(
     "leave", [True, False, Leave(np.arange(0, 52, 3), None, np.arange(52) // 3)]
 )
-def test_all_rows_none_or_blocks_are_left_out_by_the_whole_factor(leave):
+def test_leaving_out_all_rows_none_or_blocks_uses_the_full_factor(leave):
     matrix, groups, _ = kernel_rows()
     expected = next(gram.of_kernel(matrix.copy(), [0.01])).solve(groups, 2, leave_out=leave)
     assert_same_subspace(KernelOnce(matrix, 0.01).solve(groups, 2, leave_out=leave), expected)
 
 
 @pytest.mark.parametrize("count", [1, 5, 12, 22])
-def test_rows_are_moved_last_in_place(count):
+def test_rows_move_to_the_end_in_place(count):
     rng = np.random.default_rng(count)
     matrix, rows = rng.standard_normal((23, 23)), np.sort(rng.choice(23, count, replace=False))
     places = exchange(rows, 23)
@@ -51,7 +51,7 @@ def test_rows_are_moved_last_in_place(count):
 
 
 @pytest.mark.parametrize("size", [1, 7, 22, 23])
-def test_the_last_block_is_moved_within_its_memory(monkeypatch, size):
+def test_the_last_block_moves_within_its_memory(monkeypatch, size):
     matrix = np.asfortranarray(np.random.default_rng(size).standard_normal((23, 23)))
     monkeypatch.setattr(gram.linalg, "cache_rows", lambda _: 3)
     expected = matrix[-size:, -size:].copy()

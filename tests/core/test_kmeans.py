@@ -1,4 +1,4 @@
-"""K-means by products: scikit-learn's clusters, from the same draws."""
+"""K-means by matrix products finds scikit-learn's clusters from the same draws."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def make_rows(seed, n_rows=150, width=4, n_clouds=6):
 
 
 @given(st.integers(0, 2**31), st.integers(2, 12), st.booleans())
-def test_clusters_are_those_of_scikit_learn(seed, count, weighted):
+def test_clusters_equal_scikit_learns(seed, count, weighted):
     rows = make_rows(seed)
     weights = np.random.default_rng(seed).random(len(rows)) + 0.1 if weighted else None
     theirs = KMeans(count, n_init=1, random_state=seed).fit(rows, sample_weight=weights)
@@ -44,7 +44,7 @@ def test_inner_products_give_the_clusters_of_the_rows(seed, count, weighted, off
 
 
 @given(st.integers(0, 2**31), st.integers(2, 8))
-def test_minus_half_the_squared_distances_are_as_good_as_inner_products(seed, count):
+def test_negative_half_squared_distances_serve_as_inner_products(seed, count):
     rows = make_rows(seed)
     squares, every = ((rows[:, None] - rows) ** 2).sum(axis=2), np.arange(len(rows))
     ours = kmeans(rows, count, np.random.RandomState(seed))
@@ -54,7 +54,7 @@ def test_minus_half_the_squared_distances_are_as_good_as_inner_products(seed, co
         assert_array_equal(labels, ours.labels)
 
 
-def test_inner_products_stop_by_the_same_tolerance():
+def test_inner_products_use_the_same_stopping_tolerance():
     ends = []
     for seed in range(20):
         rows = np.random.default_rng(seed).standard_normal((1000, 2))
@@ -69,7 +69,7 @@ def test_inner_products_stop_by_the_same_tolerance():
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 300])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_steps_from_given_centres_are_those_of_scikit_learn(steps, weighted):
+def test_steps_from_given_centres_equal_scikit_learns(steps, weighted):
     rows = make_rows(1)
     weights = np.random.default_rng(2).random(len(rows)) if weighted else None
     theirs = KMeans(5, init=rows[:5], n_init=1, max_iter=steps).fit(rows, sample_weight=weights)
@@ -78,7 +78,7 @@ def test_steps_from_given_centres_are_those_of_scikit_learn(steps, weighted):
     assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
 
 
-def test_the_tolerance_is_that_of_scikit_learn():
+def test_the_tolerance_equals_scikit_learns():
     # Long runs end by the shift of the centres, not because no row moves.
     ends = []
     for seed in range(20):
@@ -92,7 +92,7 @@ def test_the_tolerance_is_that_of_scikit_learn():
     assert any(ends)
 
 
-def test_a_cluster_without_rows_is_told():
+def test_an_empty_cluster_is_reported():
     rows = make_rows(0)
     centres = np.vstack([rows[:3], [[1e3, 0, 0, 0]]])
     assert lloyd(rows, centres) is None

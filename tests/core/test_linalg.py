@@ -1,4 +1,4 @@
-"""Dense linear algebra against NumPy, and the tolerances that live there."""
+"""Dense linear algebra against NumPy, and its tolerances."""
 
 import threading
 
@@ -49,12 +49,12 @@ def test_cholesky_in_place_gives_the_same_factor(width):
     ],
     ids=["zero", "indefinite", "rank one", "rank one but for rounding", "a zero column"],
 )
-def test_cholesky_refuses_what_is_singular_to_working_precision(factorise, matrix):
+def test_cholesky_refuses_numerically_singular_matrices(factorise, matrix):
     with pytest.raises(SingularMatrixError):
         factorise(matrix.copy(), 0.0)
 
 
-def test_cholesky_takes_badly_scaled_but_regular_matrices():
+def test_cholesky_accepts_badly_scaled_regular_matrices():
     factor = linalg.cholesky(np.diag([1e-30, 1.0, 1e30]))
     assert_allclose(factor.diagonal(), [1e-15, 1.0, 1e15])
 
@@ -110,7 +110,7 @@ def test_top_generalized_refuses_a_singular_denominator():
     ("eigenvalues", "rank"),
     [([3.0, 2.0, 1e-16], 2), ([3.0, 1e-10], 2), ([0.0, 0.0], 0), ([-1e-20], 0), ([], 0)],
 )
-def test_numerical_rank_counts_what_stands_above_rounding(eigenvalues, rank):
+def test_numerical_rank_counts_values_above_rounding(eigenvalues, rank):
     assert linalg.numerical_rank(np.array(eigenvalues), 10) == rank
 
 
@@ -139,7 +139,7 @@ def test_ranges_cover_every_row_once(monkeypatch, threads, n_rows):
     assert len(ranges) <= threads
 
 
-def test_narrow_rows_are_divided_among_threads(monkeypatch):
+def test_narrow_rows_are_split_among_threads(monkeypatch):
     monkeypatch.setattr(linalg, "BLOCK_BYTES", 1)
     barrier = threading.Barrier(2, timeout=10)  # breaks unless both ranges run at once
     with threadpool_limits(2, user_api="blas"):
@@ -158,7 +158,7 @@ def test_an_error_in_a_thread_is_not_lost(monkeypatch):
 
 
 @pytest.mark.parametrize(("alone", "expected"), [(True, 1), (False, 2)])
-def test_light_work_holds_blas_to_one_thread_and_lets_it_go_again(alone, expected):
+def test_light_work_limits_blas_to_one_thread_and_restores_it(alone, expected):
     def threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
@@ -169,7 +169,7 @@ def test_light_work_holds_blas_to_one_thread_and_lets_it_go_again(alone, expecte
         assert threads() == before
 
 
-def test_blas_that_is_held_is_not_asked_again(monkeypatch):
+def test_a_nested_blas_limit_is_not_set_again(monkeypatch):
     with threadpool_limits(2, user_api="blas"), linalg.one_thread():
         monkeypatch.setattr(linalg, "_blas", lambda: pytest.fail("asked"))
         with linalg.one_thread():

@@ -1,4 +1,4 @@
-"""Logistic regression on scores against a general optimiser and against what must not matter."""
+"""Logistic regression on scores against a general optimiser, and its invariances."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pcsda.core.logistic import OFFSET_SPREAD, fit_logistic
 
 
 def make_scores(m, n=150, seed=0, distance=1.5):
-    """Scores of M views, the later ones weaker and correlated with the first."""
+    """Return the scores of M views; later views are weaker and correlated with the first."""
     rng = np.random.default_rng(seed)
     positive = rng.permutation(np.arange(n) < n // 3)
     common = rng.standard_normal(n)
@@ -26,7 +26,7 @@ def log_odds(positive, weights):
 
 
 def penalised_loss(slopes, offset, scores, positive, weights):
-    """Cross-entropy, slopes Gamma(2, M), offset N(0, 10^2)."""
+    """Return the cross-entropy with priors Gamma(2, M) on slopes and N(0, 10^2) on the offset."""
     odds = slopes @ scores + offset + log_odds(positive, weights)
     fit = weights @ np.logaddexp(0, np.where(positive, -odds, odds))
     prior = len(slopes) * slopes.sum() - np.log(slopes).sum()
@@ -59,7 +59,7 @@ def test_slopes_and_offset_minimise_the_penalised_cross_entropy(weighted, m, dis
 
 
 def assert_at_the_minimum(scores, positive, tolerance=1e-5):
-    """The gradient along the logarithms of the slopes, and along the level, vanishes."""
+    """Check that the gradient vanishes along the log slopes and the offset."""
     slopes, offset = fit_logistic(scores, positive)
     assert np.isfinite([*slopes, offset]).all()
     assert np.all(slopes > 0)
@@ -96,7 +96,7 @@ def test_equal_views_share_their_slope():
 
 
 @pytest.mark.parametrize("second", ["copy", "scaled", "shifted", "constant", "zero"])
-def test_views_without_news_leave_a_minimum(second):
+def test_redundant_views_still_leave_a_minimum(second):
     scores, positive = make_scores(1, 6000)
     other = {
         "copy": scores,
@@ -114,7 +114,7 @@ def test_views_without_news_leave_a_minimum(second):
     assert np.abs(found - expected).max() < 0.02
 
 
-def test_a_view_that_says_nothing_hardly_counts():
+def test_an_uninformative_view_gets_little_weight():
     scores, positive = make_scores(1, 6000)
     noise = 5 * np.random.default_rng(3).standard_normal(6000)
     slopes, _ = fit_logistic(np.vstack([scores, noise]), positive)
@@ -141,7 +141,7 @@ def test_whole_weights_equal_repetition():
 
 
 @pytest.mark.parametrize("rare", ["mixed", "sorted", "one positive"])
-def test_a_start_from_few_of_many_scores_ends_where_all_do(monkeypatch, rare):
+def test_starting_from_a_subsample_reaches_the_full_minimum(monkeypatch, rare):
     scores, positive = make_scores(2, 3000)
     if rare == "sorted":
         order = np.argsort(positive, kind="stable")
@@ -158,7 +158,7 @@ def test_a_start_from_few_of_many_scores_ends_where_all_do(monkeypatch, rare):
 
 @pytest.mark.parametrize("start", [((1e-9, 3.0), -5.0), ((50.0, 1e-3), 40.0), ((0.5, 0.5), 0.0)])
 @pytest.mark.parametrize("distance", [0.0, 1.5, 4.0])
-def test_no_start_changes_the_end(start, distance):
+def test_the_minimum_does_not_depend_on_the_start(start, distance):
     scores, positive = make_scores(2, 600, distance=distance)
     expected = fit_logistic(scores, positive)
     found = fit_logistic(scores, positive, start=start)
@@ -167,7 +167,7 @@ def test_no_start_changes_the_end(start, distance):
 
 
 @pytest.mark.parametrize("spread", [1e-300, 1.2e-160, 1e-110])
-def test_scores_that_hardly_differ_are_as_good_as_equal(spread):
+def test_nearly_equal_scores_act_like_equal_scores(spread):
     scores = np.array([[0.0, 0.0, 1.0], [0.0, spread, 0.0]])
     positive = np.array([False, True, True])
     slopes, offset = fit_logistic(scores, positive)

@@ -1,4 +1,4 @@
-"""Left-out rows: blocks and threads, samples of rows, moments; refits are in test_factor."""
+"""Left-out rows: blocks, threads, samples and moments; test_factor compares with refits."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_left_out_rows_equal_refits_where_subclass_means_coincide():
 
 
 @WEIGHTED
-def test_left_out_rows_equal_refits_when_every_negative_is_alone(weighted):
+def test_left_out_rows_equal_refits_with_singleton_negatives(weighted):
     X, groups, weights = make_rows([9, 1, 1, 1], 5, weighted=weighted)
     projection, _, left = leave_rows_out(X, groups, weights, 0.5)
     z, rho = refit_without_each_row(X, groups, weights, 0.5, projection.components)
@@ -57,7 +57,7 @@ def test_blocks_and_threads_do_not_matter(monkeypatch, block, threads):
 
 
 @WEIGHTED
-def test_rows_may_be_left_out_in_any_parts(weighted):
+def test_leaving_out_in_parts_equals_leaving_out_at_once(weighted):
     X, groups, weights = make_rows(SIZES, 9, weighted=weighted)
     projection, scatter, whole = leave_rows_out(X, groups, weights, 0.5)
     leaver = Leaver.of(scatter, projection, 0.5)
@@ -67,7 +67,7 @@ def test_rows_may_be_left_out_in_any_parts(weighted):
         assert_same_left(left, whole.take(part), rtol=1e-12)
 
 
-def test_moments_sum_the_residuals_of_rows_that_are_known():
+def test_moments_sum_the_residuals_of_rows_that_can_be_left_out():
     X, groups, weights = make_rows(SIZES, 9, weighted=True)
     left = leave_rows_out(X, groups, weights, 0.5)[2]
     unknown = np.flatnonzero(groups == 1)[:2]
@@ -84,7 +84,7 @@ def test_moments_sum_the_residuals_of_rows_that_are_known():
     assert_allclose(found.n_within, weights[negative].sum())
 
 
-def test_turned_axes_change_sign_and_nothing_else():
+def test_flipping_axes_changes_only_signs():
     X, groups, _ = make_rows(SIZES, 9)
     left = leave_rows_out(X, groups, None, 0.5)[2]
     signs = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
@@ -94,7 +94,7 @@ def test_turned_axes_change_sign_and_nothing_else():
 
 
 @pytest.mark.parametrize("form", ["float32", "fortran", "read-only"])
-def test_rows_are_read_in_any_form_and_never_written(form):
+def test_any_array_layout_is_read_and_never_written(form):
     X, groups, _ = make_rows(SIZES, 6)
     X = X.astype(np.float32).astype(np.float64)
     projection, scatter, expected = leave_rows_out(X, groups, None, 0.5)
@@ -107,7 +107,7 @@ def test_rows_are_read_in_any_form_and_never_written(form):
 
 
 @WEIGHTED
-def test_a_sample_has_rows_of_every_group_and_stands_for_all(weighted):
+def test_a_sample_covers_every_group_and_represents_all_rows(weighted):
     _, groups, weights = make_rows([300, 200, 1, 90, 40], 2, weighted=weighted)
     leave = loo.sample_rows(groups, 50, np.random.default_rng(0), weights)
     rows, w = leave.rows, np.ones(len(groups)) if weights is None else weights
@@ -122,7 +122,7 @@ def test_a_sample_has_rows_of_every_group_and_stands_for_all(weighted):
     assert not np.array_equal(other.rows, rows)
 
 
-def test_few_rows_are_all_left_out():
+def test_a_small_class_is_left_out_entirely():
     _, groups, _ = make_rows([30, 20, 9], 2)
     assert loo.sample_rows(groups, 30, np.random.default_rng(0)) == loo.EVERY
     blocks = np.arange(59) // 2
@@ -131,7 +131,7 @@ def test_few_rows_are_all_left_out():
     assert leave.together is blocks
 
 
-def test_a_class_of_few_rows_is_left_out_whole_beside_a_sample_of_the_other():
+def test_a_small_class_is_left_out_entirely_beside_a_sampled_one():
     _, groups, _ = make_rows([7, 500, 300], 2)
     leave = loo.sample_rows(groups, 100, np.random.default_rng(0))
     own = groups[leave.rows]
@@ -139,7 +139,7 @@ def test_a_class_of_few_rows_is_left_out_whole_beside_a_sample_of_the_other():
     assert_array_equal(leave.stands_for[own == 0], np.ones(7))
 
 
-def test_blocks_are_drawn_whole():
+def test_sampling_draws_whole_blocks():
     _, groups, _ = make_rows([300, 200, 90], 2)
     blocks = np.random.default_rng(1).integers(0, 80, len(groups))
     leave = loo.sample_rows(groups, 50, np.random.default_rng(0), together=blocks)
@@ -154,7 +154,7 @@ def test_blocks_are_drawn_whole():
 
 @pytest.mark.parametrize("name", ["direct", "white", "gram", "kernel"])
 @WEIGHTED
-def test_a_sample_is_left_out_as_all_rows_are(name, weighted):
+def test_sampled_rows_get_the_same_left_out_values_as_in_full(name, weighted):
     X, groups, weights = make_rows([40, 30, 20], 6, weighted=weighted)
     factor = make_factor(name, X, 0.01, weights)
     whole = factor.solve(groups).left
@@ -171,7 +171,7 @@ def test_a_sample_is_left_out_as_all_rows_are(name, weighted):
     assert_allclose(moments.n_within, whole.moments().n_within)
 
 
-def test_true_stands_for_every_row_and_false_for_none():
+def test_true_leaves_out_every_row_and_false_none():
     assert loo.leave_of(True) is loo.EVERY
     assert loo.leave_of(False) is None
     some = loo.Leave(np.array([1, 4]))

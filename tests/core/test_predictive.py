@@ -1,4 +1,4 @@
-"""Where new positives may lie: residuals against refits, and what one positive is worth."""
+"""Predictive residuals of new positives against refits, and calibration from one positive."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ SIZES = [5, 9, 12, 7]
 
 
 def refitted(X, groups, weights, ridge, rotation, blocks):
-    """``Delta A r`` on the axes and ``r' A r``, A and the row's own mean without its block."""
+    """Compute ``Delta A r`` and ``r' A r``, with A and the row's mean without its block."""
     weight = np.ones(len(X)) if weights is None else weights
     means = np.array(
         [np.average(X[groups == g], axis=0, weights=weight[groups == g]) for g in range(4)]
@@ -64,14 +64,14 @@ def test_residuals_equal_refits(name, weighted, width, together):
     close(found.left.height, height, 1e-7)
 
 
-def test_the_direct_factor_has_them_too():
+def test_the_direct_factor_gives_the_same_residuals():
     X, groups, _ = make_rows(SIZES, 6)
     one, other = (solve(name, X, groups, 0.1).left for name in ("direct", "white"))
     close(np.abs(one.plain), np.abs(other.plain), 1e-9)
     close(one.height, other.height, 1e-9)
 
 
-def test_many_positives_need_none():
+def test_many_positives_need_no_pseudo_positives():
     X, groups, _ = make_rows([FEW_POSITIVES, 9, 12, 7], 6)
     found = solve("white", X, groups, 0.1)
     assert found.left.plain is None
@@ -95,7 +95,7 @@ def test_pseudo_positives_have_the_moments_of_a_new_positive():
 
 
 @pytest.mark.parametrize("n_positive", [1, 4, FEW_POSITIVES])
-def test_negatives_count_as_a_few_strays(n_positive):
+def test_negatives_carry_a_little_positive_weight(n_positive):
     X, groups, _ = make_rows([n_positive, 40, 50, 30], 6)
     found = solve("white", X, groups, 0.1)
     density, views = estimate(found, Rule())
@@ -116,8 +116,8 @@ def test_negatives_count_as_a_few_strays(n_positive):
 
 @pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
-def test_a_class_wider_than_its_one_example_tells_costs_little(make):
-    """Calibrated on pseudo-positives alone, new positives were surely negative: Cllr 2 to 5."""
+def test_a_class_wider_than_its_single_example_suggests_costs_little(make):
+    """With pseudo-positives alone, new positives scored as certain negatives: Cllr 2 to 5."""
     costs = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -134,8 +134,8 @@ def test_a_class_wider_than_its_one_example_tells_costs_little(make):
 
 @pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
-def test_one_positive_has_a_ratio_that_means_something(make):
-    """Before, a new positive was told apart from its own mean by 50 nats and more."""
+def test_one_positive_gives_a_meaningful_ratio(make):
+    """A new positive used to score 50 nats or more below its class mean."""
     costs, ratios = [], []
     for seed in range(6):
         rng = np.random.default_rng(seed)

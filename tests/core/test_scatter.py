@@ -1,4 +1,4 @@
-"""GroupScatter against sums written out row by row, and the laws of merging."""
+"""GroupScatter against row-by-row sums, and the laws of merging."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def assert_statistics(scatter, expected, rtol=1e-11):
 
 
 def assert_same(left, right, rtol=1e-9):
-    """Compare two statistics; entries that cancel are measured against the largest."""
+    """Compare two statistics; measure entries that cancel against the largest."""
     for name in ("counts", "means", "positive", "within"):
         a, b = getattr(left, name), getattr(right, name)
         scale = max(np.abs(a).max(), 1.0)
@@ -45,7 +45,7 @@ def test_statistics_equal_brute_force_whatever_the_blocks(monkeypatch, weighted,
 
 
 @WEIGHTED
-def test_groups_larger_than_a_block_of_bytes_are_joined(monkeypatch, weighted):
+def test_groups_larger_than_a_memory_block_are_merged(monkeypatch, weighted):
     monkeypatch.setattr(linalg, "BLOCK_BYTES", 1)
     X, groups, weights = make_rows([700, 300, 900], 3, weighted=weighted)
     assert linalg.block_rows(3) < 300
@@ -91,7 +91,7 @@ def test_memory_layout_does_not_matter(form, tmp_path):
     assert_array_equal(given, before)
 
 
-def test_empty_and_single_member_groups_count_as_they_are():
+def test_empty_and_singleton_groups_are_counted_correctly():
     X, groups, _ = make_rows([5, 1, 0, 3], 2)
     scatter = GroupScatter.from_samples(X, groups, n_groups=6)
     assert_array_equal(scatter.counts, [5, 1, 0, 3, 0, 0])
@@ -100,7 +100,7 @@ def test_empty_and_single_member_groups_count_as_they_are():
     assert_statistics(scatter, paper_statistics(X, groups, n_groups=6))
 
 
-def test_one_member_each_leaves_no_scatter():
+def test_singleton_groups_have_no_scatter():
     X = np.arange(8.0).reshape(4, 2)
     scatter = GroupScatter.from_samples(X, np.arange(4))
     assert not scatter.positive.any()
@@ -109,7 +109,7 @@ def test_one_member_each_leaves_no_scatter():
 
 
 @pytest.mark.parametrize("block", [1, 1000])
-def test_rows_of_weight_zero_do_not_exist(monkeypatch, block):
+def test_zero_weight_rows_are_ignored(monkeypatch, block):
     monkeypatch.setattr(linalg, "block_rows", lambda width: block)
     X, groups, weights = make_rows([10, 8, 9], 3, weighted=True)
     weights[::3] = 0
@@ -128,7 +128,7 @@ def test_integer_weights_equal_repeated_rows():
 
 
 @WEIGHTED
-def test_an_offset_of_1e8_keeps_variances_positive_and_right(weighted):
+def test_an_offset_of_1e8_keeps_variances_positive_and_accurate(weighted):
     X, groups, weights = make_rows([300, 200, 100], 3, weighted=weighted)
     far = X + 1e8
     scatter = GroupScatter.from_samples(far, groups, weights=weights)
@@ -157,7 +157,7 @@ def test_groups_1e8_apart_keep_their_within_scatter(monkeypatch, threads):
 
 @st.composite
 def samples(draw):
-    """Few rows with ties, an offset, and groups of which some may be missing."""
+    """Draw a few rows with ties, an offset and possibly empty groups."""
     n_rows = draw(st.integers(1, 12))
     width = draw(st.integers(1, 3))
     offset = draw(st.sampled_from([0.0, 1e3, -1e5]))
@@ -201,7 +201,7 @@ def test_merging_is_commutative_and_associative(sample):
 
 @WEIGHTED
 @pytest.mark.parametrize("offset", [0, 1e6])
-def test_what_was_merged_can_be_taken_out_again(weighted, offset):
+def test_merged_statistics_can_be_subtracted_again(weighted, offset):
     X, groups, weights = make_rows([20, 14, 9, 1], 5, weighted=weighted)
     X = X + offset
     out = np.arange(len(X)) % 3 == 0
@@ -230,7 +230,7 @@ def test_merging_keeps_the_scatter_of_far_offsets():
     assert_allclose(merged.within, exact.S_w, rtol=1e-8, atol=1e-6)
 
 
-def test_merging_leaves_both_sides_as_they_were():
+def test_merging_modifies_neither_operand():
     X, groups, _ = make_rows([10, 10, 10], 2)
     left, right = (GroupScatter.from_samples(X[i::2], groups[i::2]) for i in range(2))
     before = left.positive.copy(), right.within.copy(), left.means.copy()
@@ -240,7 +240,7 @@ def test_merging_leaves_both_sides_as_they_were():
 
 
 @WEIGHTED
-def test_every_divisor_is_that_of_the_paper(weighted):
+def test_every_divisor_matches_the_paper(weighted):
     X, groups, weights = make_rows([20, 14, 9, 11], 5, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     s = paper_statistics(X, groups, weights)

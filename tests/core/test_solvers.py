@@ -1,4 +1,4 @@
-"""Solvers against each other, against SciPy, against scikit-learn and against the literal forms."""
+"""Solvers against each other, SciPy, scikit-learn and the literal formulas."""
 
 import tracemalloc
 from functools import partial
@@ -112,7 +112,7 @@ def test_largest_entry_of_each_csda_component_is_positive(solver):
 
 @PCSDA
 @pytest.mark.parametrize("lda_solver", ["svd", "lsqr"])
-def test_one_subclass_gives_the_direction_of_lda(solver, lda_solver):
+def test_one_subclass_gives_the_lda_direction(solver, lda_solver):
     X, groups, weights, scatter = problem([40, 70], 5)
     # Empirical priors make LDA pool the class covariances to S_I / N.
     lda = LinearDiscriminantAnalysis(solver=lda_solver).fit(X, groups == 0)
@@ -155,13 +155,13 @@ def test_a_subclass_at_the_positive_mean_lowers_the_rank(solver):
         ([], 0.0, 0),
     ],
 )
-def test_axes_count_as_long_as_they_are_more_than_noise(values, noise, count):
+def test_axes_count_while_they_exceed_noise(values, noise, count):
     noise = noise if isinstance(noise, float) else np.array(noise)
     assert solvers.count_axes(np.array(values), noise, 10) == count
 
 
 @pytest.mark.parametrize("offset", [1.0, 1e3, 1e6])
-def test_noise_is_what_rounding_of_the_means_does_to_their_distance(offset):
+def test_the_noise_level_bounds_rounding_in_mean_distances(offset):
     rng = np.random.default_rng(0)
     means, directions = rng.standard_normal((4, 7)) + offset, rng.standard_normal((7, 3))
     noise = solvers.means_noise(directions, means)
@@ -206,7 +206,7 @@ def test_leading_components_are_the_first_rows():
 
 
 def dense_laplacians(groups):
-    """L_n and L_I of eq. (L_n_eq) and eq. (L_I_eq), N x N."""
+    """Build the N x N matrices L_n of eq. (L_n_eq) and L_I of eq. (L_I_eq)."""
     one = [(groups == g).astype(float) for g in range(groups.max() + 1)]
     n = [o.sum() for o in one]
     L_n = sum(
@@ -252,7 +252,7 @@ def test_spectral_without_ridge_is_the_pseudo_inverse_of_the_paper(width):
     assert largest_angle(projection.components, literal.T) < 1e-7
 
 
-def test_spectral_without_ridge_says_that_a_perfect_fit_has_no_bound():
+def test_spectral_gives_infinite_eigenvalues_to_a_perfect_fit():
     X, groups, _, scatter = problem([8, 6, 5], 40)
     projection = solvers.spectral(scatter, 0.0)
     assert projection.rank == 2
@@ -264,7 +264,7 @@ def test_spectral_without_ridge_says_that_a_perfect_fit_has_no_bound():
 
 
 @pytest.mark.parametrize("solver", ["spectral", "lsqr"])
-def test_targets_that_are_fitted_exactly_only_in_part_are_refused_without_ridge(solver):
+def test_partly_exact_targets_are_refused_without_a_ridge(solver):
     # Rank of the rows: 29 - 28 = 1 direction of the targets is left unfitted, the other is not.
     for seed in range(6):
         X, groups, weights, scatter = problem([12, 10, 8], 28, seed=seed)
@@ -273,7 +273,7 @@ def test_targets_that_are_fitted_exactly_only_in_part_are_refused_without_ridge(
 
 
 class Stubborn(sparse.csr_array):
-    """A sparse array that refuses to become dense."""
+    """Sparse array that refuses to become dense."""
 
     def toarray(self, *args, **kwargs):
         raise AssertionError("the sparse array was made dense")
@@ -293,7 +293,7 @@ def sparse_problem(n_rows=150, width=20000, seed=0):
 
 
 @pytest.mark.more  # an array of some size
-def test_lsqr_never_makes_a_wide_sparse_array_dense():
+def test_lsqr_never_densifies_a_wide_sparse_array():
     X, groups = sparse_problem()
     dense = X.toarray()
     scatter_means = np.array([dense[groups == g].mean(axis=0) for g in range(4)])
@@ -315,7 +315,7 @@ def test_lsqr_never_makes_a_wide_sparse_array_dense():
 
 @pytest.mark.parametrize("form", ["csr", "csc", "dense"])
 @WEIGHTED
-def test_lsqr_takes_every_form_of_x(form, weighted):
+def test_lsqr_accepts_every_form_of_x(form, weighted):
     X, groups, weights, scatter = problem([20, 15, 18], 30, weighted=weighted)
     X[np.abs(X) < 1] = 0
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
@@ -396,7 +396,7 @@ def test_csda_labels_with_one_target_regresses_the_labels():
 
 
 @pytest.mark.parametrize("n_positive", [1, 3])
-def test_csda_labels_without_ridge_needs_positives_that_spread_in_the_span(n_positive):
+def test_csda_labels_without_ridge_needs_positives_spread_over_the_span(n_positive):
     X, groups, _, scatter = problem([n_positive, 40], 6)
     with pytest.raises(SingularMatrixError):
         by_labels(X, groups, scatter, 0.0, 4, np.random.default_rng(0))
@@ -451,7 +451,7 @@ def test_trace_ratio_rises_with_every_step_and_beats_the_ratio_trace(d):
 
 
 @pytest.mark.parametrize("d", [1, 3, 5])
-def test_trace_ratio_ends_in_its_fixed_point_with_orthonormal_rows(d):
+def test_trace_ratio_ends_at_a_fixed_point_with_orthonormal_rows(d):
     _, _, _, scatter = problem([40, 60], 7, seed=2)
     projection = csda_solvers.trace_ratio(scatter, 0.5, d)
     numerator, denominator = scatter.out_of_class, scatter.positive + 0.5 * np.eye(7)
@@ -469,7 +469,7 @@ def test_trace_ratio_ends_in_its_fixed_point_with_orthonormal_rows(d):
 
 
 @pytest.mark.parametrize("d", [1, 4])
-def test_no_orthonormal_directions_have_a_higher_trace_ratio(d):
+def test_no_other_orthonormal_directions_have_a_higher_trace_ratio(d):
     _, _, _, scatter = problem([40, 60], 7, seed=2)
     parts = scatter.out_of_class, scatter.positive + 0.5 * np.eye(7)
     best = trace_ratio(csda_solvers.trace_ratio(scatter, 0.5, d).components, *parts)
@@ -478,14 +478,14 @@ def test_no_orthonormal_directions_have_a_higher_trace_ratio(d):
     assert best >= max(others)
 
 
-def test_trace_ratio_counts_only_directions_in_which_negatives_spread():
+def test_trace_ratio_counts_only_directions_where_negatives_vary():
     _, _, _, scatter = problem([40, 2], 7)
     assert csda_solvers.trace_ratio(scatter, 0.5, 4).rank == 2
     assert csda_solvers.trace_ratio(scatter, 0.5, 2).rank >= 2
 
 
 @pytest.mark.parametrize("d", [1, 2])
-def test_trace_ratio_without_ridge_needs_positives_that_spread(d):
+def test_trace_ratio_without_ridge_needs_positives_with_full_spread(d):
     for seed in range(30):  # what is left of equal positives is rounding, of either sign
         X, groups, _ = make_rows([3, 20], 6, seed=seed)
         X[groups == 0] = X[groups == 0][0]
@@ -496,7 +496,7 @@ def test_trace_ratio_without_ridge_needs_positives_that_spread(d):
 
 @WEIGHTED
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
-def test_csda_is_pcsda_with_one_sample_subclasses(ridge, weighted):
+def test_csda_is_pcsda_with_singleton_subclasses(ridge, weighted):
     X, groups, _, one = problem([40, 60], 7, weighted=weighted)
     weights = None
     if weighted:  # each subclass counts once in S_n, so weights of negatives must be one

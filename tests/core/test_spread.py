@@ -1,4 +1,4 @@
-"""Centre and spread of rows, and what the ridge makes of it."""
+"""Centre and spread of rows, and the ridge derived from them."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from pcsda.core import spread
 
 @WEIGHTED
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_centred_rows_have_mean_zero_and_the_variance_of_the_definition(weighted, offset):
+def test_centred_rows_have_zero_mean_and_the_defined_variance(weighted, offset):
     X, groups, weights = make_rows([14, 9, 12], 5, weighted=weighted)
     rows, origin, variance = spread.centred(X + offset, weights)
     assert_allclose(origin, np.average(X + offset, axis=0, weights=weights), rtol=1e-14)
@@ -20,7 +20,7 @@ def test_centred_rows_have_mean_zero_and_the_variance_of_the_definition(weighted
     assert_allclose(variance, s.total_variance, rtol=1e-8)
 
 
-def test_centring_takes_float32_rows_to_float64_and_writes_nothing():
+def test_centring_converts_float32_rows_without_writing_to_them():
     X = make_rows([14, 9], 3)[0].astype(np.float32)
     before = X.copy()
     rows, origin, _ = spread.centred(X, None)
@@ -29,7 +29,7 @@ def test_centring_takes_float32_rows_to_float64_and_writes_nothing():
 
 
 @pytest.mark.parametrize("value", [1 / 3, 1e8 / 7, -1e-5 / 3])
-def test_equal_rows_have_no_variance_whatever_rounding_says(value):
+def test_equal_rows_have_zero_variance_despite_rounding(value):
     for n in (3, 7, 11, 49):
         rows, _, variance = spread.centred(np.full((n, 3), value), None)
         assert variance == 0.0
@@ -40,7 +40,7 @@ def test_equal_rows_have_no_variance_whatever_rounding_says(value):
     assert spread.known_variance(1e-20 * value**2, means) > 0
 
 
-def test_the_ridge_is_a_share_of_the_variance():
+def test_the_ridge_is_a_fraction_of_the_variance():
     assert spread.ridge_of(4.0, 0.25) == 1.0
     assert spread.ridge_of(4.0, 0.0) == 0.0
 
@@ -54,7 +54,7 @@ def test_the_ridge_is_a_share_of_the_variance():
         (1e-290, "the squares of X vanish, its spread is 1e-145 and must be at least 1e-140"),
     ],
 )
-def test_no_ridge_for_rows_without_a_spread_that_can_be_told(variance, message):
+def test_rows_without_measurable_spread_have_no_ridge(variance, message):
     with pytest.raises(ValueError, match=message):
         spread.ridge_of(variance, 0.1)
 

@@ -1,4 +1,4 @@
-"""Gaussian and Student t densities against SciPy's, and fitted tails against planted ones."""
+"""Gaussian and Student t densities against SciPy, and fitted tails against planted ones."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def points(n, width, seed=1):
 
 @pytest.mark.parametrize("width", [1, 2, 7])
 @pytest.mark.parametrize("tail", [2.5, 4.0, 200.0, np.inf])
-def test_log_density_is_that_of_scipy(width, tail):
+def test_the_log_density_equals_scipys(width, tail):
     covariance = covariance_of(width)
     z, white = points(30, width), student.whitening(covariance)
     found = student.log_density(z @ white.T, white, tail)
@@ -37,7 +37,7 @@ def test_whitening_makes_the_covariance_the_identity():
     assert_allclose(student.log_volume(white), -np.linalg.slogdet(covariance)[1] / 2)
 
 
-def test_the_energy_of_light_tails_is_a_gaussians():
+def test_the_energy_of_light_tails_is_gaussian():
     square = np.array([0.0, 1.0, 30.0])
     light = student.energy(square, 3, 1e12)
     assert_allclose(light, student.energy(square, 3, np.inf), rtol=1e-9)
@@ -45,7 +45,7 @@ def test_the_energy_of_light_tails_is_a_gaussians():
     assert student.energy(np.array([-1e-20]), 3, 4.0) == 0.0
 
 
-def test_log_sum_exp_takes_missing_entries_and_large_values():
+def test_log_sum_exp_handles_missing_entries_and_large_values():
     values = np.array([[0.0, -np.inf], [1e4, 1e4], [-1e4, -1e4 + np.log(3)]])
     before = values.copy()
     assert_allclose(student.log_sum_exp(values), logsumexp(values, axis=1))
@@ -55,7 +55,7 @@ def test_log_sum_exp_takes_missing_entries_and_large_values():
 
 
 def squares_of(tail, d, n, seed=0):
-    """Squared Mahalanobis distances of draws of unit covariance."""
+    """Draw squared Mahalanobis distances of samples with unit covariance."""
     if np.isinf(tail):
         z = np.random.default_rng(seed).standard_normal((n, d))
     else:
@@ -64,14 +64,14 @@ def squares_of(tail, d, n, seed=0):
 
 
 def t_loss(tail, squares, d, weights):
-    """Minus the log likelihood by SciPy, at points on one axis."""
+    """Return SciPy's negative log likelihood at points on one axis."""
     z = np.sqrt(squares)[:, None] * np.eye(d)[0]
     return -weights @ np.atleast_1d(log_density(z, np.zeros(d), np.eye(d), tail))
 
 
 @pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("planted", [4.0, 10.0])
-def test_planted_tails_are_found(planted, d):
+def test_planted_tails_are_recovered(planted, d):
     n = 4000
     squares = squares_of(planted, d, n)
     found = student.fit_tail(squares, d, np.ones(n))
@@ -96,7 +96,7 @@ def test_gaussian_data_have_gaussian_tails(n, least):
     assert min(found) > 30
 
 
-def test_lighter_tails_than_a_gaussians_are_a_gaussians():
+def test_lighter_than_gaussian_tails_are_fitted_as_gaussian():
     assert student.fit_tail(np.full(300, 3.0), 3, np.ones(300)) == np.inf
 
 
@@ -112,7 +112,7 @@ def test_whole_weights_of_distances_equal_repetition(n):
     assert_allclose(found, expected, rtol=1e-10 if n == 50 else 1e-4)
 
 
-def test_many_distances_in_any_order_have_the_same_tail():
+def test_the_tail_does_not_depend_on_the_order_of_many_distances():
     squares = squares_of(5.0, 2, 20_000)
     weights = np.random.default_rng(1).uniform(0.2, 2, 20_000)
     order = np.random.default_rng(2).permutation(20_000)
@@ -124,12 +124,12 @@ def test_many_distances_in_any_order_have_the_same_tail():
     assert_allclose(found, 1 / exact.x, rtol=1e-3)
 
 
-def test_no_distance_or_no_weight_tells_no_tail():
+def test_no_distances_or_weights_give_gaussian_tails():
     assert student.fit_tail(np.zeros(0), 3, np.zeros(0)) == np.inf
     assert student.fit_tail(np.array([1.0, 1e9]), 3, np.zeros(2)) == np.inf
 
 
-def test_the_heaviest_tail_has_a_bound():
+def test_the_heaviest_tail_is_bounded():
     squares = np.append(np.full(50, 1e-3), 1e6)
     assert student.fit_tail(squares, 2, np.ones(51)) == student.HEAVIEST
     squares[-1] = np.inf  # cut, so that its logarithm is finite

@@ -1,4 +1,4 @@
-"""A subspace: leading axes, signs, and projections near to and far from zero."""
+"""A subspace: leading axes, signs, and projections close to and far from zero."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_the_positive_mean_is_projected_to_zero(name):
 
 
 @TALL_AND_WIDE
-def test_leading_axes_are_a_subspace_of_their_own(width):
+def test_leading_axes_form_a_subspace(width):
     X, groups, weights = make_rows([14, 9, 12, 7], width, weighted=True)
     found = solve("direct", X, groups, weights=weights)
     two = found.leading(2)
@@ -38,7 +38,7 @@ def test_leading_axes_are_a_subspace_of_their_own(width):
     assert solve("direct", X, groups, leave_out=False).leading(2).left is None
 
 
-def test_signs_turn_all_that_belongs_to_an_axis():
+def test_flipping_a_sign_flips_everything_on_that_axis():
     X, groups, weights = make_rows([14, 9, 12, 7], 6, weighted=True)
     found = solve("direct", X, groups, weights=weights)
     assert_same_subspace(found.signed(), found)  # its largest entries are positive already
@@ -71,7 +71,7 @@ def test_sparse_rows_are_projected_without_centring():
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("block", [3, 1000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_of_either_type_are_projected_in_it(monkeypatch, far, block, dtype):
+def test_rows_are_projected_in_their_own_floating_type(monkeypatch, far, block, dtype):
     monkeypatch.setattr(linalg, "cache_rows", lambda width: block)
     rng = np.random.default_rng(0)
     components, origins = rng.standard_normal((3, 6)), rng.standard_normal(3)
@@ -87,7 +87,7 @@ def test_rows_of_either_type_are_projected_in_it(monkeypatch, far, block, dtype)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e6])
-def test_far_from_zero_float32_rows_keep_their_digits(offset):
+def test_float32_rows_far_from_zero_keep_their_digits(offset):
     rng = np.random.default_rng(0)
     components, centre = rng.standard_normal((3, 6)), rng.standard_normal(6) + offset
     X = (centre + 10 * rng.standard_normal((50, 6))).astype(np.float32)
@@ -99,7 +99,7 @@ def test_far_from_zero_float32_rows_keep_their_digits(offset):
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)])
-def test_far_is_measured_in_standard_deviations_along_each_axis(dtype):
+def test_distance_from_zero_is_measured_in_standard_deviations_per_axis(dtype):
     components, variances = np.diag([1.0, 2.0]), np.array([1.0, 9.0])
     limit = FAR[dtype]
     assert not is_far(components, np.array([0.99 * limit, 0.0]), variances, dtype)

@@ -1,4 +1,4 @@
-"""Thresholds from scores: criteria are kept, tails are smoothed, intervals cover."""
+"""Thresholds from scores: they meet their criteria, smooth the tails, and their intervals cover."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from pcsda.metrics import bayes_threshold
 
 
 def gaussian_trials(n_negatives, n_positives, seed, distance=3.0):
-    """Exact log-likelihood ratios of two unit Gaussians, negatives first."""
+    """Draw exact log-likelihood ratios of two unit Gaussians, negatives first."""
     rng = np.random.default_rng(seed)
     positive = np.arange(n_negatives + n_positives) >= n_negatives
     x = rng.normal(np.where(positive, distance, 0.0))
@@ -18,13 +18,13 @@ def gaussian_trials(n_negatives, n_positives, seed, distance=3.0):
 
 
 def true_rates(value, distance=3.0):
-    """False alarms and misses of a threshold on those ratios."""
+    """Return the true rates of false alarms and misses at a threshold."""
     x = value / distance + distance / 2
     return norm.sf(x), norm.cdf(x - distance)
 
 
 @pytest.mark.parametrize("rate", [0.06, 0.1, 0.37, 0.5, 0.99])
-def test_where_rows_are_counted_the_value_is_the_lowest_that_keeps_the_rate(rate):
+def test_a_counted_threshold_is_the_lowest_that_keeps_the_rate(rate):
     scores = np.round(np.random.default_rng(0).normal(size=1000), 1)  # ties are common
     tail = Tail.of(scores)
     value = tail.value(rate)
@@ -35,12 +35,12 @@ def test_where_rows_are_counted_the_value_is_the_lowest_that_keeps_the_rate(rate
 
 
 @pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.01, 0.04])
-def test_in_the_tail_rate_and_value_are_inverse(rate):
+def test_in_the_tail_rate_and_threshold_are_inverse_functions(rate):
     tail = Tail.of(np.random.default_rng(1).normal(size=1000))
     assert tail.rate(tail.value(rate)) == pytest.approx(rate)
 
 
-def test_rates_only_fall():
+def test_rates_never_rise_with_the_threshold():
     tail = Tail.of(np.random.default_rng(2).normal(size=200))
     rates = [tail.rate(value) for value in np.linspace(-4, 6, 500)]
     assert np.all(np.diff(rates) <= 1e-12)
@@ -48,7 +48,7 @@ def test_rates_only_fall():
     assert 0 < rates[-1] < 1e-3
 
 
-def test_the_tail_is_that_of_an_exponential():
+def test_the_tail_is_exponential():
     # The quantile of an exponential is known; over many draws the smoothed one is closer than the
     # order statistic, and neither high nor low.
     truth, errors = -np.log(0.01), []
@@ -61,7 +61,7 @@ def test_the_tail_is_that_of_an_exponential():
     assert smoothed.std() < 0.75 * counted.std()
 
 
-def test_whole_weights_are_repetitions():
+def test_integer_weights_equal_repeated_rows():
     rng = np.random.default_rng(3)
     scores, weights = rng.normal(size=300), rng.integers(1, 4, 300).astype(float)
     one, other = Tail.of(scores, weights), Tail.of(np.repeat(scores, weights.astype(int)))
@@ -91,7 +91,7 @@ def test_realised_misses_are_near_the_target():
     assert 0.08 < np.median(realised) < 0.12
 
 
-def test_misses_are_false_alarms_seen_from_the_other_side():
+def test_misses_mirror_false_alarms():
     scores, positive = gaussian_trials(200, 200, 0)
     one = choose_threshold(scores, positive, max_misses=0.03)
     other = choose_threshold(-scores, ~positive, max_false_alarms=0.03)
@@ -112,7 +112,7 @@ def test_a_prior_gives_the_bayes_threshold_and_its_errors():
     assert found.rule == "prior 0.1, a miss costs 5, a false alarm 2, on held-out rows"
 
 
-def test_intervals_are_those_of_clopper_and_pearson():
+def test_intervals_are_clopper_pearson():
     for errors, n_rows in ((3, 300), (0, 20), (20, 20), (7, 10)):
         low = beta.ppf(0.05, errors, n_rows - errors + 1) if errors else 0.0
         high = beta.ppf(0.95, errors + 1, n_rows - errors) if errors < n_rows else 1.0
@@ -132,7 +132,7 @@ def test_intervals_of_a_bayes_threshold_cover_the_truth():
     assert np.mean(covered) > 0.88
 
 
-def test_a_threshold_tells_what_it_rests_on():
+def test_a_threshold_describes_its_evidence():
     scores, positive = gaussian_trials(400, 20, 0)
     found = choose_threshold(scores, positive, max_false_alarms=0.01, source="left-out rows")
     assert (found.n_negatives, found.n_positives) == (400, 20)
@@ -167,14 +167,14 @@ def test_extreme_scores_do_not_overflow():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_a_few_rows_are_enough_for_an_answer_with_a_warning(count):
+def test_a_few_rows_give_a_threshold_and_a_warning(count):
     scores, positive = gaussian_trials(count, 20, 0)
     with pytest.warns(UserWarning, match=f"smallest rate that {count} negatives can show"):
         found = choose_threshold(scores, positive, max_false_alarms=0.01)
     assert found.value >= scores[~positive].max()
 
 
-def test_a_rate_finer_than_the_rows_show_warns_with_the_number_it_takes():
+def test_a_rate_too_fine_for_the_rows_warns_how_many_are_needed():
     scores, positive = gaussian_trials(300, 10, 0)
     choose_threshold(scores, positive, max_false_alarms=1 / 300)  # just enough
     with pytest.warns(
@@ -208,7 +208,7 @@ def test_a_rate_finer_than_the_rows_show_warns_with_the_number_it_takes():
         ),
     ],
 )
-def test_criteria_that_make_no_sense_are_refused(given, message):
+def test_nonsensical_criteria_are_refused(given, message):
     none = {"max_false_alarms": None, "max_misses": None, "prior": None}
     with pytest.raises(ValueError, match=message):
         check_criterion(**(none | {"cost_miss": 1, "cost_false_alarm": 1} | given))

@@ -1,4 +1,4 @@
-"""Blocks of rows that leave together against refits without the block."""
+"""Blocks of rows left out together against refits without the block."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ SIZES = [14, 9, 2, 12, 7]
 
 
 def make_blocks(groups, seed=0):
-    """Blocks of up to four rows, some across groups; one holds all of group 2."""
+    """Make blocks of up to four rows, some across groups; one contains all of group 2."""
     blocks = np.random.default_rng(seed).integers(0, len(groups) // 3, len(groups)) + 1
     blocks[groups == 2] = 0
     return blocks
@@ -62,7 +62,7 @@ def test_blocks_left_out_equal_refits(name, weighted, width):
 
 @SHARED
 @WEIGHTED
-def test_blocks_of_one_row_are_rows(name, weighted):
+def test_blocks_of_one_row_act_like_rows(name, weighted):
     X, groups, weights = make_rows([14, 9, 1, 12, 7], 6, weighted=weighted)
     factor = make_factor(name, X, 0.01, weights)
     own = np.random.default_rng(0).permutation(len(X))
@@ -71,7 +71,7 @@ def test_blocks_of_one_row_are_rows(name, weighted):
 
 
 @SHARED
-def test_classes_of_cells_leave_blocks_out_as_their_divisions_do(name):
+def test_cell_classes_leave_blocks_out_like_their_own_divisions(name):
     X, clusters, _ = make_rows([14, 16, 18], 6)
     labels = np.random.default_rng(0).integers(0, 3, len(X))
     leave = Leave(together=make_blocks(labels))
@@ -84,7 +84,7 @@ def test_classes_of_cells_leave_blocks_out_as_their_divisions_do(name):
 
 @SHARED
 @pytest.mark.parametrize("gone", ["positives", "negatives"])
-def test_where_a_class_leaves_as_a_whole_nothing_is_known(name, gone):
+def test_a_block_holding_a_whole_class_cannot_be_left_out(name, gone):
     X, groups, _ = make_rows([5, 9, 12], 6)
     whole = groups == 0 if gone == "positives" else groups > 0
     blocks = np.where(whole, 0, np.arange(1, len(X) + 1))
@@ -95,7 +95,7 @@ def test_where_a_class_leaves_as_a_whole_nothing_is_known(name, gone):
     assert_array_equal(np.isnan(left.coordinates).all(axis=1), whole)
 
 
-def test_a_block_that_keeps_the_scatter_regular_is_not_known():
+def test_a_block_that_keeps_the_scatter_regular_cannot_be_left_out():
     X, groups, _ = make_rows([14, 9, 12, 7], 5)
     rows = np.flatnonzero(groups == 1)[:2]
     X = np.column_stack([X, np.where(np.isin(np.arange(len(X)), rows), [3.0] * len(X), 0.0)])
@@ -108,7 +108,7 @@ def test_a_block_that_keeps_the_scatter_regular_is_not_known():
 
 
 @SHARED
-def test_some_blocks_may_be_left_out_alone(name):
+def test_a_subset_of_blocks_may_be_left_out(name):
     X, groups, weights = make_rows(SIZES, 6, weighted=True)
     blocks = make_blocks(groups)
     factor = make_factor(name, X, 0.01, weights)
@@ -124,8 +124,8 @@ def test_some_blocks_may_be_left_out_alone(name):
     assert np.isnan(np.delete(spread, rows)).all()
 
 
-def test_rows_that_leave_together_have_a_factor_that_lets_them():
-    """A direct factor leaves none of them out, rather than one by one."""
+def test_only_some_factors_can_leave_blocks_out():
+    """A direct factor leaves no row out rather than leaving them out one by one."""
     for width, regularization in ((5, 0.1), (5, 0.0), (70, 0.1)):
         X, groups, _ = make_rows(SIZES, width)
         leave = Leave(together=make_blocks(groups))
@@ -136,7 +136,7 @@ def test_rows_that_leave_together_have_a_factor_that_lets_them():
         assert alone.left is None
 
 
-def test_groups_that_take_all_of_the_scatter_leave_no_block_out():
+def test_groups_that_explain_all_scatter_leave_no_block_out():
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat(np.arange(4), [12, 10, 9, 11]))
     X = rng.standard_normal((4, 5))[groups] + 1e-6 * rng.standard_normal((len(groups), 5))
@@ -144,12 +144,12 @@ def test_groups_that_take_all_of_the_scatter_leave_no_block_out():
     assert next(whiten(X, [1e-12])).solve(groups, leave_out=leave).left is None
 
 
-def test_blocks_of_one_size_are_stacked_in_the_order_of_their_ids():
+def test_blocks_of_one_size_are_stacked_in_id_order():
     found = stacks_of(np.array([7, 2, 7, 2, 9]))
     assert [places.tolist() for places in found] == [[[4]], [[1, 3], [0, 2]]]
 
 
-def test_stacks_are_bounded_and_hold_every_row_once():
+def test_stacks_are_bounded_and_contain_each_row_once():
     ids = np.random.default_rng(0).integers(0, 300, 2000)
     found = list(stacks_of(ids))
     assert max(places.size for places in found) <= 256
@@ -158,7 +158,7 @@ def test_stacks_are_bounded_and_hold_every_row_once():
 
 
 def rebuilt_views(density, left, counts):
-    """Every row seen by densities rebuilt without its block, one at a time."""
+    """View each row through a density rebuilt without its block."""
     base, views = density.base, np.zeros((density.n_views, len(left.groups)))
     marginal = isinstance(base, Marginal)
     for i, block in enumerate(left.together):
@@ -214,7 +214,7 @@ def test_views_of_blocks_equal_densities_rebuilt_without_them(weighted, negative
 
 
 @pytest.mark.parametrize("negatives", ["blend", "mixture", "marginal"])
-def test_views_of_blocks_of_one_row_are_those_of_rows(negatives):
+def test_views_of_one_row_blocks_equal_those_of_rows(negatives):
     X, groups, weights = make_rows([30, 19, 1, 28, 17], 5, weighted=True)
     X = with_heavy_tails(X, np.minimum(groups, 1))
     fitted = fit(next(whiten(X, [0.01], weights)), groups, Rule(negatives, 1.5), 3)

@@ -1,4 +1,4 @@
-"""Whitening against its definition, and where a division has to be factorised on its own."""
+"""Whitening against its definition, and divisions that need their own factorisation."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_rows_are_white_under_the_ridged_total_scatter(weighted, ridge, count):
     close(factor.variance, np.average(np.sum(middle**2, axis=1), weights=w))
 
 
-def test_features_of_very_different_size_keep_their_digits_on_the_path():
+def test_badly_scaled_features_keep_their_digits_along_the_path():
     X, groups, _ = make_rows([14, 9, 12, 7], 4)
     X = X * [1e7, 1.0, 1e-4, 1e4]
     factor = next(whiten(X, [0.0, 1e-3, 1.0]))  # more than two would share eigenvectors
@@ -36,7 +36,7 @@ def test_features_of_very_different_size_keep_their_digits_on_the_path():
 
 
 @pytest.mark.parametrize("regularizations", [[0.0], [0.0, 0.1, 1.0]])
-def test_a_singular_scatter_is_refused_by_both_ways_of_whitening(regularizations):
+def test_both_ways_of_whitening_refuse_a_singular_scatter(regularizations):
     X, _, _ = make_rows([14, 9], 3)
     message = "of 4 dimensions is singular at regularization=0; raise regularization"
     with pytest.raises(ValueError, match=message):
@@ -44,7 +44,7 @@ def test_a_singular_scatter_is_refused_by_both_ways_of_whitening(regularizations
 
 
 def near_separable():
-    """Groups whose rows hardly differ, so that the means take all of the scatter."""
+    """Return groups whose rows hardly differ, so that the means account for all scatter."""
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat(np.arange(4), [12, 10, 9, 11]))
     centres = rng.standard_normal((4, 5))
@@ -52,7 +52,7 @@ def near_separable():
 
 
 @pytest.mark.parametrize(("regularization", "alone"), [(1e-12, True), (0.1, False)])
-def test_groups_that_leave_no_scatter_are_factorised_on_their_own(
+def test_groups_that_leave_no_scatter_get_their_own_factorisation(
     monkeypatch, regularization, alone
 ):
     X, groups = near_separable()
@@ -69,8 +69,8 @@ def test_groups_that_leave_no_scatter_are_factorised_on_their_own(
     assert_same_subspace(found, expected, rtol=1e-7)
 
 
-def test_the_update_loses_no_more_digits_than_it_may(monkeypatch):
-    """Just above the bound, where a division is not yet factorised on its own."""
+def test_the_update_loses_no_more_digits_than_allowed(monkeypatch):
+    """Test just above the bound below which a division gets its own factorisation."""
     X, groups = near_separable()
     expected = DirectFactor(X, 1e-6).solve(groups)
     monkeypatch.setattr(white, "DirectFactor", None)
