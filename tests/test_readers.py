@@ -267,9 +267,9 @@ def test_a_quote_that_stands_for_itself_swallows_no_rows(tmp_path, where, monkey
         (
             "x,y\n1,a\n2,b,3\n",
             r"^block 0 .rows.csv, bytes 4 to 13.: rows.csv could not be read as CSV: row 1 has 3 "
-            r"fields and the header names 2 columns; was the file cut off, or is a separator mis",
+            r"fields but the header names 2 columns; was the file cut off, or is a separator mis",
         ),
-        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 fields and the header names 2 columns; was"),
+        ("y,x\na,1\nb\n", r"^block 0 .*: row 1 has 1 fields but the header names 2 columns; was"),
         (
             "x,y\n1,a\n2,\xe9\n",
             r"^rows.csv is not text in UTF-8 \(.*\); save it as UTF-8, or name its enc",
@@ -318,7 +318,8 @@ def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path, data):
     found = open_blocks(blocks, **options)
     blocks.write_bytes(whole[:-8])
     with pytest.raises(
-        ValueError, match=r"^block 5 \(X.npy, rows 185 to 219\): .*X.npy ends early: 174 of 175"
+        ValueError,
+        match=r"^block 5 \(X.npy, rows 185 to 219\): .*ends early: only 174 of 175 numbers could",
     ):
         fit_blocks(PCSDA(), found)
     np.save(tmp_path / "objects.npy", np.array([print, 1]), allow_pickle=True)
@@ -351,7 +352,9 @@ def test_what_is_no_source_is_refused(tmp_path, data):
     with pytest.raises(ValueError, match=r"^there are no blocks; the data are empty$"):
         fit_blocks(PCSDA(), tmp_path / "header.csv", y="y")
     (tmp_path / "header.csv").unlink()
-    with pytest.raises(ValueError, match=r"has no file that ends in one of .npy, .npz, .parquet, "):
+    with pytest.raises(
+        ValueError, match=r"has no file whose name ends in one of .npy, .npz, .parquet, "
+    ):
         open_blocks(tmp_path)
     (tmp_path / "x.xls").touch()
     with pytest.raises(

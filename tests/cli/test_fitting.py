@@ -137,7 +137,7 @@ def test_groups_without_a_search(command, shop):
 
 def test_copies_are_noted_unless_groups_are_named(command, shop):
     shop.train.loc[shop.train.index.repeat(2)].to_csv("twice.csv", index=False)
-    words = "have an exact copy among the others. If copies are one sample taken twice"
+    words = "have an exact copy among the others. If a copy is the same sample taken twice"
     twice = tuple(word.replace("{shop}/train.csv", "twice.csv") for word in ALL_COLUMNS)
     assert f"100% of the rows {words}" in command(*twice, "--ignore", "part").err
     assert words not in command(*twice, "--group", "part").err
@@ -210,9 +210,15 @@ def test_a_fit_in_blocks_is_that_of_the_library(command, shop, approx):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--positive all", "a bank, a search or an exact kernel needs it whole; fit one class"),
-        ("--auto", "is read in blocks, and a bank, a search or an exact kernel needs it whole"),
-        ("--kernel rbf", "use --approx nystroem for a kernel, or fit on a part of the rows"),
+        (
+            "--positive all",
+            "a bank, a search or an exact kernel needs the whole table; fit one class",
+        ),
+        (
+            "--auto",
+            "is read in blocks, but a bank, a search or an exact kernel needs the whole table",
+        ),
+        ("--kernel rbf", "use --approx nystroem for a kernel, or fit on a subset of the rows"),
         ("--positive wled", "wled"),
     ],
 )
@@ -263,19 +269,19 @@ def test_what_verbose_says_does_not_mix_with_results(command):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-K 1,2", "--n-subclasses takes several values only where --auto chooses it"),
+        ("-K 1,2", "--n-subclasses takes several values only with --auto"),
         ("--gamma 2", "--gamma needs --kernel or --approx"),
         ("--auto --gamma 2", "--gamma needs --kernel or --approx"),
-        ("--cv 3", "--scoring and --cv are for --auto"),
-        ("--method csda --group hue", "--group is for --method pcsda; csda leaves out rows one by"),
-        ("--jobs 2", "--jobs is for a bank (--positive all) and for --auto"),
-        ("--method csda -K 2", "--n-subclasses is not for csda"),
-        ("--method csda --auto", "--auto is for pcsda; csda has only -d to choose"),
-        ("--method csda --subclass kind", "--subclass is not for csda, which has no subclasses"),
-        ("--approx fourier --landmarks kmeans", "--landmarks is not for --approx fourier"),
-        ("--approx fourier --degree 2", "--degree is not for --approx fourier"),
+        ("--cv 3", "--scoring and --cv need --auto"),
+        ("--method csda --group hue", "--group needs --method pcsda; csda leaves out rows one by"),
+        ("--jobs 2", "--jobs needs a bank (--positive all) or --auto"),
+        ("--method csda -K 2", "--n-subclasses cannot be used with csda"),
+        ("--method csda --auto", "--auto needs --method pcsda; csda has only -d to choose"),
+        ("--method csda --subclass kind", "--subclass cannot be used with csda, which has no"),
+        ("--approx fourier --landmarks kmeans", "--landmarks cannot be used with --approx fourier"),
+        ("--approx fourier --degree 2", "--degree cannot be used with --approx fourier"),
         ("--priors 2", "--priors 2 must be empirical, equal or between 0 and 1"),
-        ("--positive all --weight hue", "--weight and --group are not for a bank"),
+        ("--positive all --weight hue", "--weight and --group cannot be used with a bank"),
         (
             "--positive all --auto --approx nystroem --gamma 1,2",
             "--gamma takes several values only",
@@ -374,12 +380,12 @@ def test_a_threshold_is_chosen_and_kept(command, shop):
 def test_thresholds_that_cannot_be_chosen(command):
     words = ("--max-false-alarms", "0.02")
     assert (
-        "is for one class, not for a bank" in command(*FIT, "--positive", "all", *words, code=2).err
+        "needs a single class, not a bank" in command(*FIT, "--positive", "all", *words, code=2).err
     )
     said = command(*WELD, *words, "--block-rows", "50", code=1).err
-    assert "is read in blocks, which keep no left-out scores; fit without it" in said
+    assert "is read in blocks, which keep no left-out scores; omit the option" in said
     said = command(*ALL_COLUMNS, "--group", "part", "--block-rows", "50", code=1).err
-    assert "is read in blocks, which leave out rows one by one; do without it" in said
+    assert "is read in blocks, which leave out rows one by one; omit --group" in said
     assert "this model has no left-out scores" in command(*WELD, *words, "--published", code=1).err
     assert (
         "must be a number between 0 and 1" in command(*WELD, "--max-false-alarms", "2", code=2).err

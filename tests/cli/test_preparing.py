@@ -50,7 +50,7 @@ def test_columns_that_are_no_features_are_left_out_and_named(messy, command):
     message = (
         "columns are left out: part (text), id (all different whole numbers, like ids), day (dates)"
     )
-    assert f"{message}; --features would use them" in said
+    assert f"{message}; to use them, name them in --features" in said
     assert pcsda.load("m.pcsda").feature_names_in_.tolist() == FEATURES
     # What was left out at the fit is no news later.
     assert "does not know" not in command("score", "m.pcsda", "t.csv", "--ignore", "kind").err
@@ -63,7 +63,7 @@ def test_dates_of_parquet_and_tables_of_text_alone(messy, command):
     words = [word.replace("t.csv", "t.parquet") for word in FIT]
     assert "day (dates)" in command(*words, "--missing", "drop").err
     said = command(*words, "--ignore", "*[ehm]", "--ignore", "id,grain,width,hue", code=1).err
-    assert "has no columns of numbers: part (text), day (dates); name features with" in said
+    assert "has no numeric columns: part (text), day (dates); name features with" in said
 
 
 def test_whole_numbers_that_are_measurements_stay(command):
@@ -92,7 +92,7 @@ def test_gaps_fail_unless_told_otherwise(messy, command):
 
 def test_rows_with_gaps_are_left_out_and_keep_the_numbers_of_others(messy, command):
     said = command(*FIT, "--missing", "drop")
-    assert "3 of 240 rows of t.csv have missing values: left out" in said.err
+    assert "3 of 240 rows of t.csv have missing values and are left out" in said.err
     assert "fitted on 237 rows and 5 columns" in said.out
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind")
     assert "3 of 240 rows" in found.err
@@ -107,14 +107,14 @@ def test_rows_with_gaps_are_left_out_and_keep_the_numbers_of_others(messy, comma
 
 def test_gaps_are_filled_in_by_medians_of_the_training_rows(messy, command):
     said = command(*FIT, "--missing", "impute").err
-    assert "3 missing values in 3 rows are filled in by the median of their column" in said
+    assert "3 missing values in 3 rows are filled in with the median of their column" in said
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
     X = messy[FEATURES].fillna(messy[FEATURES].median())
     model = pcsda.PCSDA(random_state=0, pos_label="weld")
     model.fit(X.to_numpy(), np.where(messy.kind == "weld", "weld", "not weld"))
     np.testing.assert_allclose(found.llr, model.log_likelihood_ratio(X.to_numpy()), rtol=1e-9)
     said = command(*FIT, "--missing", "impute", "--block-rows", "50", code=1).err
-    assert "--missing impute: t.csv is read in blocks, and medians need it whole; use" in said
+    assert "--missing impute: t.csv is read in blocks, but medians need the whole table" in said
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
@@ -123,7 +123,7 @@ def test_columns_are_brought_to_one_scale(messy, command, scale):
     messy.to_csv("t.csv", index=False)
     said = command(*FIT).err
     assert "columns have different units: width spans" in said
-    assert "; --scale standard brings all to one. Without it columns in small units" in said
+    assert "; --scale standard puts them on one scale. Without it, columns with small" in said
     assert "columns have different units: width spans" in command(*FIT, "--block-rows", "50").err
     assert "units" not in command(*FIT, "--scale", scale).err
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table().llr
@@ -167,7 +167,7 @@ def test_an_evaluation_on_training_rows_says_so(shop, command):
     words = ("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5")
     shop.train.to_csv("t.csv", index=False)
     command(*FIT)
-    seen = "the model was trained on these rows: the figures look better than they are; evaluate"
+    seen = "the model was trained on these rows, so the figures look better than they are; evaluate"
     assert seen in command(*words).err
     pd.concat([shop.train[:30], shop.test[:70]]).to_csv("t.csv", index=False)
     assert "the model was trained on about 30% of these rows" in command(*words).err

@@ -72,7 +72,7 @@ def test_texts_file_names_and_rows(gallery, tmp_path):
         (("--ignore", "x*"), "has no numeric columns, only file, name, words"),
         (
             ("--id", "name", "--media", "{folder}"),
-            "--id name has no names of files that can be shown: .",
+            "--id name has no names of files that a browser can show: .",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_folder_is_no_gallery_and_a_used_port_is_said(gallery, capsys):
     assert "is a folder; give a table" in capsys.readouterr().err
     assert main(["search", str(gallery), "--host", "203.0.113.9", "--no-browser"]) == 1
     err = capsys.readouterr().err
-    assert "anyone who reaches 203.0.113.9 and knows the address can open the page" in err
+    assert "anyone who can reach 203.0.113.9 and knows the address can open the page" in err
     assert "port 0 of 203.0.113.9 cannot be used" in err
 
 

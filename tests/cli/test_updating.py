@@ -62,7 +62,7 @@ def test_rows_of_one_origin_get_one_name(command, people):
     found = command(*IDENTIFY, "--trial", "visit").table()
     assert found.trial.tolist() == ["v"]
     said = command(*IDENTIFY, "--trial", "visit", "--id", "name", code=2).err
-    assert "--id names rows and --trial gives one result for several; use only one" in said
+    assert "--id names single rows, --trial combines several; use only one" in said
 
 
 def test_one_model_names_nobody(command):
@@ -113,7 +113,7 @@ def test_batches_go_on(command, shop):
     shop.train[120:].to_csv("more.csv", index=False)
     said = command("update", "m.pcsda", "more.csv", "--label", "kind", "--ignore", "part")
     rule = "at most 10 % false alarms, on left-out rows"
-    assert f"the threshold ({rule}) was chosen before this update and is dropped" in said.err
+    assert f"the threshold ({rule}) was chosen before this update and has been dropped" in said.err
     model.partial_fit(X[120:], kinds[120:])
     found = pcsda.load("m.pcsda")
     np.testing.assert_allclose(
@@ -129,7 +129,7 @@ def test_models_without_rows_and_strange_labels_are_refused(command, shop):
     bank = pcsda.VerifierBank().fit(X, shop.train.kind.map({"weld": 1, "pore": 2, "crack": 3}))
     pcsda.save(bank, "numbers.pcsda")
     said = command("update", "numbers.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err
-    assert "label crack is not of the type of the bank's labels, such as 1" in said
+    assert "label crack has a different type from the bank's labels, such as 1" in said
     two = pcsda.PCSDA(random_state=0).partial_fit(X, np.where(shop.train.kind == "weld", "y", "n"))
     pcsda.save(two, "two.pcsda")
     said = command("update", "two.pcsda", "{shop}/test.csv", "--label", "kind", code=1).err

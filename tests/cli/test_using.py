@@ -139,7 +139,7 @@ def test_ranks_of_a_bank_in_a_table(command, shop):
     assert command(*words, "--top", "3", "-o", "r.csv").out == ""
     assert pd.read_csv("r.csv").row.tolist() == order.tolist()
     said = command("rank", "{shop}/bank.pcsda", "{shop}/test.csv", code=2).err
-    assert "a bank has several labels; say which with --positive: crack, pore, weld" in said
+    assert "a bank has several labels; choose one with --positive: crack, pore, weld" in said
 
 
 def test_columns_are_matched_by_name(command, shop):
@@ -149,7 +149,8 @@ def test_columns_are_matched_by_name(command, shop):
     np.testing.assert_allclose(said.table().llr, llr)
     assert "note: columns that the model does not know are left out: part\n" in said.err
     assert (
-        "note: columns are in another order than at the fit; they are matched by name" in said.err
+        "note: columns are in a different order from the training table; they are matched by name"
+        in said.err
     )
 
 
@@ -164,7 +165,9 @@ def test_numbers_without_names_are_taken_in_order(command, shop):
     said = command(*SCORE, "{shop}/matrix.npy")
     llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
     np.testing.assert_allclose(said.table().llr, llr)
-    assert "matrix.npy has no column names; its columns are taken in the model's order" in said.err
+    assert (
+        "matrix.npy has no column names; columns are assumed to be in the model's order" in said.err
+    )
 
 
 def test_a_model_without_names_counts_columns(command, shop):
@@ -180,11 +183,11 @@ def test_a_model_without_names_counts_columns(command, shop):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*SCORE, "{shop}/test.csv", "--all"), "--all is for a bank; "),
-        ((*SCORE, "{shop}/test.csv", "--claimed", "kind"), "--claimed is for a bank; "),
+        ((*SCORE, "{shop}/test.csv", "--all"), "--all needs a bank; "),
+        ((*SCORE, "{shop}/test.csv", "--claimed", "kind"), "--claimed needs a bank; "),
         ((*BANK, "--all", "--claimed", "kind"), "use only one of --positive, --claimed and --all"),
-        ((*BANK, "--id", "part", "--trial", "part"), "--id names rows and --trial gives one"),
-        ((*BANK, "--threshold", "1", "--cost-miss", "2"), "--threshold decides by itself"),
+        ((*BANK, "--id", "part", "--trial", "part"), "--id names single rows, --trial combines"),
+        ((*BANK, "--threshold", "1", "--cost-miss", "2"), "--threshold sets the threshold"),
         ((*BANK, "--threshold", "nan"), "'nan' must be a number"),
         ((*BANK, "--prior", "1"), "'1' must be a number between 0 and 1"),
         ((*BANK, "--cost-miss", "0"), "'0' must be a number above 0"),
@@ -295,6 +298,6 @@ def test_the_count_is_that_of_the_library(command, shop, rows):
 
 def test_a_bank_counts_one_label(command, shop):
     words = ("count", "{shop}/bank.pcsda", "{shop}/test.csv")
-    assert "say which with --positive: crack, pore, weld" in command(*words, code=2).err
+    assert "choose one with --positive: crack, pore, weld" in command(*words, code=2).err
     found = command(*words, "--positive", "pore", "--json").json()
     assert found["count_low"] <= (shop.test.kind == "pore").sum() <= found["count_high"]

@@ -254,7 +254,7 @@ def test_subclasses_are_named_where_they_lie(visit):
     names = page.locator("#subspace .annotation text").all_text_contents()
     assert names
     assert set(names) <= {"bolt & <b>nut</b>", "rivet"}
-    assert "centres of subclasses" in page.inner_text("#subspace-note")
+    assert "centre of a subclass" in page.inner_text("#subspace-note")
 
 
 def test_reasons_and_meanings_are_there_on_a_phone(visit):

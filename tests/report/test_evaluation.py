@@ -191,7 +191,7 @@ def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
     assert named[known].any()
     assert found.facts["Names by identify"] == (
         f"at its threshold {bank.threshold_.value:.4g} it names {(names == y_test).sum()} of "
-        f"{known.sum()} rows of its labels rightly, {(known & named & (names != y_test)).sum()} "
+        f"{known.sum()} rows of its labels correctly, {(known & named & (names != y_test)).sum()} "
         f"wrongly, and calls {(known & ~named).sum()} unknown; of {(~known).sum()} strangers it "
         f"names {(~known & named).sum()}"
     )
@@ -351,8 +351,8 @@ def test_words_on_calibration_and_few_positives(blobs):
     )
     assert re.search(misleading, told(-1))
     lossy = (
-        rf"Its log-likelihood ratios lose [\d.]+ bits by calibration {costs}: a threshold from "
-        r"costs and prior is not the best one here; recalibrate on rows like these, or choose the "
+        rf"Its log-likelihood ratios lose [\d.]+ bits to poor calibration {costs}, so a threshold "
+        r"from costs and prior is not the best one here; recalibrate on rows like these, or choose "
     )
     assert re.search(lossy, told(4))
     # Gaussian scores with a variance of twice their mean are true log-likelihood ratios.

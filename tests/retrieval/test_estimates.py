@@ -244,7 +244,7 @@ def test_recall_and_stop_agree_with_what_remains(session):
     assert session.recall() == pytest.approx(found / (found + left.count))
     assert stop.recall_low == pytest.approx(found / (found + left.count_high))
     assert not stop
-    assert "answers to random rows would give a surer bound" in stop.reason
+    assert "answers to random rows would give a safer bound" in stop.reason
     assert session.stop(recall=0.01)
     assert "by the model" in str(session.stop(recall=0.01))
 

@@ -214,7 +214,7 @@ def test_bad_rates_are_refused(served, rate):
         (5, 404, "not a picture"),
         (6, 404, "not a picture"),
         (7, 404, "missing"),
-        (8, 404, "not that of a file"),
+        (8, 404, "not the name of a file"),
         (9, 404, ""),
         (10, 404, "missing"),
         (11, 404, "outside"),  # a whole path
@@ -242,7 +242,7 @@ def test_unknown_paths_are_not_found(served, path):
 
 def test_oversized_files_are_named(folder, monkeypatch):
     monkeypatch.setattr(media, "LARGEST", 10)
-    with pytest.raises(media.MediaError, match="more than 0"):
+    with pytest.raises(media.MediaError, match="more than the limit of 0 MB"):
         Media("image", ["good.png"], folder).file(0)
 
 

@@ -157,9 +157,9 @@ def test_a_session_works_without_examples():
     assert len(session.suggest(5, how="uncertain")) == 5
     assert not session.stop()
     assert session.stop().basis == "none"
-    with pytest.raises(ValueError, match="no row has the answer yes yet; label at least one"):
+    with pytest.raises(ValueError, match="no row has been answered yes yet; label at least one"):
         session.remaining()
-    with pytest.raises(ValueError, match="no row has the answer yes yet"):
+    with pytest.raises(ValueError, match="no row has been answered yes yet"):
         session.model_  # noqa: B018
 
 
@@ -213,8 +213,8 @@ def test_non_finite_rows_are_set_aside_but_can_be_labelled():
 @pytest.mark.parametrize(
     ("gallery", "ids", "message"),
     [
-        (np.empty((0, 4)), None, r"the gallery is empty, its shape is \(0, 4\); give at least one"),
-        (np.empty((4, 0)), None, r"the gallery is empty, its shape is \(4, 0\)"),
+        (np.empty((0, 4)), None, r"the gallery is empty with shape \(0, 4\); give at least one"),
+        (np.empty((4, 0)), None, r"the gallery is empty with shape \(4, 0\)"),
         (np.full((3, 2), np.nan), None, "none of the 3 rows of the gallery is finite; fill in"),
         (np.ones(5), None, r"shape \(5,\) and must have two dimensions"),
         (np.array([["a", "b"]]), None, "has the type <U1; it must hold numbers"),
@@ -231,16 +231,18 @@ def test_a_gallery_that_cannot_be_searched_is_refused(gallery, ids, message):
 
 def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
     session = SearchSession(X)
-    with pytest.raises(ValueError, match="1 ids are not in the gallery, the first is 'x'; its ids"):
+    with pytest.raises(
+        ValueError, match="1 ids are not in the gallery, the first of them 'x'; its ids"
+    ):
         session.label([1, "x", 2], [True, True, False])
     assert session.labels() == {1: True, 2: False}
-    with pytest.raises(ValueError, match=r"the first is \[1\]"):
+    with pytest.raises(ValueError, match=r"the first of them \[1\]"):
         session.label([[1]], True)
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, 0.5])
 def test_invalid_answers_are_refused(value):
-    with pytest.raises(ValueError, match="is no answer; use True, False or None, or 'yes'"):
+    with pytest.raises(ValueError, match="is not an answer; use True, False or None, or 'yes'"):
         SearchSession(X).label(1, value)
 
 
@@ -370,7 +372,7 @@ def test_a_session_resumes_where_it_stopped(tmp_path):
     first.save(tmp_path / "copy.db")
     first.undo()
     assert len(SearchSession.open(tmp_path / "copy.db", X).labels()) == 28
-    with pytest.raises(FileNotFoundError, match=r"none\.db is not there"):
+    with pytest.raises(FileNotFoundError, match=r"none\.db does not exist"):
         SearchSession.open(tmp_path / "none.db", X)
     first.close()
 
@@ -381,7 +383,7 @@ def test_another_gallery_is_refused_or_carried_over(tmp_path):
     session.label([3, 899], True)
     with pytest.raises(StoreError, match=r"another gallery \(shape \(900, 64\); this one has \(8"):
         SearchSession(X[:800], store=path)
-    with pytest.raises(StoreError, match=r"the same shape .* other rows or ids"):
+    with pytest.raises(StoreError, match=r"the same shape .* but other rows or ids"):
         SearchSession(X + 1, store=path)
     smaller = SearchSession(X[:800], store=path, carry_over=True)
     assert smaller.labels() == {3: True}

@@ -334,19 +334,19 @@ def test_quoted_text_is_cut_between_rows(tmp_path_factory, words, rows):
     [
         ("a.csv", b"", r"a.csv is empty; the first line must name the columns"),
         ("a.csv", b"x,y\n", r"a.csv has no rows, only columns: x, y"),
-        ("a.csv", b"x,x\n1,2\n", r"a.csv has columns of the same name: x; rename them"),
-        ("a.csv", b",\n1,2\n", r"without a name, at place 1; the first line must"),
-        ("a.csv", b"x,,z\n1,2,3\n", r"without a name, at place 2; the first line must"),
+        ("a.csv", b"x,x\n1,2\n", r"a.csv has several columns named x; rename them"),
+        ("a.csv", b",\n1,2\n", r"without a name, at position 1; the first line must"),
+        ("a.csv", b"x,,z\n1,2,3\n", r"without a name, at position 2; the first line must"),
         ("a.csv", b"1.5,2.5\n1,2\n", r"starts with a line of numbers, 1.5, 2.5; the first line"),
         (
             "a.csv",
             b"x,y\n1,2\n1,2,3\n",
-            r"a.csv could not be read as CSV: row 1 has 3 fields and the header names 2 columns",
+            r"a.csv could not be read as CSV: row 1 has 3 fields but the header names 2 columns",
         ),
         (
             "a.csv",
             b"x,y\n1,2\n\n3",
-            r"CSV: row 1 has 1 fields and the header names 2 columns; was the file cut off, or is",
+            r"CSV: row 1 has 1 fields but the header names 2 columns; was the file cut off, or is",
         ),
         ("a.csv", b"x,y\n\xff\xfe,2\n", r"a.csv is not text in UTF-8 .*--encoding cp1252"),
         ("a.csv", b"\xff\xfex", r"a.csv is not text in UTF-16 .*--encoding cp1252"),
@@ -376,8 +376,8 @@ def test_what_cannot_be_read_is_told(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": np.ones((2, 2)), "y": np.ones(3)}, r"as many entries as rows; it has X \(2, 2\), y"),
-        ({"a": np.ones((2, 2)), "b": np.ones((3, 2))}, r"as many entries as rows; it has a \(2, 2"),
+        ({"X": np.ones((2, 2)), "y": np.ones(3)}, r"one entry per row; it has X \(2, 2\), y"),
+        ({"a": np.ones((2, 2)), "b": np.ones((3, 2))}, r"one entry per row; it has a \(2, 2"),
         ({"X": np.ones((2, 2, 2))}, r"one or two dimensions; it has X \(2, 2, 2\)"),
         ({}, r"it has none"),
     ],
@@ -394,7 +394,7 @@ def test_npz_whose_arrays_do_not_go_together_is_refused_before_it_is_unpacked(
     """7.7 MB whose arrays had other lengths were unpacked to 8 GB first, for three minutes."""
     np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 10)), y=np.zeros(7))
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("unpacked"))
-    with pytest.raises(ValueError, match=r"as many entries as rows; it has X \(1000, 10\), y \(7,"):
+    with pytest.raises(ValueError, match=r"one entry per row; it has X \(1000, 10\), y \(7,"):
         tables.read(str(tmp_path / "a.npz"))
 
 
@@ -447,7 +447,9 @@ def test_pickled_objects_are_not_loaded(tmp_path, name):
 def test_missing_files_and_folders_without_tables(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none.csv does not exist"):
         tables.read(str(tmp_path / "none.csv"))
-    with pytest.raises(ValueError, match=r"has no file that ends in one of .npy, .npz, .parquet, "):
+    with pytest.raises(
+        ValueError, match=r"has no file whose name ends in one of .npy, .npz, .parquet, "
+    ):
         tables.read(str(tmp_path))
     (tmp_path / "a.csv").write_text("x\n1\n")
     np.save(tmp_path / "b.npy", np.ones((2, 2)))
@@ -466,7 +468,7 @@ def test_missing_files_and_folders_without_tables(tmp_path):
     [
         (
             [[1.0, 2.0], [3.0]],
-            r"'face' has a list of 1 numbers in row 1 and of 2 before; the lists",
+            r"'face' has a list of 1 numbers in row 1, but lists of 2 before it; all lists",
         ),
         ([["a"], ["b"]], r"'face' holds lists .*an embedding is a list of numbers in each row"),
         ([[[1.0]], [[2.0]]], r"'face' holds lists .*an embedding is a list of numbers in each row"),

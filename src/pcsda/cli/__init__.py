@@ -14,7 +14,7 @@ from ..progress import bars_everywhere
 from .parser import build
 from .problems import Problem, Usage, note, said, visible
 
-# Faults in the data, the model or a file, or a missing package; anything else is a bug.
+# Errors caused by the data, the model, a file or a missing package; anything else is a bug.
 FAULTS = (Problem, ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Usage as error:
         print(visible(f"pcsda {arguments.command}: {error}"), file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _drop_output()
         return 0
     except KeyboardInterrupt:
@@ -109,5 +109,5 @@ def _message(error: BaseException) -> str:
 
 def _drop_output() -> None:
     """Discard output that could not be written, so that Python does not fail on it at exit."""
-    with suppress(OSError, ValueError):  # standard output may not be a file, as under a test
+    with suppress(OSError, ValueError):  # standard output may be no file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

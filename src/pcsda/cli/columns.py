@@ -53,7 +53,7 @@ def chosen(
 def suitable(
     table: Table, names: Sequence[str], wanted: Sequence[str], decimal: str = "."
 ) -> list[str]:
-    """Leave out columns of text, dates or ids, unless they are wanted, and say which.
+    """Leave out text, date and id columns unless they were requested, and print their names.
 
     A text column is kept if at least half of its values are numbers: the others are probably typing
     errors, which :func:`numbers` reports. Numbers with a decimal separator other than `decimal` are
@@ -74,12 +74,12 @@ def suitable(
         why |= dict.fromkeys(ids, "all different whole numbers, like ids")
     if len(why) == len(found):
         raise Problem(
-            f"{table.source} has no columns of numbers: {_shown(why)}; name features with "
+            f"{table.source} has no numeric columns: {_shown(why)}; name features with "
             "--features, or turn text into numbers"
         )
     why = {name: why[name] for name in names if name in why}
     if why:
-        note(f"columns are left out: {_shown(why)}; --features would use them")
+        note(f"columns are left out: {_shown(why)}; to use them, name them in --features")
     return [name for name in names if name not in why]
 
 
@@ -155,7 +155,7 @@ def matched(
             return rows
         import pandas as pd
 
-        note(f"{table.source} has no column names; its columns are taken in the model's order")
+        note(f"{table.source} has no column names; columns are assumed to be in the model's order")
         return pd.DataFrame(rows, columns=list(expected))
     wanted = dict.fromkeys(map(str, expected))
     present = {*table.names, *table.feature_names(table.names)}
@@ -172,7 +172,7 @@ def matched(
     if extra:
         note(f"columns that the model does not know are left out: {listed(extra)}")
     if [name for name in table.names if name in taken] != needed:
-        note("columns are in another order than at the fit; they are matched by name")
+        note("columns are in a different order from the training table; they are matched by name")
     return numbers(table, list(wanted), gaps)
 
 
@@ -202,7 +202,7 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
 
 
 def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow: bool) -> None:
-    """Reject infinite values, and missing ones unless allowed, and say where they are."""
+    """Reject infinite values, and missing ones unless allowed, and report where they are."""
     if values.dtype.kind in "biu":
         return
     with np.errstate(over="ignore", invalid="ignore"):
@@ -217,5 +217,5 @@ def _refuse_gaps(table: Table, names: Sequence[str], values: NDArray[Any], allow
     raise Problem(
         f"{table.source} has {int(counts.sum())} missing or infinite values, in columns "
         f"{listed(places)}, first in row {first}; fill them in or leave those rows out, as "
-        "--missing impute and --missing drop do at the fit"
+        "--missing impute and --missing drop do when fitting"
     )

@@ -25,22 +25,26 @@ from .printing import show_json, show_table
 from .problems import Problem, Usage, check_target, needs, note, visible
 from .using import chosen_threshold, given_costs, new_rows, settle_threshold
 
-# Shares of training rows in the test above which to warn, and above which to say all rows.
+# If more than the first share of the test rows are training rows, the user is warned; above the
+# second, the warning says that all of them are.
 MANY_SEEN, ALL_SEEN = 0.05, 0.95
-# Options that name a column, by the evaluation parameter that the column becomes.
+# Maps evaluation parameters to the options that name their columns.
 SIDES = {"ids": "id", "trials": "trial", "groups": "group"}
 
 
 def evaluate(a: Namespace) -> None:
     """Measure a model, print the figures and, if requested, write the report."""
     if a.title and not a.report:
-        raise Usage("--title is for --report")
+        raise Usage("--title needs --report")
     if a.block_rows is not None and a.data == STDIN:
-        raise Usage("an evaluation in blocks reads twice, standard input only once; use a file")
+        raise Usage(
+            "an evaluation in blocks reads the table twice, and standard input can be read "
+            "only once; use a file"
+        )
     if a.report:
         needs("plotly", "report", "to write a report")
     check_target(a.report, a.model, a.data)
-    settle_threshold(a, 0.5)  # refuses options that do not go together, before any work
+    settle_threshold(a, 0.5)  # rejects incompatible options before any work is done
     scorer = open_model(a.model)
     limit = chosen_threshold(scorer, a)
     labels, ratios, sides, take = _scored(scorer, a)
@@ -120,8 +124,8 @@ def say_seen(prepared: Preparation, hashes: NDArray[np.uint64]) -> None:
     if share > MANY_SEEN:
         part = "these rows" if share > ALL_SEEN else f"about {share:.0%} of these rows"
         note(
-            f"the model was trained on {part}: the figures look better than they are; evaluate on "
-            "other rows"
+            f"the model was trained on {part}, so the figures look better than they are; "
+            "evaluate on other rows"
         )
 
 

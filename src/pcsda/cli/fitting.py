@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 ALL = "all"
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0")
-# Options of the estimators, by parameter.
+# Estimator parameters that have an option.
 PARAMETERS = (
     *("n_subclasses", "n_components", "subclasses", "balance", "solver", "regularization"),
     *("negatives", "tails", "covariance", "shrinkage", "calibrate", "priors", "contamination"),
     *OF_KERNELS,
 )
 SEARCHED = ("n_subclasses", "n_components", "regularization", "gamma")
-# Estimators without a kernel and with an exact one.
+# For each method, the estimator without a kernel and the one with an exact kernel.
 KINDS = {"pcsda": (PCSDA, KernelPCSDA), "csda": (CSDA, KernelCSDA)}
 
 
@@ -103,7 +103,7 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
     """Name subclasses after their rows' labels, if the rest has several, and give examples."""
     scorer = Scorer(estimator)
-    if scorer.is_bank:  # it knows the labels and the rows
+    if scorer.is_bank:  # a bank already knows the labels and the rows
         if a.id:
             scorer.final.name_rows(tables.labels(table, a.id, "--id"))
         return
@@ -121,22 +121,23 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
     if a.max_false_alarms is not None:
         raise Problem(
             f"--max-false-alarms {a.max_false_alarms}: {a.data} is read in blocks, which keep no "
-            "left-out scores; fit without it and score with --threshold, --prior or costs"
+            "left-out scores; omit the option and score with --threshold, --prior or costs"
         )
     if prepared.missing == "impute":
         raise Problem(
-            f"--missing impute: {a.data} is read in blocks, and medians need it whole; use "
-            "--missing drop, or fill the gaps first"
+            f"--missing impute: {a.data} is read in blocks, but medians need the whole table; "
+            "use --missing drop, or fill the gaps first"
         )
     if a.group:
         raise Problem(
-            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; do "
-            "without it, or fit on a part of the rows"
+            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; "
+            "omit --group, or fit on a subset of the rows"
         )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):
         raise Problem(
-            f"{a.data} is read in blocks, and a bank, a search or an exact kernel needs it whole; "
-            "fit one class, use --approx nystroem for a kernel, or fit on a part of the rows"
+            f"{a.data} is read in blocks, but a bank, a search or an exact kernel needs the "
+            "whole table; fit one class, use --approx nystroem for a kernel, or fit on a "
+            "subset of the rows"
         )
     names: list[str] = []
     hashes: list[NDArray[np.uint64]] = []
@@ -148,12 +149,12 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
                 names, prepared = _features(table, a, prepared)
             part = _parts(table, names, a, prepared)
             if len(part[1]):
-                if not hashes:  # the first block shows the units of all
+                if not hashes:  # the first block is enough to tell the units
                     preparing.say_units(part[0], prepared)
                 hashes.append(row_hashes(part[0]))
                 yield part
 
-    # Clustering passes over the rows about a hundred times, parsing text each time.
+    # Clustering passes over the rows about a hundred times and would parse the text each time.
     with spooled(parts(), Path(a.output)) as blocks:
         fit_blocks(estimator, blocks, classes=[a.positive, rest_of(a.positive)])
     return replace(prepared, rows=tuple(sketch(hashes)))
@@ -214,26 +215,26 @@ def make_estimator(a: Namespace) -> BaseEstimator:
     """Make the estimator from the options, rejecting incompatible options."""
     bank = a.positive == ALL
     if bank and (a.weight or a.group):
-        raise Usage("--weight and --group are not for a bank (--positive all)")
+        raise Usage("--weight and --group cannot be used with a bank (--positive all)")
     if bank and a.max_false_alarms is not None:
-        raise Usage("--max-false-alarms is for one class, not for a bank (--positive all)")
+        raise Usage("--max-false-alarms needs a single class, not a bank (--positive all)")
     if not a.auto and (a.scoring or a.cv):
-        raise Usage("--scoring and --cv are for --auto")
+        raise Usage("--scoring and --cv need --auto")
     if a.group and a.method == "csda":
-        raise Usage("--group is for --method pcsda; csda leaves out rows one by one")
+        raise Usage("--group needs --method pcsda; csda leaves out rows one by one")
     if a.jobs is not None and not (bank or a.auto):
-        raise Usage("--jobs is for a bank (--positive all) and for --auto")
+        raise Usage("--jobs needs a bank (--positive all) or --auto")
     given = {name: getattr(a, name) for name in PARAMETERS if getattr(a, name) is not None}
     searched = _searched(a, given) if a.auto else {}
     for name, value in given.items():
         if isinstance(value, list):
-            raise Usage(f"{option(name)} takes several values only where --auto chooses it")
+            raise Usage(f"{option(name)} takes several values only with --auto")
     before = None
     if a.approx is not None:
         before = _map(a, {name: given.pop(name) for name in OF_KERNELS if name in given})
     estimator = _verifier(a, given)
     if a.auto:
-        # A bank has one map before all its models; the map of a single model is searched too.
+        # All models of a bank share one map, which is not searched; the map of a single model is.
         inner = estimator if bank or before is None else make_pipeline(before, estimator)
         before = before if bank else None
         estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)
@@ -256,13 +257,17 @@ def _searched(a: Namespace, given: dict[str, Any]) -> dict[str, Any]:
 
 def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     if a.subclass and a.method == "csda":
-        raise Usage("--subclass is not for csda, which has no subclasses")
+        raise Usage("--subclass cannot be used with csda, which has no subclasses")
     if a.method == "csda" and a.auto:
-        raise Usage("--auto is for pcsda; csda has only -d to choose")
+        raise Usage("--auto needs --method pcsda; csda has only -d to choose")
     kind: Any = KINDS[a.method][a.kernel is not None and a.approx is None]
     for name in given:
         if name not in signature(kind).parameters:
-            why = "needs --kernel or --approx" if name in OF_KERNELS else f"is not for {a.method}"
+            why = (
+                "needs --kernel or --approx"
+                if name in OF_KERNELS
+                else f"cannot be used with {a.method}"
+            )
             raise Usage(f"{option(name)} {why}")
     given.pop("priors", None)  # their order depends on the labels
     if a.positive != ALL:
@@ -279,7 +284,7 @@ def _map(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     kind: Any = NystroemMap if a.approx == "nystroem" else FourierMap
     for name in given:
         if name not in signature(kind).parameters:
-            raise Usage(f"{option(name)} is not for --approx {a.approx}")
+            raise Usage(f"{option(name)} cannot be used with --approx {a.approx}")
     label = None if a.positive == ALL else a.positive
     return kind(**given, pos_label=label, random_state=a.seed, verbose=a.verbose)
 

@@ -19,7 +19,7 @@ from .preparing import facts_of
 from .printing import show_json, show_table
 from .problems import Problem, check_target, needs
 
-# Number of subclass kinds that a line names for a bank's label.
+# Number of subclass names listed on the line of each label in a bank.
 MOST_TOLD = 4
 
 
@@ -111,7 +111,7 @@ def _details(scorer: Scorer, label: object) -> dict[str, Any]:
         "calibration offset": float(model.calibration_.offset),
     }
     if scorer.is_bank and hasattr(model, "subclass_names_"):
-        # --json lists them one by one.
+        # With --json, each subclass is listed.
         found["subclasses are"] = tables.listed(counted(model.subclass_names_), MOST_TOLD)
     return found
 

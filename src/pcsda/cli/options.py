@@ -17,7 +17,7 @@ DATA = (
 )
 ROW_ID = "column that names the rows"
 ONE_ORIGIN = "rows with the same value have one origin and are scored together"
-UNKNOWN = "name for rows of no label (%(default)s)"
+UNKNOWN = "name for rows that match no label (default: %(default)s)"
 
 
 def names(text: str) -> list[str]:
@@ -90,38 +90,41 @@ def columns(parser: ArgumentParser) -> None:
     ignored = "columns to leave out, as names or patterns"
     for option, help in (("--features", features), ("--ignore", ignored)):
         add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
-    add = parser.add_argument_group("reading (kept in the model file)").add_argument
+    add = parser.add_argument_group("reading (stored in the model file)").add_argument
     gaps = "rows with missing numbers: fail (default), drop them, or impute medians"
     scale = "scale the columns (default: none)"
     add("--missing", choices=("fail", "drop", "impute"), help=gaps)
     add("--scale", choices=("standard", "robust", "none"), help=scale)
-    add("--encoding", metavar="NAME", help="encoding of text (utf-8), such as cp1252 or utf-16")
-    add("--decimal", choices=(".", ","), help="decimal point of text")
+    add("--encoding", metavar="NAME", help="text encoding, such as cp1252 (default: utf-8)")
+    add("--decimal", choices=(".", ","), help="decimal separator in text")
     parser.add_argument(
         "--block-rows",
         type=count,
         metavar="N",
-        help="read N rows at a time; without it, tables larger than half of the free memory are "
-        "read in blocks. A fit writes them to a temporary file next to the output",
+        help="read N rows at a time; without it, tables larger than half of the free memory "
+        "are read in blocks. Fitting in blocks writes the table to a temporary file next "
+        "to the output",
     )
 
 
 def formulas(parser: ArgumentParser) -> None:
     """Add an option to write formula-like text as is."""
-    formulas = "write text such as =1+1 unchanged; by default, CSV puts a ' before it"
+    formulas = "write text such as =1+1 unchanged; by default, a ' is put before it in CSV files"
     parser.add_argument("--keep-formulas", action="store_true", help=formulas)
 
 
 def costs(parser: ArgumentParser) -> None:
     """Add options that control the decision: a threshold, a rate, or a prior and costs."""
     add = parser.add_argument_group("threshold").add_argument
-    add("--threshold", type=finite, metavar="LLR", help="accept at this log-likelihood ratio")
-    alarms = "accept this share of the rest, judged by the left-out scores of the training rows"
+    add("--threshold", type=finite, metavar="LLR", help="smallest log-likelihood ratio to accept")
+    alarms = "accept this share of the rest, as estimated from left-out scores of the training rows"
     add("--max-false-alarms", type=share, metavar="R", help=alarms)
     prior = (
-        "probability of the class of interest in use (default: its share at the fit; 0.5 for a "
-        "bank)"
+        "probability of the class of interest in actual use (default: its share of the "
+        "training rows; 0.5 for a bank)"
     )
     add("--prior", type=share, metavar="P", help=prior)
-    add("--cost-miss", type=above_zero, metavar="C", help="cost of rejecting a positive (1)")
-    add("--cost-false-alarm", type=above_zero, metavar="C", help="cost of accepting a negative (1)")
+    miss = "cost of rejecting a positive (default: 1)"
+    alarm = "cost of accepting a negative (default: 1)"
+    add("--cost-miss", type=above_zero, metavar="C", help=miss)
+    add("--cost-false-alarm", type=above_zero, metavar="C", help=alarm)

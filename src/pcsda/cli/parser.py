@@ -1,5 +1,5 @@
 """Tell one class from the rest of the world: fit a verifier on a table, score and
-rank new rows, evaluate on labelled ones, and look at the result in a browser.
+rank new rows, evaluate it on labelled ones, and look at the result in a browser.
 
 start here:
   pcsda demo                                             a model for each digit, in seconds
@@ -8,11 +8,11 @@ start here:
   pcsda rank weld.pcsda new.csv --top 20                 the rows that fit best
   pcsda evaluate weld.pcsda test.csv --label kind --report report.html
 
-Tables are CSV, Parquet, Arrow, NPY or NPZ by their extension, or a folder of such files; - reads
-CSV from standard input. A column of lists of one length is an embedding.
+Tables are CSV, Parquet, Arrow, NPY or NPZ files, or folders of such files; - reads
+CSV from standard input. A column of equally long lists is an embedding.
 Columns are matched by name. Rows are counted from 0.
 Each command has its own help with examples: pcsda fit --help
-Exit codes: 0 done, 1 the data or the model is at fault, 2 wrong usage.
+Exit codes: 0 success, 1 the data or the model is at fault, 2 wrong usage.
 """
 
 # Docstrings are the help texts: this file's for the program, and each function's for the command
@@ -106,54 +106,55 @@ def _fit(parser: ArgumentParser) -> None:
       from another program
         zcat train.csv.gz | pcsda fit - --label kind --positive weld -o weld.pcsda --json
 
-    All numeric columns but those named by an option are features; a note names the columns of
+    All numeric columns are features, except those named by an option; a note lists the columns of
     text, dates and ids that are left out. The model file records how the table was read and
-    prepared, and other commands do the same. In an NPZ file the array of two
-    dimensions holds the features and one-dimensional arrays are columns by name; in a plain
-    NPY file columns go by their number, as in --label 0.
+    prepared, so that other commands can do the same. In an NPZ file, the two-dimensional array
+    holds the features, and one-dimensional arrays are columns with their names; in a plain NPY
+    file, columns are numbered, as in --label 0.
     """
     add = parser.add_argument
     positive = "label of the class of interest; 'all' fits a bank with a verifier for each label"
     add("data", help=DATA)
-    add("--label", required=True, metavar="COLUMN", help="column of the labels")
+    add("--label", required=True, metavar="COLUMN", help="column that holds the labels")
     add("--positive", required=True, metavar="LABEL", help=positive)
     add("-o", "--output", required=True, metavar="FILE", help="model file to write")
     columns(parser)
     add = parser.add_argument_group("further columns").add_argument
-    subclass = "subclasses of the rest, instead of k-means; may be the label column itself"
-    add("--weight", metavar="COLUMN", help="weights of the rows")
+    subclass = "column of subclasses of the rest, instead of k-means; may be the label column"
+    add("--weight", metavar="COLUMN", help="column of row weights")
     add("--subclass", metavar="COLUMN", help=subclass)
-    add("--group", metavar="COLUMN", help="rows of one sample or recording: left out together")
+    add("--group", metavar="COLUMN", help="rows with the same value are left out together")
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, to name the examples in the model")
     _fit_model(parser)
     _fit_kernel(parser)
     _fit_search(parser)
     add = parser.add_argument
-    add("--jobs", type=int, metavar="N", help="parallel jobs of a bank or a search")
+    add("--jobs", type=int, metavar="N", help="number of parallel jobs for a bank or a search")
     add("-v", "--verbose", action="store_true", help="report the stages of fitting")
 
 
 def _fit_model(parser: ArgumentParser) -> None:
-    add = parser.add_argument_group("model (defaults are those of the library)").add_argument
+    add = parser.add_argument_group("model (defaults are the same as in the library)").add_argument
     add("--method", choices=("pcsda", "csda"), default="pcsda", help="default: %(default)s")
-    published = "the rule of the paper, without later additions"
+    published = "use the published rule, without later additions"
     add("--published", action="store_true", help=published)
-    add("--n-subclasses", "-K", type=values_or("auto"), metavar="K", help="number, or auto")
+    number = "number of subclasses, or auto"
+    add("--n-subclasses", "-K", type=values_or("auto"), metavar="K", help=number)
     add("--n-components", "-d", type=values_or(), metavar="D", help="dimensions of the subspace")
     add("--regularization", type=values_or(), metavar="R", help="relative ridge")
-    add("--subclasses", help="kmeans, samples; input (kernels)")
+    add("--subclasses", help="kmeans or samples; with a kernel, also input")
     add("--balance", choices=("pooled", "resampled"))
     add("--solver", help="see the library's documentation")
     add("--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest")
     add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
     add("--covariance", choices=("leave-one-out", "resubstitution"))
-    add("--shrinkage", type=number_or("auto"), metavar="S", help="number, or auto")
+    add("--shrinkage", type=number_or("auto"), metavar="S", help="a number, or auto")
     hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
     add("--contamination", type=number_or("auto"), metavar="SHARE", help=hidden)
     add("--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores")
     priors = "empirical, equal or the probability of the class of interest"
     add("--priors", type=number_or("empirical", "equal"), metavar="P", help=priors)
-    add("--seed", type=seed, default=0, help="seed of all random draws (default: 0)")
+    add("--seed", type=seed, default=0, help="seed for all random draws (default: 0)")
     alarms = "choose the threshold that accepts this share of the rest, and store it in the model"
     add("--max-false-alarms", type=share, metavar="R", help=alarms)
 
@@ -164,33 +165,34 @@ def _fit_kernel(parser: ArgumentParser) -> None:
     gamma = values_or("positive", "all", "scale")
     add("--gamma", type=gamma, metavar="G", help="positive, all, scale or a number")
     add("--degree", type=number_or(), help="degree of the polynomial kernel")
-    add("--coef0", type=number_or(), help="constant of the polynomial and sigmoid kernels")
-    approx = "a map to kernel features instead of the exact kernel, for many rows"
+    add("--coef0", type=number_or(), help="constant term of the polynomial and sigmoid kernels")
+    approx = "use approximate kernel features instead of the exact kernel, for many rows"
     add("--approx", choices=("nystroem", "fourier"), help=approx)
-    add("--map-components", type=count, metavar="M", help="size of the map (1000)")
-    add("--landmarks", choices=("random", "kmeans", "pivoted"), help="of nystroem")
+    add("--map-components", type=count, metavar="M", help="number of features (default: 1000)")
+    add("--landmarks", choices=("random", "kmeans", "pivoted"), help="how nystroem chooses them")
 
 
 def _fit_search(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("search").add_argument
     auto = (
-        "choose -K, -d, --regularization and --gamma by left-out scores; each may be a list of "
-        "values such as 1,5,10"
+        "choose -K, -d, --regularization and --gamma using left-out scores; each may be a "
+        "list of values to try, such as 1,5,10"
     )
     add("--auto", action="store_true", help=auto)
     add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"))
-    add("--cv", type=number_or("auto", "leave-one-out"), help="or a number of folds")
+    folds = "number of folds, auto or leave-one-out"
+    add("--cv", type=number_or("auto", "leave-one-out"), help=folds)
 
 
 def _score(parser: ArgumentParser) -> None:
-    """Score rows and decide on them.
+    """Score rows and decide which to accept.
 
     examples:
       pcsda score weld.pcsda new.csv -o scores.csv
       pcsda score weld.pcsda new.csv --id part --prior 0.01 --cost-miss 10
       several rows of one origin, such as photographs of one part, scored together
         pcsda score weld.pcsda new.csv --trial part
-      a bank: a claim for each row; all labels (see also pcsda identify)
+      a bank: score the label that each row claims, or all labels (see also pcsda identify)
         pcsda score faces.pcsda door.csv --claimed name
         pcsda score faces.pcsda door.npz --all --json
 
@@ -198,7 +200,7 @@ def _score(parser: ArgumentParser) -> None:
     the class of interest than under the rest; it does not depend on a prior. A row is accepted if
     it reaches the threshold ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)),
     or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. If no
-    label is named, a bank names the best one where it reaches the bank's own threshold.
+    label is given, a bank names the best one for each row that reaches the bank's own threshold.
     """
     add = parser.add_argument
     add("model", help=MODEL)
@@ -225,16 +227,16 @@ def _rank(parser: ArgumentParser) -> None:
       pcsda rank faces.pcsda gallery.npz --positive anna --by distance
       pcsda rank weld.pcsda gallery.csv --json | jq '.rows[0]'
 
-    By default rows are ordered by their log-likelihood ratio; --by distance uses the distance to
-    the mean of the class in the subspace, as in the paper. Models with the published rule use the
-    distance unless an option says otherwise.
+    By default, rows are ordered by log-likelihood ratio; --by distance uses the distance to the
+    class mean in the subspace, as in the paper. Models with the published rule use the distance
+    unless an option says otherwise.
     """
     add = parser.add_argument
     add("model", help=MODEL)
     add("data", help=DATA)
-    add("--top", type=count, default=20, metavar="N", help="number of rows (20)")
+    add("--top", type=count, default=20, metavar="N", help="number of rows (default: 20)")
     add("--by", choices=("likelihood", "distance"))
-    add("--positive", metavar="LABEL", help="which label of a bank")
+    add("--positive", metavar="LABEL", help="label to use in a bank")
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("-o", "--output", metavar="FILE", help="file for the list, .csv or .parquet")
     formulas(parser)
@@ -248,18 +250,18 @@ def _count(parser: ArgumentParser) -> None:
       pcsda count weld.pcsda archive.parquet
       pcsda count faces.pcsda door.npz --positive anna --json
 
-    This is not the number of accepted rows: where positives are rare, most accepted rows may be
-    false alarms. The negatives among the rows must resemble those of the fit.
+    This is not the number of accepted rows: if positives are rare, most accepted rows may be false
+    alarms. The negatives among the rows must resemble the training negatives.
     """
     add = parser.add_argument
     add("model", help=MODEL)
     add("data", help=DATA)
-    add("--positive", metavar="LABEL", help="which label of a bank")
+    add("--positive", metavar="LABEL", help="label to use in a bank")
     columns(parser)
 
 
 def _identify(parser: ArgumentParser) -> None:
-    """Name each row by a label of a bank, or as unknown.
+    """Name each row with a label from a bank, or as unknown.
 
     examples:
       pcsda identify faces.pcsda door.npz
@@ -268,19 +270,19 @@ def _identify(parser: ArgumentParser) -> None:
         pcsda identify faces.pcsda door.csv --trial visit
 
     A row gets the label with the largest log-likelihood ratio if that reaches the threshold.
-    By default this is the threshold of the bank, which accepts about one stranger in a hundred,
-    as estimated by leaving out each of its labels as a stranger.
+    By default, this is the bank's own threshold, which accepts about one stranger in a hundred; the
+    estimate treats each of the bank's labels in turn as a stranger.
     """
     add = parser.add_argument
-    add("model", help="file of a bank, as 'pcsda fit --positive all' writes it")
+    add("model", help="model file of a bank, written by 'pcsda fit --positive all'")
     add("data", help=DATA)
     add("-o", "--output", metavar="FILE", help="file for the names, .csv or .parquet")
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
     limits = parser.add_mutually_exclusive_group().add_argument
-    limits("--threshold", type=finite, metavar="LLR", help="least ratio that gets a name")
-    alarms = "share of strangers that may get a name"
+    limits("--threshold", type=finite, metavar="LLR", help="smallest ratio that gets a name")
+    alarms = "largest share of strangers that may get a name"
     limits("--max-false-alarms", type=share, metavar="R", help=alarms)
     formulas(parser)
     columns(parser)
@@ -294,13 +296,13 @@ def _update(parser: ArgumentParser) -> None:
       pcsda update faces.pcsda more.csv --label name -o faces2.pcsda
 
     A bank adds rows to its labels and enrolls new labels; then it refits all labels and its
-    threshold. Models made by partial_fit continue from where they are. Other models keep no rows:
-    fit those again on all rows. Scaling and medians stay those of the fit.
+    threshold. A model made by partial_fit adds the rows to its statistics. Other models keep no
+    rows; fit them again on all rows. Scaling and medians stay as fitted.
     """
     add = parser.add_argument
     add("model", help="file of a bank, or of a model made by partial_fit")
     add("data", help=DATA)
-    add("--label", required=True, metavar="COLUMN", help="column of the labels")
+    add("--label", required=True, metavar="COLUMN", help="column that holds the labels")
     add("-o", "--output", metavar="FILE", help="file to write (default: the model file itself)")
     columns(parser)
 
@@ -317,27 +319,31 @@ def _evaluate(parser: ArgumentParser) -> None:
         pcsda evaluate weld.pcsda test.csv --label kind --prior 0.01 --cost-miss 10
         pcsda evaluate weld.pcsda test.csv --label kind --max-false-alarms 0.001
 
-    Intervals are bootstrap intervals at the level of --confidence. The report is one HTML file
+    Intervals are bootstrap intervals at the level set by --confidence. The report is one HTML file
     that needs no network.
     """
     add = parser.add_argument
     add("model", help=MODEL)
     add("data", help=DATA)
     positive = (
-        "label of the class of interest, if the table and the model name it differently; or one "
-        "label of a bank"
+        "label of the class of interest, if the table and the model name it differently; for "
+        "a bank, the only label to evaluate"
     )
     group = "column of identities; intervals resample identities, not rows"
-    add("--label", required=True, metavar="COLUMN", help="column of the labels")
+    add("--label", required=True, metavar="COLUMN", help="column that holds the labels")
     add("--positive", metavar="LABEL", help=positive)
-    add("--report", metavar="FILE", help="write a report, one HTML file")
+    add("--report", metavar="FILE", help="write a report as one HTML file")
     add("--title", help="title of the report")
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--group", metavar="COLUMN", help=group)
-    add("--confidence", type=share, default=0.95, metavar="C", help="level of the intervals (0.95)")
-    add("--resamples", type=count, default=500, metavar="B", help="bootstrap resamples (500)")
-    add("--seed", type=seed, default=0, help="seed of the resampling (default: 0)")
+    level, resamples = (
+        "level of the intervals (default: 0.95)",
+        "bootstrap resamples (default: 500)",
+    )
+    add("--confidence", type=share, default=0.95, metavar="C", help=level)
+    add("--resamples", type=count, default=500, metavar="B", help=resamples)
+    add("--seed", type=seed, default=0, help="seed for the resampling (default: 0)")
     costs(parser)
     columns(parser)
 
@@ -376,8 +382,9 @@ def _demo(parser: ArgumentParser) -> None:
       pcsda demo --digit 8 --report digits.html
     """
     add = parser.add_argument
-    picture = "picture of the subspace, .png, .pdf or .svg (demo_subspace.png)"
-    add("--digit", type=int, default=3, choices=range(10), help="digit whose subspace to draw (3)")
+    picture = "picture of the subspace, .png, .pdf or .svg (default: demo_subspace.png)"
+    digit = "digit whose subspace to draw (default: 3)"
+    add("--digit", type=int, default=3, choices=range(10), help=digit)
     add("-o", "--output", metavar="FILE", help=picture)
     add("--report", metavar="FILE", help="also write a report on all ten digits")
 

@@ -1,4 +1,4 @@
-"""Reading and preparing tables as chosen by `fit`, stored in the model file and then repeated."""
+"""Reading and preparing tables as `fit` did, with the choices stored in the model file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Preparation:
     rows: tuple[str, ...] = ()
 
     def wording(self, text: Sequence[str | None]) -> Wording:
-        """Return how to read text; the columns named in `text` stay as written."""
+        """Return the settings for reading text; the columns named in `text` stay as written."""
         names = tuple(name for name in text if name)
         return Wording(self.encoding, self.decimal, text=names)
 
@@ -130,7 +130,10 @@ def without_gaps(table: Table, names: Sequence[str], prepared: Preparation) -> T
         gaps = np.any([missing(c) for c in columns if c.dtype.kind in "buif"], axis=0)
     if not np.any(gaps):
         return table
-    note(f"{int(gaps.sum())} of {len(table)} rows of {table.source} have missing values: left out")
+    note(
+        f"{int(gaps.sum())} of {len(table)} rows of {table.source} have missing values and "
+        "are left out"
+    )
     return table.part(np.flatnonzero(~gaps))
 
 
@@ -163,20 +166,21 @@ def say_units(X: Features, prepared: Preparation) -> None:
     if spread[high] > UNITS * spread[low]:
         note(
             f"columns have different units: {X.columns[high]} spans {spread[high]:.3g} and "
-            f"{X.columns[low]} {spread[low]:.3g}; --scale standard brings all to one. Without it "
-            "columns in small units count less than they could"
+            f"{X.columns[low]} {spread[low]:.3g}; --scale standard puts them on one scale. "
+            "Without it, columns with small values count for less than they could"
         )
 
 
 def say_copies(hashes: NDArray[np.uint64]) -> None:
-    """Print a note if many rows are exact copies, because copies give left-out rows away."""
+    """Print a note if many rows are exact copies, because they make left-out scores too good."""
     _, times = np.unique(hashes, return_counts=True)
     share = times[times > 1].sum() / len(hashes)
     if share > MANY_COPIES:
         note(
-            f"{share:.0%} of the rows have an exact copy among the others. If copies are one "
-            "sample taken twice, left-out scores and thresholds look far better than they are: "
-            "remove them, or name the sample of each row with --group"
+            f"{share:.0%} of the rows have an exact copy among the others. If a copy is the "
+            "same sample taken twice, left-out scores and thresholds look far better than "
+            "they are: remove the copies, or name a column with the sample of each row in "
+            "--group"
         )
 
 
@@ -187,5 +191,5 @@ def say_gaps(X: Features, prepared: Preparation) -> None:
         if gaps.any():
             note(
                 f"{int(gaps.sum())} missing values in {int(gaps.any(axis=1).sum())} rows are "
-                "filled in by the median of their column"
+                "filled in with the median of their column"
             )

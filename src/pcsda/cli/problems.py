@@ -14,7 +14,7 @@ class Problem(Exception):
 
 
 class Usage(Exception):
-    """Raised if options are incompatible."""
+    """Error raised if options are incompatible."""
 
 
 said: set[str] = set()

@@ -31,7 +31,7 @@ def search(arguments: Namespace) -> None:
 
     session, media = open_session(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
-        note(f"anyone who reaches {arguments.host} and knows the address can open the page")
+        note(f"anyone who can reach {arguments.host} and knows the address can open the page")
     host = "127.0.0.1" if arguments.host == "localhost" else arguments.host
     try:
         listener = listen(host, arguments.port)
@@ -68,7 +68,9 @@ def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
     names = _features(table, (arguments.id, column), arguments)
     rows = table.features(names)
     if rows.dtype.kind not in "biuf":
-        raise Problem(f"{table.source} has columns that are not numeric; choose with --features")
+        raise Problem(
+            f"{table.source} has columns that are not numeric; choose columns with --features"
+        )
     store = arguments.store or f"{arguments.gallery}.labels.db"
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
     session = SearchSession(rows, ids, store=store, carry_over=arguments.carry_over)
@@ -122,9 +124,9 @@ def _media(arguments: Namespace, table: Table, ids: Any, names: Sequence[str]) -
         values = table.column(arguments.media, "--media")
         return media_of([as_text(v) for v in values], Path(arguments.gallery).parent, facts)
     if ids is None:
-        raise Problem("--media with a folder needs --id, the column with the names of the files")
+        raise Problem("--media with a folder needs --id, the column of file names")
     found = media_of(ids, arguments.media, facts)
     if found.kind == "text":
         kinds = ", ".join(sorted({*PICTURES, *SOUNDS}))
-        raise Problem(f"--id {arguments.id} has no names of files that can be shown: {kinds}")
+        raise Problem(f"--id {arguments.id} has no names of files that a browser can show: {kinds}")
     return found

@@ -27,13 +27,13 @@ def search(parser: ArgumentParser) -> None:
     add("gallery", help="table with a row of features for each item: .csv, .parquet, .npy, .npz")
     media = "folder of pictures or sounds named by --id, or column of file names or texts"
     add("--media", metavar="COLUMN|FOLDER", help=media)
-    add("--id", metavar="COLUMN", help="column that names the rows (default: their numbers)")
+    add("--id", metavar="COLUMN", help="column that names the rows (default: row numbers)")
     examples = "ids of examples to start from, separated by commas"
     add("--examples", type=names, action="extend", default=[], metavar="A,B", help=examples)
     add("--features", type=names, action="extend", default=[], metavar="A,B")
     add("--ignore", type=names, action="extend", default=[], metavar="A,B")
     add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
-    carry = "use labels of a gallery that has changed, for the ids that remain"
+    carry = "keep using the labels after the gallery has changed, for ids that are still in it"
     add("--carry-over", action="store_true", help=carry)
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     add("--port", type=port_number, default=0, help="port to listen on (default: a free one)")

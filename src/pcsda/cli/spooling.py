@@ -76,9 +76,9 @@ def full_disk_named(path: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise Problem(
-            f"there is no room for the rows of the table in {path} ({error.strerror}); a fit in "
-            "blocks needs up to eight bytes for each number of the table next to its output: free "
-            "some room, or put the output on another disk"
+            f"there is no room for the rows of the table in {path} ({error.strerror}); a fit "
+            "in blocks needs up to eight bytes of disk space next to its output for each "
+            "number in the table: free some space, or put the output on another disk"
         ) from error
 
 

@@ -40,7 +40,7 @@ def update(a: Namespace) -> None:
     before = scorer.threshold
     (_add_to_bank if scorer.is_bank else _add_batch)(scorer, unwrap(scorer.model).rows(X), y)
     if before is not None and scorer.threshold is None:
-        note(f"the threshold ({before.rule}) was chosen before this update and is dropped")
+        note(f"the threshold ({before.rule}) was chosen before this update and has been dropped")
     known = np.array([int(value, 16) for value in prepared.rows], dtype=np.uint64)
     facts = replace(prepared, rows=tuple(sketch([known, hashes]))).facts()
     save(scorer.model, output, metrics=left_out_figures(scorer.model), table=facts)
@@ -85,7 +85,7 @@ def _like(name: str, known: Any) -> Any:
         return type(known)(name)
     except (TypeError, ValueError):
         raise Problem(
-            f"label {name} is not of the type of the bank's labels, such as {known!r}"
+            f"label {name} has a different type from the bank's labels, such as {known!r}"
         ) from None
 
 

@@ -32,14 +32,14 @@ def score(a: Namespace) -> None:
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
         raise Usage("use only one of --positive, --claimed and --all")
     if a.id and a.trial:
-        raise Usage("--id names rows and --trial gives one result for several; use only one")
+        raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
     if not scorer.is_bank:
         for name in ("claimed", "all", "positive"):
             if getattr(a, name):
-                raise Usage(f"--{name} is for a bank; {a.model} verifies {scorer.labels[0]} alone")
+                raise Usage(f"--{name} needs a bank; {a.model} verifies only {scorer.labels[0]}")
     one = not scorer.is_bank or a.positive
     place = scorer.labels.index(label_of(scorer, a.positive)) if one else None
     limit = chosen_threshold(scorer, a, names_best=place is None and not a.claimed)
@@ -49,7 +49,7 @@ def score(a: Namespace) -> None:
 def identify(a: Namespace) -> None:
     """Give each row the best-fitting label in a bank, or call it unknown."""
     if a.id and a.trial:
-        raise Usage("--id names rows and --trial gives one result for several; use only one")
+        raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
     scorer = open_model(a.model)
@@ -158,7 +158,7 @@ def _one_label(scorer: Scorer, named: str | None) -> Any:
     """Return the label to use; for a bank, the user must name one."""
     if scorer.is_bank and not named:
         known = tables.listed([tables.as_text(label) for label in scorer.labels])
-        raise Usage(f"a bank has several labels; say which with --positive: {known}")
+        raise Usage(f"a bank has several labels; choose one with --positive: {known}")
     return label_of(scorer, named)
 
 
@@ -169,8 +169,8 @@ def new_rows(
     in_pieces = a.block_rows is not None or is_large(a.data)
     if in_pieces and getattr(a, "trial", None):
         raise Problem(
-            f"--trial {a.trial}: rows of one trial must be in memory together, and {a.data} is "
-            "read in blocks; leave out --block-rows, or cut the table between trials"
+            f"--trial {a.trial}: the rows of a trial must be in memory together, but {a.data} "
+            "is read in blocks; leave out --block-rows, or split the table between trials"
         )
     prepared = of_model(a)
     expected = scorer.feature_names
@@ -207,9 +207,11 @@ def chosen_threshold(scorer: Scorer, a: Namespace, names_best: bool = False) -> 
     if a.max_false_alarms is None:
         return getattr(scorer.final, "threshold_", None) if names_best else scorer.threshold
     if a.threshold is not None or a.prior is not None or given_costs(a):
-        raise Usage("--max-false-alarms decides by itself; leave out --threshold, prior and costs")
+        raise Usage(
+            "--max-false-alarms sets the threshold; leave out --threshold, --prior and the costs"
+        )
     if scorer.is_bank and not hasattr(scorer.final, "choose_threshold"):
-        raise Usage("--max-false-alarms is for one class, not for a bank")
+        raise Usage("--max-false-alarms needs a single class, not a bank")
     model: Any = scorer.final if scorer.is_bank else scorer.verifier()
     found: Threshold = model.choose_threshold(max_false_alarms=a.max_false_alarms)
     return found
@@ -221,7 +223,7 @@ def settle_threshold(
     """Return the prior and threshold from the options or, if not given, from the model."""
     costs = given_costs(a)
     if a.threshold is not None and costs:
-        raise Usage("--threshold decides by itself; leave out the costs")
+        raise Usage("--threshold sets the threshold; leave out the costs")
     prior = fitted_prior if a.prior is None else a.prior
     if a.threshold is not None:
         return prior, a.threshold

@@ -26,15 +26,17 @@ from .figures import Figure, Settings, figures, identification, settle_threshold
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
-# A bank also has a view per label, for at most this many labels with the highest error rates.
-# These views have this fraction of the points in a single view, and this fraction in the subspace.
+# A bank also has a view for each of the labels with the highest error rates, at most this many. The
+# curve of such a view has PART times fewer points than usual, and its subspace POINTS_PART times
+# fewer.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
 # If more subclasses than this have the same name, it is written only once in a plot.
 MOST_ALIKE = 3
 
-# A label whose subspace is drawn: in the model, in y, and how many labels share its points.
+# A label whose subspace is drawn: its value in the model and in y, and how many labels share the
+# limit on points.
 Drawn = tuple[Any, Any, int]
 Parts = tuple[dict[str, Any], list[Drawn]]
 
@@ -373,8 +375,9 @@ def _named(scorer: Scorer, labels: NDArray[Any], ratios: Array) -> str:
     value = scorer.final.threshold_.value
     text = (
         f"at its threshold {value:.4g} it names {(right & at_threshold).sum():,} of "
-        f"{known.sum():,} rows of its labels rightly, {(known & ~right & at_threshold).sum():,} "
-        f"wrongly, and calls {(known & ~at_threshold).sum():,} unknown"
+        f"{known.sum():,} rows of its labels correctly, "
+        f"{(known & ~right & at_threshold).sum():,} wrongly, and calls "
+        f"{(known & ~at_threshold).sum():,} unknown"
     )
     if known.all():
         return text

@@ -18,7 +18,7 @@ from ..scoring import Scorer
 
 # Key, name and meaning of a figure, whether it is a rate, and the metric.
 Spec = tuple[str, str, str, bool, Callable[..., Any]]
-# Truth, scores and identities.
+# Arguments of a metric: truth, scores and identities.
 Trials = tuple[NDArray[Any], Array, NDArray[Any] | None]
 
 # Number of best scores whose precision is reported.
@@ -115,8 +115,8 @@ def settle_threshold(
 ) -> tuple[float, float]:
     """Return the prior and the threshold.
 
-    The model's own threshold is used only if neither threshold, prior nor costs are given. Without
-    a threshold, it follows from the prior and the costs.
+    The model's own threshold is used only if neither threshold, prior nor costs are given.
+    Otherwise, unless a threshold is given, it follows from the prior and the costs.
     """
     chosen = scorer.threshold
     if threshold is None and prior is None and chosen and cost_miss == cost_false_alarm == 1:
@@ -149,18 +149,19 @@ def figures(
     cost = partial(metrics.detection_cost, threshold=s.threshold, **s.application)
     least = partial(metrics.min_detection_cost, **s.application)
     eer, cllr, min_cllr = metrics.equal_error_rate, metrics.cllr, metrics.min_cllr
-    area, loss = "a positive outscores a negative", "loss of the log-likelihood ratios, 1 is no use"
+    area = "chance that a positive outscores a negative"
+    loss = "loss of the log-likelihood ratios; 1 is useless"
     specs: list[Spec] = [
-        ("eer", "Equal error rate", "misses and false alarms alike", True, eer),
+        ("eer", "Equal error rate", "misses and false alarms are equally frequent", True, eer),
         ("misses", "Misses", "positives rejected at the threshold", True, misses),
         ("false_alarms", "False alarms", "negatives accepted at the threshold", True, alarms),
-        ("precision_at_k", f"Precision at {n_best}", f"of the {n_best} best scores", True, best),
+        ("precision_at_k", f"Precision at {n_best}", "positives among the best", True, best),
         ("average_precision", "Average precision", "precision over the ranking", False, precision),
         ("roc_auc", "Area under the ROC curve", area, False, roc_auc_score),
-        ("cost", "Detection cost", "1 is as good as not looking", False, cost),
-        ("min_cost", "Least detection cost", "at the best threshold", False, least),
+        ("cost", "Detection cost", "1 is no better than ignoring the scores", False, cost),
+        ("min_cost", "Minimum detection cost", "at the best threshold", False, least),
         ("cllr", "Cllr (bits)", loss, False, cllr),
-        ("min_cllr", "Least Cllr (bits)", "the same if calibration were perfect", False, min_cllr),
+        ("min_cllr", "Minimum Cllr (bits)", "the same with perfect calibration", False, min_cllr),
     ]
     if (~positive).sum() >= 1 / FMR:
         at, name = partial(metrics.fnmr_at_fmr, fmr=FMR), f"Misses at {FMR:.0%} false alarms"

@@ -7,7 +7,7 @@
   const OTHERS = [NEGATIVE, "#12947a", "#b3589a", "#8a8a0f", "#7a6fd0", "#c2484f", "#6d7c8c"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-down", "cross", "x", "star"];
   const FIRST = 20;
-  // Plotly reads tags in texts; labels are shown as they are written.
+  // Plotly interprets HTML tags in text; labels must be shown as written.
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const whole = (n) => n.toLocaleString("en");
   const percent = (share) =>
@@ -23,7 +23,7 @@
     responsive: true,
     displaylogo: false,
     displayModeBar: touch ? true : "hover",
-    // Named one by one: among the usual buttons is one that sends the data to a server.
+    // The buttons are listed one by one, because one of the default buttons sends the data to a server.
     modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     showSendToCloud: false,
     plotlyServerURL: "",
@@ -40,7 +40,7 @@
       plot_bgcolor: "transparent",
       font: { family: "system-ui, sans-serif", size: 13 },
       hovermode: "closest",
-      // On touch screens a finger on a picture scrolls the page; the buttons zoom.
+      // On touch screens, dragging on a plot scrolls the page; zooming uses the buttons.
       dragmode: touch ? false : "zoom",
       legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom" },
       modebar: { bgcolor: "transparent", color: "#8b95a1", activecolor: "#5f6b78" },
@@ -84,7 +84,7 @@
 
   function drawDet() {
     const ticks = { tickvals: data.ticks.map((t) => t[0]), ticktext: data.ticks.map((t) => t[1]) };
-    // Rates above one half are of interest only where the curve has no others.
+    // Rates above one half matter only if the curve has no others.
     const middle = data.ticks.find((tick) => tick[1] === "60")[0];
     const range = (values) => {
       const low = Math.min(...values), high = Math.max(...values);
@@ -119,9 +119,9 @@
     const points = view.subspace;
     at("subspace").hidden = !points;
     at("subspace-note").textContent = points
-      ? "Test rows on its first axes; the mean of the class is at the origin." +
-        (points.centres.length ? " Words stand at the centres of subclasses, and say what most of their training rows are." : "")
-      : "Every label has its own: choose a label above to see it.";
+      ? "Test rows on the first axes; the class mean is at the origin." +
+        (points.centres.length ? " Each name stands at the centre of a subclass and is the label of most of its training rows." : "")
+      : "Each label has its own subspace; choose a label above to see it.";
     if (!points) return null;
     const traces = points.kinds.map((group, i) => ({
       x: group.x, y: group.y, name: plain(group.name), text: group.text.map(plain), mode: "markers",
@@ -130,7 +130,7 @@
         : { color: OTHERS[i - 1], symbol: SYMBOLS[i - 1], size: 6, opacity: 0.75 },
       hovertemplate: "%{text}<extra></extra>",
     }));
-    // Subclasses that have a name are named where they lie: no legend of twenty entries would help.
+    // Named subclasses are labelled where they lie, because a legend of twenty entries would not help.
     const annotations = points.centres.map((c) => ({
       x: c.x, y: c.y, text: "<b>" + plain(c.name.replace(/^mostly /, "")) + "</b>", showarrow: false,
       bgcolor: "white", opacity: 0.85, borderpad: 1, hovertext: plain("subclass, " + c.name),
@@ -159,7 +159,7 @@
     Plotly.restyle("roc", { x: [[rocX()[place]]], y: [[rocY()[place]]] }, [1]);
   }
 
-  // How far on the wrong side of the threshold: errors are above zero, the worst first.
+  // Sorts rows by how far they lie on the wrong side of the threshold, the worst first; errors are above zero.
   function byError() {
     const t = view.thresholds[place], list = view.listed;
     return list.llr
@@ -181,7 +181,7 @@
       if (name) td.className = name;
       return td;
     };
-    // The reason is a line below its row; those of the first errors are open.
+    // The reason is a line below its row; the reasons for the first errors are shown open.
     const whyOf = (row, n, width) => {
       const text = list.why && list.why[row.i];
       if (!text) return [];
@@ -209,7 +209,7 @@
     at("more").hidden = rows.length <= shown;
     at("errors-note").textContent = wrong === 0
       ? "No errors among these at the threshold; the closest calls come first."
-      : `Ordered by how far a score lies on the wrong side of the threshold; then come the closest calls.`;
+      : `Ordered by how far each score lies on the wrong side of the threshold, followed by the closest calls.`;
   }
 
   let drawn = false;
@@ -245,7 +245,7 @@
 
   const drawAll = () => Promise.all([drawScores(), drawDet(), drawRoc(), drawCalibration(), drawSubspace()]);
 
-  // The text is there at once; the large drawing library is unpacked after the first paint.
+  // The text appears at once; the large plotting library is unpacked after the first paint.
   async function startDrawing() {
     const text = atob(at("plotly").textContent);
     const packed = new Uint8Array(text.length);

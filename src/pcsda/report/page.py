@@ -237,7 +237,7 @@ def _view_data(evaluation: Evaluation, place: int) -> dict[str, Any]:
 
 
 def _subspace_data(points: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Group points: the class of interest, then each other label, or all others as one if many."""
+    """Group the points by label, the class of interest first; many other labels form one group."""
     truth, positive = points["truth"], points["positive"]
     others, counts = np.unique(truth[~positive], return_counts=True)
     kinds = [(name, positive)]

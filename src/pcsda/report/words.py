@@ -81,8 +81,8 @@ def equal_errors(evaluation: Evaluation) -> Iterator[str]:
 
 def _on_strangers(evaluation: Evaluation) -> Iterator[str]:
     if n := len(evaluation.strangers):
-        labels = "1 label of the test is" if n == 1 else f"{n} labels of the test are"
-        yield f"{labels} unknown to the bank; those rows are negatives for all."
+        labels = "1 label in the test is" if n == 1 else f"{n} labels in the test are"
+        yield f"{labels} unknown to the bank; such rows count as negatives for all its labels."
 
 
 def _on_calibration(cllr: Figure, least: Figure) -> str:
@@ -93,7 +93,7 @@ def _on_calibration(cllr: Figure, least: Figure) -> str:
     if lost <= max(GOOD_BITS, GOOD_LOSS * cllr.value):
         return f"Its log-likelihood ratios are well calibrated ({costs})."
     return (
-        f"Its log-likelihood ratios lose {lost:.3f} bits by calibration ({costs}): a threshold "
-        "from costs and prior is not the best one here; recalibrate on rows like these, or choose "
-        "the threshold by a rate of false alarms."
+        f"Its log-likelihood ratios lose {lost:.3f} bits to poor calibration ({costs}), so a "
+        "threshold from costs and prior is not the best one here; recalibrate on rows like "
+        "these, or choose the threshold for a false-alarm rate."
     )

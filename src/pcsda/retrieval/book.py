@@ -38,7 +38,9 @@ class LabelBook:
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
         if before not in (None, mark) and not carry_over:
-            other = f"shape {was}" if was != shape else f"the same shape {shape}, other rows or ids"
+            other = (
+                f"shape {was}" if was != shape else f"the same shape {shape}, but other rows or ids"
+            )
             self.store.close()
             raise StoreError(
                 f"{self.store.path} has labels of another gallery ({other}; this one has {shape}); "
@@ -68,8 +70,8 @@ class LabelBook:
         if lost:
             others = f"; the other {len(known)} labels were stored" if known else ""
             raise ValueError(
-                f"{len(lost)} ids are not in the gallery, the first is {lost[0]!r}; its ids are "
-                f"like {self.gallery.ids[0]!r}{others}"
+                f"{len(lost)} ids are not in the gallery, the first of them {lost[0]!r}; its "
+                f"ids look like {self.gallery.ids[0]!r}{others}"
             )
 
     def history(self) -> list[Entry]:
@@ -141,12 +143,14 @@ def _answer(value: object) -> bool | None:
         return VALUES[value]
     if value is None or (not isinstance(value, str) and value in (0, 1)):
         return None if value is None else bool(value)
-    raise ValueError(f"{value!r} is no answer; use True, False or None, or 'yes', 'no' or 'skip'")
+    raise ValueError(
+        f"{value!r} is not an answer; use True, False or None, or 'yes', 'no' or 'skip'"
+    )
 
 
 def user_name() -> str:
     """Return the name of the user who runs this program."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # no name in this environment
+    except (KeyError, OSError, ImportError):  # the environment does not name the user
         return "unknown"

@@ -14,15 +14,15 @@ from ..core.linalg import Array
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Normal quantile with 5 % above it.
+# Normal quantile that 5 % of values exceed.
 TAIL = 1.645
 # Standard deviation of the log count by shape, and what is added to it if all answers are "no". The
 # log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
-# All were measured on ISOLET and USPS, also with thinned classes, and on planted classes.
+# All were measured on ISOLET and USPS, including thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
 # Shares of "no" answers above which the odds are used, and above which they replace the shape.
 SOME_NO, MANY_NO = 0.15, 0.35
-# Numbers of Gaussians tried for the rest, and EM steps.
+# Numbers of Gaussians tried for the rest, and number of EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
 # "No" answers get a Gaussian of their own if there are enough of them and their mean is above this
 # quantile of the rest. Otherwise they count as a sample of the rest.
@@ -31,10 +31,10 @@ ENOUGH, STANDS_OUT = 5, 0.8
 MANY, WIDTH = 600, 0.05
 # Answers per segment of a search, and limits of the decline of the log odds per row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
-# Weight of an answer: finds come in clusters, so each says less than an independent draw.
+# Weight of an answer: finds come in clusters, so each tells less than an independent draw.
 EACH = 0.5
-# Weight of the decline while finds still come: each find among the last DRY answers halves what is
-# above LIVELY.
+# Weight of the decline while there are still finds: each find among the last DRY answers halves the
+# excess over LIVELY.
 LIVELY, DRY = 0.4, 50
 # Half-life of the weight, in answers: the members still missing resemble the last finds most.
 HALF_LIFE = 75
@@ -75,7 +75,7 @@ class Remaining:
     def __str__(self) -> str:
         text = (
             f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
-            f"{self.count_high}), by the {self.basis}"
+            f"{self.count_high}), based on the {self.basis}"
         )
         return f"{text}. {self.note}" if self.note else text
 

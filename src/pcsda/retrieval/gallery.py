@@ -59,7 +59,7 @@ class Gallery:
         self.usable = np.isfinite(largest)
         if not self.usable.any():
             raise ValueError(
-                f"none of the {len(self)} rows of the gallery is finite; fill in what is missing"
+                f"none of the {len(self)} rows of the gallery is finite; fill in the missing values"
             )
         self.ordinary = self.usable & ~self._far_off(largest)
 
@@ -74,9 +74,9 @@ class Gallery:
             first = int(far.argmax())
             warnings.warn(
                 f"{far.sum()} of {len(self)} rows have entries more than {FAR_OFF:g} times as "
-                f"large as the median row, the first is {self.ids[first]!r} with "
-                f"{largest[first]:.3g} against {middle:.3g}; nothing is learned from them; correct "
-                "them or leave them out",
+                f"large as the median row; the first is {self.ids[first]!r} with "
+                f"{largest[first]:.3g} against {middle:.3g}. Nothing is learned from them; "
+                "correct them or leave them out",
                 UserWarning,
                 stacklevel=4,
             )
@@ -214,11 +214,13 @@ def _plain(rows: Any) -> Any:
 def _shape(parts: list[Any]) -> tuple[int, int]:
     widths = sorted({int(part.shape[1]) for part in parts})
     if len(widths) > 1:
-        raise ValueError(f"the blocks of the gallery have {widths} columns; all need the same")
+        raise ValueError(
+            f"the blocks of the gallery have {widths} columns; all need the same number"
+        )
     count = sum(int(part.shape[0]) for part in parts)
     if count == 0 or widths[0] == 0:
         raise ValueError(
-            f"the gallery is empty, its shape is {(count, widths[0])}; give at least one row and "
+            f"the gallery is empty with shape {(count, widths[0])}; give at least one row and "
             "one column"
         )
     return count, widths[0]

@@ -65,7 +65,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if headers.get("host", "") not in self._hosts:
-            return 421, "this page answers to its own address only"
+            return 421, "this page answers only at its own address"
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self._hosts:
             return 403, "requests from other sites are refused"

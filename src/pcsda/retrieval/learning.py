@@ -112,7 +112,7 @@ def learn(
     extra: dict[str, Any] = {"subclass_labels": clusters.of(rows), "sample_weight": weights}
     known = inspect.signature(model.fit).parameters
     with warnings.catch_warnings():
-        # The page shows the number of examples; a warning at each screen would not help.
+        # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})
     left_out = np.full(len(rows), np.nan)

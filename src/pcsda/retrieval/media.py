@@ -32,7 +32,7 @@ _SIGNS = (
 
 
 class MediaError(ValueError):
-    """Raised if a file cannot be shown; the message gives the reason."""
+    """Error raised if a file cannot be shown; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,15 @@ class Media:
             inside, there = path.is_relative_to(root), path.is_file()
             size = path.stat().st_size if inside and there else 0
         except (OSError, ValueError) as error:
-            raise MediaError("the name is not that of a file") from error
+            raise MediaError("this is not the name of a file") from error
         if not inside:
             raise MediaError("the file is outside the folder")
         if not there:
             raise MediaError("the file is missing")
         if size > LARGEST:
-            raise MediaError(f"the file has {size / 2**20:.0f} MB, more than {LARGEST // 2**20}")
+            raise MediaError(
+                f"the file has {size / 2**20:.0f} MB, more than the limit of {LARGEST // 2**20} MB"
+            )
         return path, self._type(path)
 
     def _type(self, path: Path) -> str:

@@ -1,5 +1,5 @@
 "use strict";
-// The page of a search. Everything that comes from the gallery is put in as text, never as HTML.
+// The search page. Everything that comes from the gallery is inserted as text, never as HTML.
 
 const byId = (id) => document.getElementById(id);
 const grid = byId("grid");
@@ -76,7 +76,7 @@ function draw(card) {
   return figure;
 }
 
-// Squared size of the Fourier transform of a window whose length is a power of two.
+// Squared magnitude of the Fourier transform of a window whose length is a power of two.
 function spectrum(wave) {
   const n = wave.length, re = Float64Array.from(wave), im = new Float64Array(n);
   for (let i = 1, j = 0; i < n; i++) {
@@ -153,7 +153,7 @@ async function next() {
   } finally {
     busy = false;
   }
-  // The rows are there, so keys count, however long the numbers take.
+  // The rows are visible, so keys work, however long the numbers take to arrive.
   await refresh().catch((error) => say(String(error.message || error), true));
 }
 
@@ -167,7 +167,7 @@ function answer(value, place = at) {
   if (busy || !cards[place]) return;
   const card = cards[place], before = card.value;
   mark(card, value);
-  // One after the other, so that undo removes the last one.
+  // Answers are sent one after the other, so that undo removes the last one.
   sending = sending.then(() => ask("label", { place: card.place, value, who })).catch((error) => {
     mark(card, before);
     say(`This answer was not stored: ${error.message || error}`, true);
@@ -212,13 +212,13 @@ async function refresh() {
   } finally {
     answered = Math.max(answered, turn);
   }
-  if (turn < asked) return; // numbers that were asked for later are on their way
+  if (turn < asked) return; // a later request will bring newer numbers
   byId("found").textContent = state.found;
   byId("shown").textContent = state.shown;
   byId("shown").append(element("small", `of ${state.rows}`));
   const left = byId("remaining"), guess = state.remaining;
   left.textContent = guess ? Math.round(guess.count) : "?";
-  if (guess) left.append(element("small", `${guess.low} to ${guess.high}, by the ${guess.basis}`));
+  if (guess) left.append(element("small", `${guess.low} to ${guess.high}, based on the ${guess.basis}`));
   byId("stop").textContent = state.stop;
   curve(state.curve, state.shown);
   const t = state.threshold;

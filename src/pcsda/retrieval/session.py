@@ -25,7 +25,9 @@ from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
 # The number left is at least the number found among the last LATELY answers.
 LATELY = 20
-NO_EXAMPLE = "no row has the answer yes yet; label at least one example of what you look for"
+NO_EXAMPLE = (
+    "no row has been answered yes yet; label at least one example of what you are looking for"
+)
 
 
 class SearchSession:
@@ -33,8 +35,8 @@ class SearchSession:
 
     Give one or more examples with :meth:`label`, look at the rows that :meth:`suggest` returns,
     label them, and repeat. After each round :meth:`ranking` orders the gallery,
-    :meth:`remaining` estimates how many are left, :meth:`stop` says whether it is time to stop, and
-    `model_` is the fitted verifier.
+    :meth:`remaining` estimates how many are left, :meth:`stop` tells whether it is time to stop,
+    and `model_` is the fitted verifier.
 
     Parameters
     ----------
@@ -250,7 +252,9 @@ class SearchSession:
         use = learned.random
         for kind, there in (("examples", learned.positive[use].any()), ("random rows", use.any())):
             if not there:
-                raise ValueError(f"no {kind} were left out to choose a threshold on; label more")
+                raise ValueError(
+                    f"there are no left-out {kind} to choose a threshold from; label more"
+                )
         threshold = choose_threshold(
             learned.left_out[use],
             learned.positive[use],
@@ -378,7 +382,10 @@ class SearchSession:
         yes = learned.left_out[known & learned.positive]
         no = learned.left_out[known & ~learned.positive]
         if len(yes) == 0:
-            note = "One example cannot be left out, so nothing says how many are left; label more."
+            note = (
+                "A single example cannot be left out, so there is no estimate of how many "
+                "are left; label more."
+            )
             return Remaining(float(len(pool)) / 2, 0, len(pool), len(pool), "model", note)
         ranked = self._book.ranked({name for audit in self.store.audits() for name in audit.ids})
         # Rows that are far off would distort the score distribution.
@@ -389,7 +396,7 @@ class SearchSession:
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
-        note = "It rests on the model alone; answer random rows for a bound that does not."
+        note = "This relies on the model alone; answer random rows for a bound that does not."
         return Remaining(count, low, high, len(pool), "model", note)
 
     def recall(self) -> float:
@@ -414,9 +421,8 @@ class SearchSession:
         Returns
         -------
         Stop
-            True in a condition if the lower bound at 95 % confidence reaches `recall`. `basis`
-            says whether the bound comes from a random audit, which does not depend on the model,
-            or from the model.
+            Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
+            bound comes from a random audit, which does not depend on the model, or from the model.
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -431,10 +437,11 @@ class SearchSession:
         which = "a random audit" if left.basis == "audit" else "the model"
         reason = (
             f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
-            f"left by {which}, so at least {100 * low:.3g} % are found ({100 * recall:.4g} % asked)"
+            f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
+            f"{100 * recall:.4g} %)"
         )
         if low < recall and left.basis == "model":
-            reason += "; answers to random rows would give a surer bound"
+            reason += "; answers to random rows would give a safer bound"
         return Stop(low >= recall, f"{reason}.", left.basis, low)
 
     # Files
@@ -473,7 +480,7 @@ class SearchSession:
         """
         if not os.path.exists(path):
             raise FileNotFoundError(
-                f"{path} is not there; SearchSession(..., store=) makes a store"
+                f"{path} does not exist; SearchSession(..., store=) creates a store"
             )
         return cls(gallery, ids, estimator=estimator, store=path, carry_over=carry_over)
 

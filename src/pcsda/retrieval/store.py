@@ -109,7 +109,9 @@ class Store:
         self.path = None if path is None else Path(path)
         self._lock = RLock()
         if self.path is not None and not self.path.resolve().parent.is_dir():
-            raise StoreError(f"{path}: there is no folder {self.path.resolve().parent}; make it")
+            raise StoreError(
+                f"{path}: there is no folder {self.path.resolve().parent}; create it first"
+            )
         with self._explained():
             # Every statement is its own transaction and is on disk when it returns.
             self._base = sqlite3.connect(
@@ -154,7 +156,7 @@ class Store:
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"{self.path} cannot be read or written ({error}); check that the disk has room, "
-                "the file is writable and no other program holds it. What it has is safe"
+                "the file is writable and no other program holds it. The stored labels are safe"
             ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(

@@ -27,7 +27,7 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
-    """Return what the page shows besides the rows."""
+    """Return everything that the page shows apart from the rows."""
     values = list(session.labels().values())
     curve = np.cumsum([value is True for value in values]).tolist()
     state: dict[str, Any] = {
@@ -163,14 +163,12 @@ def render(session: SearchSession, media: Media, title: str = "What was found") 
 
 def _sentences(state: dict[str, Any]) -> list[str]:
     """Describe a session's numbers in words."""
-    lines = [
-        f"{state['found']} found among {state['shown']} rows that were shown, of {state['rows']}."
-    ]
+    lines = [f"{state['found']} found among {state['shown']} rows shown, out of {state['rows']}."]
     left, threshold = state["remaining"], state["threshold"]
     if left:
         lines.append(
             f"About {left['count']:.3g} may remain (90 % interval {left['low']} to "
-            f"{left['high']}, by the {left['basis']})."
+            f"{left['high']}, based on the {left['basis']})."
         )
     lines.append(state["stop"])
     if threshold:

@@ -71,7 +71,7 @@ KINDS = {
     ".txt": "csv",
 }
 PACKED = (".gz", ".bz2", ".xz")
-# Bytes of numbers per byte of a compressed CSV file.
+# Estimated bytes of parsed numbers per byte of a compressed CSV file.
 PACKED_SIZE = 5
 
 
@@ -101,7 +101,7 @@ def list_files(path: Path) -> list[Path]:
         if kind_of(Path(name)) and not name.startswith((".", "_"))
     )
     if not found:
-        raise ValueError(f"{path} has no file that ends in one of {known}")
+        raise ValueError(f"{path} has no file whose name ends in one of {known}")
     kinds = sorted({str(kind_of(file)) for file in found})
     if len(kinds) > 1:
         raise ValueError(

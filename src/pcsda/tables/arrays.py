@@ -76,8 +76,8 @@ def read_npy(
     flat = np.fromfile(path, dtype, wanted, offset=offset + start * size * dtype.itemsize)
     if len(flat) < wanted:
         raise ValueError(
-            f"{path} ends early: {len(flat)} of {wanted} numbers are left; it was truncated after "
-            "it was opened"
+            f"{path} ends early: only {len(flat)} of {wanted} numbers could be read; it was "
+            "truncated after it was opened"
         )
     return flat.reshape(stop - start, *width)
 
@@ -167,7 +167,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
     if chosen is not None:
         wanted = [name for name in wanted if len(shapes[name]) == 1 or name == chosen]
     if len({shapes[name][0] for name in wanted}) > 1:
-        raise ValueError(f"{path} must have arrays with as many entries as rows; it has {shown}")
+        raise ValueError(f"{path} must have arrays with one entry per row; it has {shown}")
     arrays = load_npz(path, wanted)
     matrix = arrays.pop(chosen) if chosen else None
     n_rows = len(next(iter(arrays.values()))) if matrix is None else len(matrix)

@@ -73,7 +73,7 @@ class Table:
         raise ValueError(no_column(self.source, name, known, option))
 
     def part(self, rows: slice | NDArray[np.intp]) -> Table:
-        """Return a subset of the rows, which keep their numbers."""
+        """Return a subset of the rows; they keep their row numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
         if isinstance(rows, slice):
@@ -182,12 +182,12 @@ def check_names(source: str, names: Sequence[str]) -> None:
     """Reject columns without a name and duplicate names."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if twice:
-        raise ValueError(f"{source} has columns of the same name: {listed(twice)}; rename them")
+        raise ValueError(f"{source} has several columns named {listed(twice)}; rename them")
     unnamed = [str(place) for place, name in enumerate(names, start=1) if not name]
     if unnamed:
         raise ValueError(
-            f"{source} has columns without a name, at place {listed(unnamed)}; the first line must "
-            "name every column"
+            f"{source} has columns without a name, at position {listed(unnamed)}; the first "
+            "line must name every column"
         )
 
 
@@ -216,8 +216,8 @@ def stacked(name: str, values: NDArray[Any]) -> NDArray[Any]:
 def uneven(name: str, row: int, found: int, width: int) -> str:
     """Make the error message for lists of different lengths."""
     return (
-        f"column {name!r} has a list of {found} numbers in row {row} and of {width} before; the "
-        "lists of an embedding have one length"
+        f"column {name!r} has a list of {found} numbers in row {row}, but lists of {width} "
+        "before it; all lists in an embedding must have the same length"
     )
 
 
@@ -244,7 +244,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which rows have a missing value: None, NaN or NaT; in an embedding, any entry."""
     if values.dtype.kind == "O":
-        # Besides None, only missing values differ from themselves.
+        # Apart from None, only missing values differ from themselves.
         with np.errstate(invalid="ignore"):
             found = np.array([v is None or bool(v != v) for v in values.tolist()], dtype=bool)
         return found

@@ -189,7 +189,7 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
         for number, row in enumerate(row for row in rows if row):
             if len(row) != width and not (len(row) == 1 and not row[0].strip()):
                 return (
-                    f"row {number} has {len(row)} fields and the header names {width} columns; was "
+                    f"row {number} has {len(row)} fields but the header names {width} columns; was "
                     "the file cut off, or is a separator missing?"
                 )
     except csv.Error:
