@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from factories import close
+from numpy.testing import assert_array_equal
 
 from pcsda.core import gram
 from pcsda.core.direct import DirectFactor, IterativeFactor
@@ -59,12 +60,6 @@ def solve(name, X, groups, regularization=0.01, weights=None, n_components=None,
 def as_seen(name, X, rows):
     """Return rows as this factor's subspace takes them: kernel values or the rows themselves."""
     return rows @ X.T if name in ON_KERNEL_VALUES else rows
-
-
-def close(found, expected, rtol=1e-8):
-    """Check that numbers agree, relative to the largest of them."""
-    largest = np.nanmax(np.abs(expected), initial=0.0)
-    assert_allclose(found, expected, rtol=rtol, atol=rtol * largest)
 
 
 def assert_same_left(found, expected, signs=1.0, rtol=1e-8):

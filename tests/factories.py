@@ -1,8 +1,11 @@
 """Samples for the tests, and the paper's statistics computed row by row."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+from numpy.testing import assert_allclose
 from scipy import linalg
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, multivariate_t
@@ -23,6 +26,34 @@ def make_rows(sizes, width, *, seed=0, weighted=False, spread=2.0):
     X = rng.standard_normal((len(groups), width)) @ mixing + centres[groups]
     weights = rng.uniform(0.3, 2.5, len(groups)) if weighted else None
     return X, groups, weights
+
+
+def labelled(width=6, sizes=(30, 25, 40, 20), *, seed=0, spread=1.0):
+    """Return rows, binary labels (1 for group 0) and groups."""
+    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
+    return X, (groups == 0).astype(int), groups
+
+
+def random_cells(seed):
+    """Draw labels and clusters of 60 rows; cluster 3 has only class 1, cluster 2 no class 0."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(4), rng.integers(4, size=56)])
+    clusters = np.concatenate([np.zeros(4, dtype=int), rng.integers(3, size=56)])
+    clusters[(clusters == 2) & (labels == 0)] = 1
+    clusters[np.flatnonzero(labels == 1)[1:4]] = 3
+    order = rng.permutation(60)
+    return labels[order], clusters[order]
+
+
+def refuses(message, error=ValueError):
+    """Expect an error whose message contains these words."""
+    return pytest.raises(error, match=re.escape(message))
+
+
+def close(found, expected, rtol=1e-8):
+    """Check that numbers agree, relative to the largest of them."""
+    largest = np.nanmax(np.abs(expected), initial=0.0)
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * largest)
 
 
 def with_heavy_tails(X, groups, seed=0):

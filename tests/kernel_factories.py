@@ -1,8 +1,8 @@
 """Kernels with their matrices, and labelled rows to use them on."""
 
+import factories
 import numpy as np
 import pytest
-from factories import make_rows
 from sklearn.metrics.pairwise import pairwise_kernels
 
 SIZES = [16, 12, 15, 9]
@@ -31,8 +31,7 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "wei
 
 def labelled(width=5, *, sizes=SIZES, seed=0, spread=1.0):
     """Return rows, binary labels (1 for group 0) and groups."""
-    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
-    return X, (groups == 0).astype(int), groups
+    return factories.labelled(width, sizes, seed=seed, spread=spread)
 
 
 def values(name, X, Y):

@@ -1,4 +1,4 @@
-"""Files that claim more than they are: refused before memory or time is taken."""
+"""Files that claim more than they hold are refused before they take memory or time."""
 
 import hashlib
 import io
@@ -19,13 +19,13 @@ FACTS = b'{"format": 2}'
 
 @pytest.fixture(scope="module")
 def packed():
-    """Entries of a packed model."""
+    """Return the entries of a packed model."""
     with zipfile.ZipFile(io.BytesIO(skops.io.dumps(CSDA(2).fit(X, Y)))) as source:
         return {name: source.read(name) for name in source.namelist()}
 
 
 def forged(path, entries, facts=FACTS):
-    """Write a model file with these entries, whose sum is right."""
+    """Write a model file with these entries and a correct checksum."""
     payload = io.BytesIO()
     with zipfile.ZipFile(payload, "w") as target:
         for name, content in entries.items():
@@ -41,7 +41,7 @@ def node(content, number, **more):
     return {**kind, "content": content, "__id__": number, **more}
 
 
-def test_nodes_that_refer_to_one_another_are_not_walked(tmp_path):
+def test_nodes_that_refer_to_each_other_are_not_walked(tmp_path):
     """A file of 4.6 kB made `load` walk 2^40 nodes."""
     schema = node([], 1)
     for number in range(2, 40):
@@ -53,7 +53,7 @@ def test_nodes_that_refer_to_one_another_are_not_walked(tmp_path):
         load(path)
 
 
-def test_a_tree_of_too_many_levels_is_refused(tmp_path):
+def test_a_tree_that_is_too_deep_is_refused(tmp_path):
     schema = node([], 1)
     for number in range(2, 200):
         schema = node([schema], number)
@@ -66,14 +66,14 @@ def test_a_tree_of_too_many_levels_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("facts", [b"[" * 200_000, b'{"a":' * 200_000, b"3", b"[1]", b"{", b""])
-def test_facts_that_are_no_table_are_refused(tmp_path, packed, facts):
+def test_facts_that_are_not_a_table_are_refused(tmp_path, packed, facts):
     path = forged(tmp_path / "m", packed, facts)
     for reads in (load, describe):
         with pytest.raises(ValueError, match="m cannot be read as a model: "):
             reads(path)
 
 
-def test_arrays_that_are_read_again_and_again_are_refused(tmp_path, packed, monkeypatch):
+def test_arrays_referenced_many_times_are_refused(tmp_path, packed, monkeypatch):
     schema = json.loads(packed["schema.json"])
     content = io.BytesIO()
     np.save(content, np.zeros(10_000))
@@ -90,7 +90,7 @@ def test_arrays_that_are_read_again_and_again_are_refused(tmp_path, packed, monk
         load(path)
 
 
-def test_arrays_that_are_not_as_long_as_they_say_are_refused(tmp_path, packed):
+def test_arrays_shorter_than_their_header_says_are_refused(tmp_path, packed):
     name = next(name for name in packed if name.endswith(".npy"))
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -101,7 +101,7 @@ def test_arrays_that_are_not_as_long_as_they_say_are_refused(tmp_path, packed):
         load(path)
 
 
-def test_a_model_without_room_is_refused_before_it_is_read(tmp_path, packed, monkeypatch):
+def test_a_model_that_exceeds_memory_is_refused_before_reading(tmp_path, packed, monkeypatch):
     path = forged(tmp_path / "m", packed)
     size = path.stat().st_size
     monkeypatch.setattr(archive, "available_memory", lambda: size - 1)
@@ -111,7 +111,7 @@ def test_a_model_without_room_is_refused_before_it_is_read(tmp_path, packed, mon
             reads(path)
 
 
-def test_blocks_of_npz_files_are_checked_before_they_are_read(tmp_path, monkeypatch):
+def test_npz_blocks_are_checked_before_reading(tmp_path, monkeypatch):
     path = tmp_path / "rows.npz"
     np.savez_compressed(path, X=np.zeros((100_000, 20)), y=np.arange(100_000) % 2)
     assert path.stat().st_size < 10**6
@@ -122,14 +122,14 @@ def test_blocks_of_npz_files_are_checked_before_they_are_read(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("version", [(3, 0), (9, 9)])
-def test_other_formats_of_arrays_are_refused(version):
+def test_unknown_array_formats_are_refused(version):
     with pytest.raises(ValueError, match="version"):
         archive.claimed_bytes(io.BytesIO(np.lib.format.magic(*version) + bytes(100)))
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz"])
-def test_data_with_a_header_that_is_none_are_refused(tmp_path, kind):
-    """NumPy's parser of headers died of a TokenError."""
+def test_data_with_a_malformed_header_are_refused(tmp_path, kind):
+    """NumPy's header parser raised a TokenError."""
     path = tmp_path / f"rows.{kind}"
     buffer = io.BytesIO()
     np.save(buffer, X)

@@ -1,4 +1,4 @@
-"""The bank: every model equals one fitted on its own; identification, enrolment, refusals."""
+"""The bank: every model equals a separate fit; identification, enrolment, refusals."""
 
 import pickle
 import re
@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from factories import make_rows, tails_of, with_heavy_tails
+from bank_factories import animals as problem
+from factories import close, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
@@ -21,7 +22,7 @@ from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 
 pd = pytest.importorskip("pandas")
 
-# What holds for labels that are calibrated one by one; test_pooled_bank.py has the others.
+# Laws for labels calibrated one by one; test_pooled_bank.py has the others.
 per_label = partial(VerifierBank, calibration="per-label")
 LINEAR = PCSDA(n_subclasses=3, regularization=0.1, random_state=0)
 KERNEL = KernelPCSDA(gamma=0.03, n_subclasses=3, regularization=0.1, random_state=0)
@@ -59,18 +60,8 @@ SETTINGS = pytest.mark.parametrize(
 )
 
 
-def problem(width=6, seed=0, sizes=(30, 25, 20, 15), spread=0.7):
-    """Overlapping rows of four labels that are not their clusters."""
-    X, labels, _ = make_rows(sizes, width, seed=seed, spread=spread)
-    return X, np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[labels]
-
-
-def close(found, expected, rtol=1e-8):
-    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
-
-
 def assert_same_model(found, expected, X, rtol=1e-8):
-    """Compare all that a model says and keeps."""
+    """Compare everything that two models return and store."""
     assert found.n_components_ == expected.n_components_
     assert_array_equal(found.partition_, expected.partition_)
     close(found.eigenvalues_, expected.eigenvalues_, rtol)
@@ -92,13 +83,13 @@ def assert_same_model(found, expected, X, rtol=1e-8):
 
 
 def separate(bank, label, X, y, **changes):
-    """Fit the label's model on its own in the groups that the bank's model has."""
+    """Fit the label's model separately, with the groups of the bank's model."""
     model = clone(bank.estimator).set_params(**changes)
     return model.fit(X, y == label, subclass_labels=bank.models_[label].partition_)
 
 
 def relative(bank, X):
-    """The regularization at which a separate fit on X has the ridge of the bank."""
+    """Return the regularization that gives a separate fit on X the bank's ridge."""
     if not isinstance(bank.estimator, KernelPCSDA):
         return bank.ridge_ / X.var(axis=0).sum()
     matrix = bank.kernel_(X, X)
@@ -109,7 +100,7 @@ def relative(bank, X):
 @TEMPLATES
 @SETTINGS
 @pytest.mark.parametrize("subclasses", ["shared", "per-class"])
-def test_every_model_equals_one_fitted_on_its_own(template, width, settings, subclasses):
+def test_every_model_equals_a_separate_fit(template, width, settings, subclasses):
     X, y = problem(width)
     fresh, _ = problem(width, seed=7)
     template = clone(template).set_params(**settings)
@@ -124,7 +115,7 @@ def test_every_model_equals_one_fitted_on_its_own(template, width, settings, sub
 
 
 @TEMPLATES
-def test_models_with_heavy_tails_equal_those_fitted_on_their_own(template, width):
+def test_models_with_heavy_tails_equal_separate_fits(template, width):
     X, y = problem(width)
     X = with_heavy_tails(X, np.unique(y, return_inverse=True)[1])
     bank = per_label(template).fit(X, y)
@@ -136,7 +127,7 @@ def test_models_with_heavy_tails_equal_those_fitted_on_their_own(template, width
 
 
 @pytest.mark.parametrize(("template", "width"), [(LINEAR, 6), (LINEAR, 130), (KERNEL, 6)])
-def test_given_clusters_are_those_of_every_model(template, width):
+def test_every_model_uses_the_given_clusters(template, width):
     X, y = problem(width)
     names = np.random.default_rng(0).choice(["p", "q", "r", "s", "t"], size=len(X))
     names[np.flatnonzero(y == "bee")[:3]] = "only bees"
@@ -147,10 +138,10 @@ def test_given_clusters_are_those_of_every_model(template, width):
         assert len(model.subclass_counts_) == (5 if label == "bee" else 6)
 
 
-def test_clusters_without_labels_are_the_k_means_of_all_rows():
+def test_without_given_subclasses_k_means_clusters_all_rows():
     X, y = problem(spread=6.0)
     bank = per_label(PCSDA(n_subclasses=4, random_state=0)).fit(X, y)
-    # So far apart that the labels are the clusters, and each label drops its own.
+    # The labels are so far apart that they are the clusters, and each label drops its own.
     assert len({*zip(y.tolist(), bank.clusters_.tolist(), strict=True)}) == 4
     assert all(len(model.subclass_counts_) == 3 for model in bank.models_.values())
     for cluster in range(4):
@@ -183,7 +174,7 @@ def test_own_clusters_of_a_label_are_a_fixed_point_of_k_means_on_its_negatives()
 
 @pytest.mark.parametrize("subclasses", ["shared", "per-class"])
 @pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
-def test_groups_that_are_almost_separable_agree_at_a_tiny_ridge(subclasses, covariance):
+def test_nearly_separable_groups_agree_at_a_tiny_ridge(subclasses, covariance):
     rng = np.random.default_rng(0)
     y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
     X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
@@ -231,7 +222,7 @@ def test_kernel_values_with_a_large_part_in_common_keep_their_digits(template):
     ],
     ids=["CSDA", "paper's bandwidth", "eigen", "resampled", "samples"],
 )
-def test_what_cannot_share_is_fitted_separately(template):
+def test_estimators_that_cannot_share_are_fitted_separately(template):
     X, y = problem()
     bank = per_label(template).fit(X, y)
     assert bank._labels_.sharing is None
@@ -243,7 +234,7 @@ def test_what_cannot_share_is_fitted_separately(template):
     assert bank.score(X, y) > 0.5
 
 
-def test_a_search_in_folds_is_that_of_each_label():
+def test_a_search_in_folds_equals_each_labels_own_search():
     X, y = problem()
     search = PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 4], regularization=0.01)
     bank = per_label(search).fit(X, y)
@@ -254,7 +245,7 @@ def test_a_search_in_folds_is_that_of_each_label():
         assert_allclose(scores[:, column], alone.log_likelihood_ratio(X), rtol=1e-9, atol=1e-11)
 
 
-def test_a_search_of_a_pipeline_scores_rows_as_they_come():
+def test_a_pipeline_inside_a_search_scores_raw_rows():
     X, y = problem()
     search = PCSDACV(
         make_pipeline(StandardScaler(), PCSDA(random_state=0)),
@@ -282,7 +273,7 @@ def test_a_precomputed_kernel_is_fitted_separately():
 
 @TEMPLATES
 @pytest.mark.parametrize("calibrate", [True, False])
-def test_one_product_gives_what_the_models_give_one_by_one(template, width, calibrate):
+def test_one_product_equals_scoring_model_by_model(template, width, calibrate):
     X, y = problem(width)
     fresh, _ = problem(width, seed=5)
     bank = per_label(clone(template).set_params(calibrate=calibrate)).fit(X, y)
@@ -338,7 +329,7 @@ def test_every_class_with_one_sample_is_identified(template):
 
 
 @TWO
-def test_two_labels_are_told_apart_by_the_difference_of_their_odds(template):
+def test_two_labels_are_separated_by_the_difference_of_their_odds(template):
     X, y = problem(sizes=(40, 30))
     bank = per_label(clone(template).set_params(regularization=0.01)).fit(X, y)
     odds = bank.decision_function(X)
@@ -351,7 +342,7 @@ def test_two_labels_are_told_apart_by_the_difference_of_their_odds(template):
 
 
 @TWO
-def test_single_precision_stays_and_agrees(template):
+def test_single_precision_is_kept_and_agrees(template):
     X, y = problem()
     narrow = X.astype(np.float32)
     bank = per_label(template).fit(narrow, y)
@@ -368,7 +359,7 @@ def test_single_precision_stays_and_agrees(template):
     assert_allclose(bank.log_likelihood_ratio(narrow)[:, 0], alone.log_likelihood_ratio(narrow))
 
 
-def test_the_smallest_and_largest_numbers_stand_for_less_and_more():
+def test_extreme_rows_get_the_finite_scores_of_the_model():
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
     far = (X[:2] * 1e30).astype(np.float32)
@@ -377,7 +368,7 @@ def test_the_smallest_and_largest_numbers_stand_for_less_and_more():
     assert_array_equal(found[:, 1], bank.models_["bee"].log_likelihood_ratio(far))
 
 
-def test_inputs_stay_as_they_are():
+def test_inputs_are_not_modified():
     X, y = problem()
     X.setflags(write=False)
     before = y.copy()
@@ -388,7 +379,7 @@ def test_inputs_stay_as_they_are():
     assert LINEAR.get_params() == expected.get_params()
 
 
-def test_none_stands_for_pcsda():
+def test_none_means_pcsda():
     X, y = problem(sizes=(30, 25))
     bank = per_label().fit(X, y)
     assert bank.estimator is None
@@ -410,7 +401,7 @@ def test_a_closed_set_has_probabilities_that_sum_to_one(template):
     assert bank.score(X[60:], y[60:]) > 0.6
 
 
-def test_probabilities_are_finite_where_every_label_is_out_of_the_question():
+def test_probabilities_are_finite_when_every_label_is_implausible():
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
     proba = bank.predict_proba(X[:5] + 1e6)
@@ -445,7 +436,7 @@ def test_identification_says_unknown_below_the_threshold():
         (float, -1.0, np.float64),
     ],
 )
-def test_the_type_of_identities_is_that_of_the_labels_where_unknown_fits(kind, unknown, dtype):
+def test_identities_keep_the_label_type_when_unknown_fits_it(kind, unknown, dtype):
     X, y = problem()
     labels = np.unique(y, return_inverse=True)[1].astype(kind)
     bank = per_label(LINEAR).fit(X, labels)
@@ -469,7 +460,7 @@ def test_verification_gives_the_ratio_of_the_claimed_label(template):
         close(bank.verify(X, claims), expected)
 
 
-def test_numbers_are_claimed_in_any_numeric_form():
+def test_numeric_labels_may_be_claimed_in_any_numeric_type():
     X, y = problem()
     labels = np.unique(y, return_inverse=True)[1] + 1
     bank = per_label(LINEAR).fit(X, labels)
@@ -479,14 +470,14 @@ def test_numbers_are_claimed_in_any_numeric_form():
 
 
 @pytest.mark.parametrize("by", ["distance", "likelihood"])
-def test_ranking_is_that_of_the_labels_model(by):
+def test_ranking_equals_the_labels_model(by):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
     assert_array_equal(bank.rank(X, "bee", by), bank.models_["bee"].rank(X, by))
     assert np.mean(y[bank.rank(X, "bee", by)[:10]] == "bee") > 0.5
 
 
-def test_a_bank_ranks_by_likelihood_and_one_of_the_published_rule_by_distance():
+def test_banks_rank_by_likelihood_and_published_ones_by_distance():
     X, y = problem()
     for estimator, by in ((LINEAR, "likelihood"), (PCSDA.published(2, random_state=0), "distance")):
         bank = per_label(estimator).fit(X, y)
@@ -495,7 +486,7 @@ def test_a_bank_ranks_by_likelihood_and_one_of_the_published_rule_by_distance():
         assert both[0] != both[1]
 
 
-def test_named_columns_are_held_to_in_every_method():
+def test_every_method_checks_column_names():
     X, y = problem()
     table = pd.DataFrame(X, columns=[f"f{i}" for i in range(6)])
     bank = per_label(LINEAR).fit(table, y)
@@ -542,7 +533,7 @@ def test_an_enrolled_model_equals_a_separate_fit_at_the_ridge_of_the_bank(
 
 
 @TEMPLATES
-def test_other_models_stay_until_they_are_refreshed(template, width):
+def test_other_models_stay_until_a_refresh(template, width):
     X, y = problem(width)
     bank = per_label(template).fit(X, y)
     old, before = dict(bank.models_), bank.log_likelihood_ratio(X)
@@ -581,7 +572,7 @@ def test_enrolling_and_removing_returns_the_old_bank(template, width, subclasses
     assert_allclose(bank.decision_function(X), before, rtol=1e-9, atol=1e-9)
 
 
-def test_removing_and_enrolling_again_gives_the_model_back():
+def test_removing_and_re_enrolling_restores_the_model():
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y)
     before = bank.models_["bee"].log_likelihood_ratio(X)
@@ -613,7 +604,7 @@ def test_one_row_can_be_enrolled():
     assert np.isfinite(bank.log_likelihood_ratio(X)).all()
 
 
-def test_a_label_that_cannot_be_fitted_leaves_the_bank_as_it_was():
+def test_a_label_that_cannot_be_fitted_leaves_the_bank_unchanged():
     X, y = problem(spread=6.0)
     template = PCSDA(n_subclasses=4, n_components=3, random_state=0)
     bank = per_label(template).fit(X, y).remove("dog")
@@ -681,7 +672,7 @@ def test_rows_too_large_to_project_are_refused(template):
 
 
 @pytest.mark.parametrize("labels", [str, object], ids=["text", "objects"])
-def test_a_label_of_another_kind_is_refused(labels):
+def test_a_label_of_another_type_is_refused(labels):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y.astype(labels))
     with pytest.raises(ValueError, match=f"label 5 is of another kind .* {LISTED}; use a label of"):
@@ -690,7 +681,7 @@ def test_a_label_of_another_kind_is_refused(labels):
 
 
 @pytest.mark.parametrize("label", ["five", 2.5])
-def test_a_name_among_numbers_is_refused(label):
+def test_a_string_among_numeric_labels_is_refused(label):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, np.unique(y, return_inverse=True)[1])
     message = f"label {label!r} is of another kind than the labels of the bank, [0, 1, 2, 3]; use"
@@ -705,7 +696,7 @@ def test_a_bank_does_not_shrink_below_two_labels():
     assert_array_equal(bank.classes_, ["ant", "bee"])
 
 
-def test_long_lists_of_labels_are_cut_short():
+def test_long_lists_of_labels_are_shortened():
     X = np.random.default_rng(0).standard_normal((40, 3))
     bank = per_label(PCSDA(n_subclasses=2, random_state=0)).fit(X, np.arange(40) // 2)
     with pytest.raises(ValueError, match=r"\[0, 1, 2, 3, 4, 5, 6, 7, ...\] \(20 labels\)"):
@@ -771,7 +762,7 @@ def test_bad_input_is_refused_with_a_remedy(bank, changes, message):
         bank.fit(**({"X": X, "y": y} | changes))
 
 
-def test_no_ridge_on_a_singular_scatter_is_refused():
+def test_a_singular_scatter_without_a_ridge_is_refused():
     X, y = problem()
     X = np.column_stack([X, X[:, 0]])
     message = "the within-class scatter of 7 dimensions is singular at regularization=0"
@@ -793,7 +784,7 @@ def test_wide_rows_without_a_ridge_have_axes_but_no_scores():
 @pytest.mark.parametrize(
     "method", ["predict", "log_likelihood_ratio", "identify", "refresh", "enroll", "remove", "rank"]
 )
-def test_a_bank_that_is_not_fitted_says_so(method):
+def test_an_unfitted_bank_says_so(method):
     given = {"refresh": (), "enroll": ([[1.0]], "a"), "remove": ("a",), "rank": ([[1.0]], "a")}
     with pytest.raises(ValueError, match="is not fitted yet"):
         getattr(VerifierBank(), method)(*given.get(method, ([[1.0]],)))
@@ -801,7 +792,7 @@ def test_a_bank_that_is_not_fitted_says_so(method):
 
 @pytest.mark.parametrize("template", [LINEAR, KERNEL, CSDA(random_state=0)], ids=str)
 @pytest.mark.parametrize("subclasses", ["shared", "per-class"])
-def test_a_pickle_answers_and_enrolls_alike(template, subclasses):
+def test_a_pickled_bank_answers_and_enrols_alike(template, subclasses):
     X, y = problem()
     bank = per_label(template, subclasses=subclasses).fit(X, y).enroll(newcomers(6), "cow")
     packed = pickle.dumps(bank)
@@ -816,7 +807,7 @@ def test_a_pickle_answers_and_enrolls_alike(template, subclasses):
 
 @pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=str)
 @pytest.mark.parametrize("width", [6, 90], ids=["tall", "wide"])
-def test_labels_come_and_go_without_another_factorisation(monkeypatch, template, width):
+def test_adding_and_removing_labels_needs_no_new_factorisation(monkeypatch, template, width):
     X, y = problem(width)
     bank = per_label(template).fit(X, y)
     before = bank.log_likelihood_ratio(X)
@@ -832,7 +823,7 @@ def test_labels_come_and_go_without_another_factorisation(monkeypatch, template,
         bank.refresh()
 
 
-def test_a_factorisation_that_an_update_would_spoil_is_made_anew():
+def test_a_factorisation_an_update_would_spoil_is_rebuilt():
     X, y = problem(6)
     X = X.copy()
     X[y != "bee", 0] *= 1e-9  # only "bee" spreads along the first axis
@@ -899,7 +890,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     ],
     ids=["linear", "marginal", "kernel", "separate", "pipeline"],
 )
-def test_trials_of_several_samples_are_those_of_the_models(estimator):
+def test_trials_of_several_samples_equal_the_models(estimator):
     X, y = make_blobs(90, 4, centers=3, cluster_std=4.0, random_state=0)
     bank = per_label(estimator).fit(X, y)
     trials = np.array([f"t{i}" for i in np.random.default_rng(0).permutation(90) // 4])
@@ -917,7 +908,7 @@ def test_trials_of_several_samples_are_those_of_the_models(estimator):
     assert_allclose(ratios, found[np.arange(len(names)), claims], rtol=1e-8, atol=1e-8)
 
 
-def test_trials_are_checked():
+def test_bad_trials_are_refused():
     X, y = make_blobs(30, 4, centers=2, random_state=0)
     bank = per_label(PCSDA(1, random_state=0)).fit(X, y)
     with pytest.raises(ValueError, match=r"^trials has shape \(3,\) but must have one entry for e"):

@@ -1,4 +1,4 @@
-"""The speed jobs of large banks: every contestant does its job, on sizes that say nothing."""
+"""The speed jobs of large banks: every contestant runs, on tiny sizes."""
 
 import pytest
 from benchmarks.speed.jobs import JOBS, ON_REQUEST
@@ -9,7 +9,7 @@ NAMES = ("bank-scale", "bank-changes")
 
 @pytest.mark.more  # runs every contestant of a benchmark
 @pytest.mark.parametrize("name", NAMES)
-def test_every_contestant_does_its_job(name):
+def test_every_contestant_runs(name):
     assert name in ON_REQUEST
     seen = set()
     for job in JOBS[name](Setup(quick=True, threads=1)):

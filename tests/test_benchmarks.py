@@ -1,4 +1,4 @@
-"""The speed benchmark: it measures fairly, says when it could not, and its command runs."""
+"""The speed benchmark: it measures fairly, reports noise, and its command runs."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ CONTEXT = {
 
 
 class Stage:
-    """A clock that only contestants move, each by its next scripted number of seconds."""
+    """A clock that only contestants advance, each by its next scripted number of seconds."""
 
     def __init__(self, foreign_share=0.0):
         self.time, self.calls = 0.0, []
@@ -83,7 +83,7 @@ def test_a_short_call_is_repeated_within_its_turn_and_the_best_counts():
     assert len(stage.calls) == 3
 
 
-def test_the_share_of_others_is_that_of_the_time_on_the_wall():
+def test_the_share_of_other_programs_is_measured_in_wall_time():
     stage = Stage(foreign_share=0.4)
     busy = replace(stage.clock, name="processor", wall=lambda: 8 * stage.time)
     job = job_of(stage.contestant("a", endless(1.0)))
@@ -91,7 +91,7 @@ def test_the_share_of_others_is_that_of_the_time_on_the_wall():
     assert measure.measure(job, THREE, busy).others == pytest.approx(0.05)
 
 
-def test_the_processor_clock_counts_work_here_and_in_children_but_no_waiting():
+def test_the_processor_clock_counts_work_of_children_but_no_waiting():
     start = measure.PROCESSOR.now()
     time.sleep(0.3)
     waited = measure.PROCESSOR.now() - start
@@ -100,19 +100,19 @@ def test_the_processor_clock_counts_work_here_and_in_children_but_no_waiting():
     assert measure.PROCESSOR.now() - start > waited + 0.05
 
 
-def test_processor_time_is_for_one_thread(capsys):
+def test_processor_time_is_measured_on_one_thread(capsys):
     with pytest.raises(SystemExit):
         parse_arguments(["--processor-time", "--threads", "2"])
     assert "give --threads 1 with it" in capsys.readouterr().err
     assert parse_arguments(["--processor-time", "--threads", "1"]).processor_time
 
 
-def test_a_run_in_which_the_yardstick_varied_is_discarded_and_repeated():
+def test_a_run_with_an_unsteady_yardstick_is_repeated():
     stage = Stage()
     yardstick = stage.contestant("a", [1.0, *(1.0, 1.3), *(1.0, 1.1, 1.1)])
     other = stage.contestant("b", [1.0, *(7.0, 7.0), *(2.0, 3.0, 4.0)])
     found = measure.measure(job_of(yardstick, other), THREE, stage.clock)
-    # The disturbed run ended in the round that showed it, and nothing of it is left.
+    # The noisy run ended in the round that showed it, and nothing of it was kept.
     assert found.rounds["a"] == pytest.approx([1.0, 1.1, 1.1])
     assert found.rounds["b"] == pytest.approx([2.0, 3.0, 4.0])
     assert found.discarded == 1
@@ -127,7 +127,7 @@ def test_only_the_yardstick_has_to_be_steady():
     assert not found.noisy
 
 
-def test_after_some_attempts_a_whole_run_is_kept_and_called_noisy():
+def test_after_several_attempts_a_run_is_kept_and_marked_noisy():
     stage = Stage()
     unsteady = [1.0] + [1.0, 2.0] * (THREE.attempts - 1) + [1.0, 2.0, 1.0]
     found = measure.measure(job_of(stage.contestant("a", unsteady)), THREE, stage.clock)
@@ -137,14 +137,14 @@ def test_after_some_attempts_a_whole_run_is_kept_and_called_noisy():
 
 
 @pytest.mark.parametrize(("share", "noisy"), [(0.0, False), (0.05, False), (0.5, True)])
-def test_a_steady_load_by_others_is_noise_too(share, noisy):
+def test_a_steady_load_from_other_programs_counts_as_noise(share, noisy):
     stage = Stage(share)
     found = measure.measure(job_of(stage.contestant("a", endless(1.0))), THREE, stage.clock)
     assert found.others == pytest.approx(share)
     assert found.noisy is noisy
 
 
-def test_a_contestant_that_reports_is_believed():
+def test_a_contestants_own_measurement_is_used():
     stage = Stage()
     outside = stage.contestant("a", endless(1.0))
     inside = Contestant("b", "peer", lambda: outside.run() or 0.25, reports=True)
@@ -160,14 +160,14 @@ def test_the_rounds_can_be_watched():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others are seen on Linux only")
-def test_children_are_not_others(monkeypatch):
+def test_child_processes_do_not_count_as_other_programs(monkeypatch):
     monkeypatch.setattr(measure.os, "times", lambda: (0.0, 0.0, 0.0, 0.0, 7.0))
     everybody = measure.foreign_seconds()
     monkeypatch.setattr(measure.os, "times", lambda: (100.0, 200.0, 300.0, 400.0, 7.0))
     assert everybody - measure.foreign_seconds() == pytest.approx(1000, abs=10)
 
 
-def test_memory_is_what_the_contestants_return():
+def test_memory_is_reported_by_the_contestants():
     given = Contestant("room", "limit", lambda: 100)
     found = measure.measure(
         job_of(given, Contestant("fit", "pcsda", lambda: 80), unit="bytes"), THREE
@@ -184,11 +184,11 @@ def test_memory_is_what_the_contestants_return():
         (Bound("a", at_least=8), 7.9, False),
     ],
 )
-def test_a_bound_is_kept_or_not(bound, ratio, holds):
+def test_a_bound_is_met_or_missed(bound, ratio, holds):
     assert bound.holds(ratio) is holds
 
 
-def test_a_bound_may_be_an_amount():
+def test_a_bound_may_be_absolute():
     one = Contestant("a", "pcsda", None, (Bound(None, at_most=60e-6),))
     found = measure.Measurement({"a": [50e-6, 70e-6]})
     (row,) = rows.make_rows(job_of(one), found, CONTEXT, judge=True)
@@ -198,7 +198,7 @@ def test_a_bound_may_be_an_amount():
 
 
 def three_rows(*, judge=True, noisy=False):
-    """The limit, ourselves at 1.5 times it, and a peer that takes 0.8 times as long as we do."""
+    """Return rows of the limit, of pcsda at 1.5 times it, and of a peer at 0.8 times our time."""
     nothing = dict.fromkeys(("role", "run"))
     job = job_of(
         Contestant("limit", **nothing),
@@ -212,7 +212,7 @@ def three_rows(*, judge=True, noisy=False):
     return rows.make_rows(job, found, CONTEXT | {"quick": not judge}, judge=judge)
 
 
-def test_ratios_are_between_the_best_rounds():
+def test_ratios_compare_the_best_rounds():
     limit, ours, theirs = three_rows()
     assert [row["seconds"] for row in (limit, ours, theirs)] == [0.2, 0.3, 0.24]
     assert [row["ratio"] for row in (limit, ours, theirs)] == pytest.approx([1.0, 1.5, 1.2])
@@ -225,7 +225,7 @@ def test_ratios_are_between_the_best_rounds():
     assert all(row["threads"] == 2 and row["cpu"] == "abacus" for row in (limit, ours, theirs))
 
 
-def test_the_table_is_made_of_rows_alone():
+def test_the_table_follows_from_the_rows_alone():
     lines = tables.markdown([json.loads(json.dumps(row)) for row in three_rows()]).splitlines()
     assert "abacus, 2 cores, 2 threads; Python 3.11, pcsda 0" in lines[2]
     table = [line for line in lines if line.startswith("|")]
@@ -239,7 +239,7 @@ def test_the_table_is_made_of_rows_alone():
     ]
 
 
-def test_the_page_shows_the_calls_of_users_and_folds_the_rest():
+def test_the_page_shows_user_calls_and_collapses_the_rest():
     limit, ours, theirs = (row | {"job": "default-fit"} for row in three_rows())
     first, other = [limit, ours | {"role": "pcsda"}, theirs], three_rows(noisy=True)
     page = folded.page([*first, *other])
@@ -283,7 +283,7 @@ def test_memory_has_a_table_of_its_own():
     assert " ms " not in page
 
 
-def test_files_are_replaced_whole(tmp_path, monkeypatch):
+def test_files_are_replaced_atomically(tmp_path, monkeypatch):
     path = tmp_path / "new" / "rows.jsonl"
     rows.write(path, "first")
 
@@ -297,7 +297,7 @@ def test_files_are_replaced_whole(tmp_path, monkeypatch):
     assert path.read_text() == "first"
 
 
-def test_samples_have_their_groups_equally_large():
+def test_generated_groups_have_equal_sizes():
     sample = make_sample(1100, 7)
     assert (sample.groups == 0).sum() == 100
     assert set(sample.groups) == set(range(11))
@@ -322,7 +322,7 @@ def test_help_names_every_job(capsys):
 
 
 def busy_in(module, inner=None):
-    """A function of that module which calls another, or looks at the clock for a while."""
+    """Return a function of that module that calls another one, or is busy for a while."""
     source = "def busy(seconds):\n    end = now() + seconds\n    while now() < end:\n        pass\n"
     if inner:
         source = "def busy(seconds):\n    inner(seconds)\n"
@@ -332,7 +332,7 @@ def busy_in(module, inner=None):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
-def test_time_counts_for_the_innermost_place_of_the_library():
+def test_time_is_attributed_to_the_innermost_library_function():
     handler = signal.getsignal(signal.SIGALRM)
     ours = busy_in("pcsda.core.loo", inner=busy_in("numpy.linalg"))
     theirs = busy_in("sklearn.svm", inner=busy_in("scipy.linalg"))
@@ -351,19 +351,19 @@ def test_time_counts_for_the_innermost_place_of_the_library():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
-def test_time_before_a_call_is_not_that_of_the_function_called():
+def test_time_before_a_call_is_not_attributed_to_the_callee():
     names = {
         "__name__": "pcsda.core.loo",
         "big": np.ones(10**6),
         "empty": busy_in("pcsda.verifier"),
     }
-    exec("def work():\n    big + big\n    empty(-1)\n", names)  # no call but the one at the end
+    exec("def work():\n    big + big\n    empty(-1)\n", names)  # no call except the one at the end
     # Other programs may take the processor at any time; the best of some runs shows the rule.
     found = max(where.shares(names["work"], 0.1).get("core.loo.work", 0.0) for _ in range(8))
     assert found > 0.8
 
 
-def test_only_ours_are_watched_and_only_in_this_process():
+def test_only_the_library_is_profiled_and_only_in_this_process():
     def run():
         raise AssertionError("must not be run")
 
@@ -390,7 +390,7 @@ def test_the_command_measures_time_and_memory(tmp_path):
     assert written == ["plot.svg", "rows.jsonl", "table.md"]
 
 
-def test_a_page_of_several_runs_says_which_jobs_are_from_which():
+def test_a_page_of_several_runs_names_the_run_of_each_job():
     found = three_rows()
     alone = tables.headings(found)
     assert not alone.startswith("- ")

@@ -1,4 +1,4 @@
-"""Blocks: any way to cut the rows gives the model of all rows, and what goes wrong has a name."""
+"""Blocks: however the rows are cut, the model is that of all rows, and errors name their block."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ cuts = st.sets(st.integers(1, N_ROWS - 1), max_size=12)
 
 
 class Counted:
-    """Blocks that count how often they are run over."""
+    """Blocks that count the passes over them."""
 
     def __init__(self, blocks):
         self.blocks, self.runs = blocks, 0
@@ -63,7 +63,7 @@ class Counted:
     calibrate=st.booleans(),
     solver=st.sampled_from(["auto", "eigen", "spectral", "lsqr"]),
 )
-def test_any_chunking_and_any_order_is_the_fit_in_memory(
+def test_any_chunks_in_any_order_equal_the_fit_in_memory(
     cuts, order, weighted, negatives, tails, calibrate, solver
 ):
     X, y, groups, weights = make_data(weighted=weighted, heavy=True)
@@ -81,7 +81,7 @@ def test_any_chunking_and_any_order_is_the_fit_in_memory(
 
 
 @given(cuts=cuts, weighted=st.booleans(), own=st.booleans())
-def test_k_means_over_blocks_is_that_in_memory(cuts, weighted, own):
+def test_k_means_over_blocks_equals_k_means_in_memory(cuts, weighted, own):
     X, y, _, weights = make_data(3, weighted=weighted)
     model = PCSDA(n_subclasses=5, random_state=0)
     if own:
@@ -95,7 +95,7 @@ def test_k_means_over_blocks_is_that_in_memory(cuts, weighted, own):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_sample_gives_centroids_and_every_row_goes_to_the_nearest(monkeypatch, weighted):
+def test_rows_join_the_nearest_centroid_of_a_sample(monkeypatch, weighted):
     X, y, _, weights = make_data(3, sizes=(300, 500, 400), weighted=weighted)
     real, seen = pcsda.blocks.fit.find_centroids, {}
 
@@ -119,7 +119,7 @@ def test_a_sample_gives_centroids_and_every_row_goes_to_the_nearest(monkeypatch,
     assert_same_model(found, expected, X)
 
 
-def test_k_means_of_its_own_finds_separate_clouds():
+def test_k_means_finds_separate_clouds_across_blocks():
     X, y, groups, _ = make_data(5, sizes=(80, 90, 100, 110))
     X = X + 30 * np.eye(4, 5)[groups]
     found = fit_blocks(PCSDA(n_subclasses=3, random_state=0), in_blocks([70, 200], X, y))
@@ -146,7 +146,7 @@ def test_k_means_starts_on_a_sample_of_the_rows():
         fit_blocks(PCSDA(n_subclasses=500), in_blocks([], *make_data()[:2]))
 
 
-def test_a_clusterer_with_predict_divides_what_it_has_not_seen():
+def test_a_clusterer_with_predict_assigns_unseen_rows():
     X, y, _, _ = make_data(2)
     mixture = GaussianMixture(3, random_state=0)
     found = fit_blocks(PCSDA(subclasses=mixture), in_blocks([30, 90], X, y))
@@ -188,7 +188,7 @@ def test_maps_are_fitted_on_a_seeded_sample():
 
 
 @given(cuts=cuts, weighted=st.booleans())
-def test_csda_in_blocks_is_csda_in_memory(cuts, weighted):
+def test_csda_in_blocks_equals_csda_in_memory(cuts, weighted):
     X, y, _, weights = make_data(weighted=weighted)
     if weighted:
         weights[::7] = 0
@@ -199,7 +199,7 @@ def test_csda_in_blocks_is_csda_in_memory(cuts, weighted):
 
 @pytest.mark.parametrize("positives", [2, 3, 60])
 @pytest.mark.parametrize("lead", [True, False])
-def test_calibration_on_folds_is_that_in_memory(monkeypatch, positives, lead):
+def test_calibration_on_folds_equals_calibration_in_memory(monkeypatch, positives, lead):
     X, y, groups, _ = make_data()
     kept = np.concatenate([np.flatnonzero(y)[:positives], np.flatnonzero(~y)])
     kept = kept if lead else kept[::-1]
@@ -213,7 +213,7 @@ def test_calibration_on_folds_is_that_in_memory(monkeypatch, positives, lead):
     assert_same_model(found, expected, X)
 
 
-def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypatch):
+def test_drawn_folds_calibrate_on_models_fitted_without_them(monkeypatch):
     X, y, groups, _ = make_data()
     monkeypatch.setattr(pcsda.blocks.sampling, "MOST_FOLDED", 100)
     drawn, real = {}, pcsda.blocks.sampling.Folds.of
@@ -240,7 +240,7 @@ def test_calibration_on_drawn_folds_is_that_of_models_without_the_fold(monkeypat
     assert found.calibration_.offset == pytest.approx(expected.offset, rel=1e-8)
 
 
-def test_drawn_folds_hold_equal_shares_of_both_classes():
+def test_drawn_folds_are_stratified():
     X, y, _, _ = make_data()
     intake = pcsda.blocks.data.Intake(np.array([False, True]), 1, False)
     pieces = [
@@ -295,14 +295,14 @@ def test_an_offset_of_1e8_costs_no_digits():
         (CSDA.published(), 1),
     ],
 )
-def test_given_subclasses_take_one_pass_but_for_folds(model, passes):
+def test_given_subclasses_take_one_pass_except_with_folds(model, passes):
     X, y, groups, _ = make_data()
     blocks = Counted(in_blocks([90], X, y, groups))
     fit_blocks(model, blocks, classes=[False, True])
     assert blocks.runs == 1 + passes  # and a look at the first block
 
 
-def test_an_iterator_that_can_be_read_once_does_for_one_pass():
+def test_a_one_shot_iterator_suffices_for_one_pass():
     X, y, groups, _ = make_data()
     published = PCSDA.published(n_subclasses="auto")
     blocks = in_blocks([50, 90], X, y, groups)
@@ -336,7 +336,7 @@ def test_an_iterator_that_can_be_read_once_does_for_one_pass():
     )
 
 
-def test_blocks_of_one_class_only_are_no_trouble():
+def test_blocks_may_contain_a_single_class():
     X, y, groups, _ = make_data()
     order = np.argsort(y, kind="stable")
     names = np.array(["rest", "class"])[y.astype(int)]
@@ -346,7 +346,7 @@ def test_blocks_of_one_class_only_are_no_trouble():
     assert_same_model(found, PCSDA(pos_label="class").fit(X, names, subclass_labels=groups), X)
 
 
-def test_subclass_names_are_matched_whatever_block_they_first_come_in():
+def test_subclass_names_match_across_blocks():
     X, y, groups, _ = make_data()
     names = np.array(["-", "wren", "ant", "a very long name"], dtype=object)[groups]
     order = np.argsort(groups, kind="stable")[::-1]
@@ -354,7 +354,7 @@ def test_subclass_names_are_matched_whatever_block_they_first_come_in():
     assert_same_model(found, PCSDA().fit(X, y, subclass_labels=names), X)
 
 
-def test_rows_of_weight_zero_take_no_part():
+def test_zero_weight_rows_are_ignored():
     X, y, groups, weights = make_data(weighted=True)
     weights[:60] = 0
     found = fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, weights))
@@ -370,7 +370,7 @@ def test_rows_of_weight_zero_take_no_part():
 
 
 @pytest.mark.parametrize("positives", [1, 2])
-def test_few_positives_as_in_memory(positives):
+def test_few_positives_fit_as_in_memory(positives):
     X, y, groups, _ = make_data()
     kept = np.concatenate([np.flatnonzero(y)[:positives], np.flatnonzero(~y)])
     X, y, groups = X[kept], y[kept], groups[kept]
@@ -380,7 +380,7 @@ def test_few_positives_as_in_memory(positives):
         assert_same_model(fit_blocks(model, in_blocks([1, 50], X, y, groups)), expected, X)
 
 
-def test_single_members_of_subclasses_as_in_memory():
+def test_singleton_subclass_members_fit_as_in_memory():
     X, y, groups, _ = make_data()
     groups[np.flatnonzero(groups == 3)[0]] = 17
     found = fit_blocks(PCSDA(), in_blocks([50], X, y, groups))
@@ -388,7 +388,7 @@ def test_single_members_of_subclasses_as_in_memory():
 
 
 @pytest.mark.parametrize("negatives", [1, 20])
-def test_subclasses_of_one_negative_each_as_in_memory(negatives):
+def test_singleton_subclasses_fit_as_in_memory(negatives):
     X, y, groups, _ = make_data(sizes=(20, 20), width=3)
     kept = np.concatenate([np.flatnonzero(y), np.flatnonzero(~y)[:negatives]])
     X, y, groups = X[kept], y[kept], np.arange(len(kept))
@@ -405,7 +405,7 @@ def test_subclasses_of_one_negative_each_as_in_memory(negatives):
         clone(model).fit(*turned[:2], subclass_labels=turned[2]),
         X,
     )
-    if negatives == 1:  # nothing to calibrate on, and no word about it, as in memory
+    if negatives == 1:  # nothing to calibrate on, and no warning, as in memory
         found = fit_blocks(model, blocks, calibration_rows=5)
     else:
         message = (
@@ -420,9 +420,9 @@ def test_subclasses_of_one_negative_each_as_in_memory(negatives):
     assert found.calibration_ == Calibration.none(found.density_.n_views)
 
 
-def test_without_a_ridge_the_folds_have_the_subclasses_of_the_rows():
+def test_without_a_ridge_folds_keep_the_rows_subclasses():
     X, y, groups, _ = make_data(sizes=(14, 12, 10), width=33)
-    model = PCSDA(regularization=0, random_state=0)  # no row can be left out of so few
+    model = PCSDA(regularization=0, random_state=0)  # too few rows to leave one out
     message = "a calibration fold could not be fitted: the positive class is a point"
     with pytest.warns(UserWarning, match=message) as told:
         expected = clone(model).fit(X, y, subclass_labels=groups)
@@ -432,7 +432,7 @@ def test_without_a_ridge_the_folds_have_the_subclasses_of_the_rows():
     assert_same_model(found, expected, X)
 
 
-def test_a_lone_positive_as_in_memory():
+def test_one_positive_fits_as_in_memory():
     X, y, groups, _ = make_data()
     kept = np.append(np.flatnonzero(~y), np.flatnonzero(y)[0])
     X, y, groups = X[kept], y[kept], groups[kept]
@@ -446,7 +446,7 @@ def test_a_lone_positive_as_in_memory():
 
 @pytest.mark.parametrize("model", [PCSDA, CSDA])
 @pytest.mark.parametrize("calibrate", [False, True])
-def test_a_projection_without_a_density_as_in_memory(model, calibrate):
+def test_a_projection_without_a_density_fits_as_in_memory(model, calibrate):
     X, y, groups, _ = make_data(sizes=(4, *[30] * 6), width=8)
     given = {"subclass_labels": groups} if model is PCSDA else {}
     rule = {"n_components": 5, "calibrate": calibrate, "random_state": 0}
@@ -457,14 +457,14 @@ def test_a_projection_without_a_density_as_in_memory(model, calibrate):
         found.predict(X)
 
 
-def test_without_calibration_as_in_memory():
+def test_an_uncalibrated_fit_equals_the_one_in_memory():
     X, y, groups, _ = make_data()
     expected = PCSDA(calibrate=False).fit(X, y, subclass_labels=groups)
     found = fit_blocks(PCSDA(calibrate=False), in_blocks([50], X, y, groups))
     assert_same_model(found, expected, X)
 
 
-def test_a_fold_without_one_of_the_subspaces_is_left_out_with_a_word(monkeypatch):
+def test_a_fold_without_a_subspace_is_skipped_with_a_warning(monkeypatch):
     X, y, groups, _ = make_data()
     real, calls = pcsda.blocks.fit.fit_scatter, []
 
@@ -479,22 +479,22 @@ def test_a_fold_without_one_of_the_subspaces_is_left_out_with_a_word(monkeypatch
         fit_blocks(PCSDA(covariance="resubstitution"), in_blocks([50], X, y, groups))
 
 
-def test_whole_numbers_are_rows_too():
+def test_integer_rows_are_accepted():
     X, y, groups, _ = make_data()
     X = np.round(10 * X).astype(np.int32)
     expected = PCSDA().fit(X, y, subclass_labels=groups)
     assert_same_model(fit_blocks(PCSDA(), in_blocks([50], X, y, groups)), expected, X)
 
 
-def test_centroids_of_another_space_are_refused():
+def test_centroids_of_another_width_are_refused():
     X, y, _, _ = make_data()
     model = PCSDA(subclasses=KMeans(2, init=np.eye(2, 3), n_init=1))
     message = r"^The shape of the initial centers \(2, 3\) does not match the number of features"
-    with pytest.raises(ValueError, match=message):  # that of scikit-learn, as in memory
+    with pytest.raises(ValueError, match=message):  # scikit-learn's message, as in memory
         fit_blocks(model, in_blocks([30], X, y))
 
 
-def test_k_means_passes_over_blocks_without_negatives():
+def test_k_means_skips_blocks_without_negatives():
     X, y, _, _ = make_data(3)
     order = np.argsort(~y, kind="stable")
     clusters = KMeans(4, init=X[~y][:4], n_init=1, tol=0)
@@ -517,14 +517,14 @@ def test_a_sample_without_negatives_is_refused():
 
 
 def planted():
-    """Many rows of three clouds, and blocks of them."""
+    """Return many rows of three clouds, and blocks of them."""
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat([0, 1, 2], [400, 1500, 1500]))
     X = rng.standard_normal((3400, 2)) + np.array([[0, 0], [1.5, 0], [0, 1.5]])[groups]
     return X, groups, in_blocks(range(200, 3400, 200), X, groups == 0, groups)
 
 
-def test_a_model_of_a_sample_is_close_to_that_of_all_rows():
+def test_a_sampled_model_is_close_to_the_full_one():
     X, _, blocks = planted()
 
     def fitted(seed, **settings):
@@ -548,7 +548,7 @@ def test_a_model_of_a_sample_is_close_to_that_of_all_rows():
     assert np.mean(apart) < 0.2 * np.std(expected)  # it is 0.17, and 0.18 for samples in memory
 
 
-def test_the_estimator_says_how_many_rows_are_left_out_unless_the_call_does():
+def test_the_calls_calibration_rows_override_the_estimators():
     X, groups, blocks = planted()
     every = PCSDA(calibration_rows=None).fit(X, groups == 0, subclass_labels=groups)
     for most in (5000, None):
@@ -563,7 +563,7 @@ def test_the_estimator_says_how_many_rows_are_left_out_unless_the_call_does():
 
 @pytest.mark.parametrize("size", [1, 7, 500])
 @pytest.mark.parametrize("kind", [int, str])
-def test_rows_of_the_sample_know_their_subclass_in_any_order_of_merging(size, kind):
+def test_sampled_rows_keep_their_subclass_in_any_merge_order(size, kind):
     X, y, groups, weights = make_data(weighted=True)
     weights[groups == 2] = 0
     names = np.array([70, 30, 10, 20]).astype(kind)[groups]
@@ -594,7 +594,7 @@ def test_rows_of_the_sample_know_their_subclass_in_any_order_of_merging(size, ki
             np.testing.assert_array_equal(column, same)
 
 
-def test_rows_without_a_chance_are_not_kept_and_the_sample_is_the_same():
+def test_discarding_hopeless_rows_early_keeps_the_same_sample():
     keys, rows = np.random.default_rng(0).random((2, 5000))
     blocks = [slice(start, start + 500) for start in range(0, 5000, 500)]
 
@@ -615,7 +615,7 @@ def test_rows_without_a_chance_are_not_kept_and_the_sample_is_the_same():
     assert len(sample(Draw(0))[1].keys) == 0
 
 
-def test_a_sparse_block_is_its_dense_form(monkeypatch):
+def test_a_sparse_block_equals_its_dense_form(monkeypatch):
     X, y, groups, _ = make_data()
     X[X < 0.5] = 0
     expected = PCSDA().fit(X, y, subclass_labels=groups)
@@ -638,7 +638,7 @@ def test_pieces_of_a_block_are_joined(monkeypatch):
 
 
 def broken(part, value):
-    """Four blocks, the third of which has something else in place of one part."""
+    """Return four blocks; in the third, one part is replaced."""
     X, y, groups, weights = make_data(weighted=True)
     blocks = list(in_blocks([50, 100, 150], X, y.astype(int), groups, weights)())
     blocks[2] = (*blocks[2][:part], value(blocks[2][part].copy()), *blocks[2][part + 1 :])
@@ -685,12 +685,12 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
         (3, lambda w: w[1:], rf"{HERE}: sample_weight has shape \(49,\)"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_block_is_said_with_its_name(part, value, message):
+def test_errors_in_a_block_name_the_block(part, value, message):
     with pytest.raises(ValueError, match=message):
         fit_blocks(PCSDA(), broken(part, value))
 
 
-def test_errors_of_the_user_stay_what_they_are():
+def test_user_errors_are_passed_on_unchanged():
     X, y, groups, _ = make_data()
 
     class Lost(Exception):
@@ -728,7 +728,7 @@ def test_blocks_that_change_between_passes_are_noticed():
 
 
 class Changing:
-    """Blocks that are others in each run; the last stay."""
+    """Blocks that differ in each pass; the last version stays."""
 
     def __init__(self, *runs):
         self.runs = list(runs)
@@ -737,7 +737,7 @@ class Changing:
         return iter(self.runs.pop(0)() if len(self.runs) > 1 else self.runs[0]())
 
 
-def test_rows_that_are_wider_than_many_as_in_memory():
+def test_wide_rows_fit_as_in_memory():
     X, y, groups, _ = make_data(sizes=(14, 12, 10), width=60)
     expected = PCSDA(regularization=0.1).fit(X, y, subclass_labels=groups)
     found = fit_blocks(PCSDA(regularization=0.1), in_blocks([5, 20], X, y, groups))
@@ -745,7 +745,7 @@ def test_rows_that_are_wider_than_many_as_in_memory():
 
 
 @pytest.mark.parametrize("classes", [None, [0, 1, 2, 3, 4]])
-def test_all_labels_but_the_one_named_are_negatives(classes):
+def test_all_labels_but_pos_label_are_negatives(classes):
     X, _, groups, _ = make_data()
     model = fit_blocks(PCSDA(pos_label=0), in_blocks([100], X, groups, groups), classes=classes)
     assert_same_model(model, PCSDA(pos_label=0).fit(X, groups, subclass_labels=groups), X)
@@ -754,7 +754,7 @@ def test_all_labels_but_the_one_named_are_negatives(classes):
     np.testing.assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-9)
 
 
-def test_a_third_label_that_comes_late_is_refused_unless_all_are_named():
+def test_a_late_third_label_is_refused_without_pos_label():
     X, _, groups, _ = make_data()
     order = np.argsort(groups, kind="stable")
     X, groups = X[order], groups[order]
@@ -764,7 +764,7 @@ def test_a_third_label_that_comes_late_is_refused_unless_all_are_named():
         ValueError, match=r"not among classes \[0, 1\]; .* name all labels in class"
     ):
         fit_blocks(PCSDA(pos_label=0), blocks)
-    # Blocks without the class of interest are passed over while labels are looked for.
+    # The search for labels skips blocks without the class of interest.
     last = int(groups.max())
     model = fit_blocks(PCSDA(pos_label=last), in_blocks([first], X, groups, groups))
     assert model.classes_.tolist() == [-1, last]
@@ -774,7 +774,7 @@ def test_a_third_label_that_comes_late_is_refused_unless_all_are_named():
         fit_blocks(PCSDA(pos_label=last), iter(in_blocks([first], X, groups, groups)()))
 
 
-def test_labels_that_cannot_be_a_binary_problem():
+def test_labels_that_form_no_binary_problem_are_refused():
     X, y, groups, _ = make_data()
     with pytest.raises(ValueError, match="Only binary classification is supported"):
         fit_blocks(PCSDA(), in_blocks([100], X, groups))
@@ -806,7 +806,7 @@ def test_labels_that_cannot_be_a_binary_problem():
         (PCSDA(regularization=-1), ValueError, "^regularization=-1 must be"),
     ],
 )  # fmt: skip
-def test_settings_that_blocks_cannot_have(model, error, message):
+def test_settings_unavailable_in_blocks_are_refused(model, error, message):
     X, y, groups, _ = make_data()
     with pytest.raises(error, match=message):
         fit_blocks(model, in_blocks([100], X, y, groups))
@@ -817,7 +817,7 @@ def test_settings_that_blocks_cannot_have(model, error, message):
     "setting",
     [{"sample_rows": 0}, {"calibration_rows": 1.5}, {"block_rows": -1}, {"checkpoint_seconds": -1}],
 )
-def test_numbers_are_checked(setting):
+def test_numeric_arguments_are_checked(setting):
     (name,) = setting
     with pytest.raises(ValueError, match=f"^{name}="):
         fit_blocks(PCSDA(), in_blocks([], *make_data()[:2]), **setting)
@@ -828,7 +828,7 @@ def test_an_empty_source_is_refused():
         fit_blocks(PCSDA(), [])
 
 
-def test_a_fit_that_fails_leaves_the_old_model():
+def test_a_failed_fit_leaves_the_old_model():
     X, y, groups, _ = make_data()
     model = PCSDA().fit(X, y, subclass_labels=groups)
     before = model.log_likelihood_ratio(X)
@@ -837,7 +837,7 @@ def test_a_fit_that_fails_leaves_the_old_model():
     np.testing.assert_array_equal(model.log_likelihood_ratio(X), before)
 
 
-def test_without_spread_as_in_memory():
+def test_rows_without_spread_are_refused_as_in_memory():
     X, y, groups, _ = make_data()
     with pytest.raises(ValueError, match=r"^all rows of X are equal"):
         fit_blocks(PCSDA(), in_blocks([100], np.ones_like(X), y, groups))
@@ -845,7 +845,7 @@ def test_without_spread_as_in_memory():
         fit_blocks(PCSDA(n_subclasses=2), in_blocks([100], X * 1e200, y))
 
 
-def test_an_empty_cluster_is_dropped_with_a_word(monkeypatch):
+def test_an_empty_cluster_is_dropped_with_a_warning(monkeypatch):
     X, y, _, _ = make_data()
     far = np.vstack([X[~y][:2], np.full(5, 1e3)])
     monkeypatch.setattr(pcsda.blocks.fit, "find_centroids", lambda *_: far)
@@ -859,7 +859,7 @@ def test_an_empty_cluster_is_dropped_with_a_word(monkeypatch):
 
 
 def stopping(blocks, run, number):
-    """Blocks that fail in one run before the given block, and count what they hand out."""
+    """Return blocks that fail in one pass before the given block, and count what they hand out."""
     given_out = []
 
     def start():
@@ -881,7 +881,7 @@ def stopping(blocks, run, number):
         *(("csda", run) for run in (2, 3, 4)),
     ],
 )
-def test_an_interrupted_fit_goes_on_where_it_was(tmp_path, kind, run):
+def test_an_interrupted_fit_resumes(tmp_path, kind, run):
     X, y, groups, _ = make_data()
 
     def make():
@@ -939,7 +939,7 @@ fit_blocks(model, blocks, checkpoint=sys.argv[1], checkpoint_seconds=0)
 
 @pytest.mark.more  # `make fuzz` kills a fit in every round; interruptions are tested above
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_kill_9_in_the_middle_of_a_pass(tmp_path):
+def test_a_fit_killed_in_the_middle_of_a_pass_resumes(tmp_path):
     state = tmp_path / "state.npz"
     script = tmp_path / "fit.py"
     script.write_text(textwrap.dedent(KILLED))
@@ -961,7 +961,7 @@ def test_kill_9_in_the_middle_of_a_pass(tmp_path):
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A checkpoint of a fit that was stopped in its pass."""
+    """Return the checkpoint of a fit that was stopped during its pass."""
     X, y, groups, _ = make_data()
     path = tmp_path / "state.npz"
     start, _ = stopping(in_blocks([50, 100], X, y, groups), 2, 1)
@@ -970,7 +970,7 @@ def stopped(tmp_path):
     return path
 
 
-def test_a_checkpoint_of_something_else_is_refused(stopped):
+def test_a_checkpoint_of_another_fit_is_refused(stopped):
     X, y, groups, _ = make_data()
     same = in_blocks([50, 100], X, y, groups)
     content = stopped.read_bytes()
@@ -996,7 +996,7 @@ def test_a_checkpoint_of_something_else_is_refused(stopped):
         (lambda content: b"PK" + b"\0" * 100, "is not a whole checkpoint"),
     ],
 )
-def test_a_checkpoint_that_was_cut_or_altered_is_refused(stopped, spoil, message):
+def test_a_truncated_or_altered_checkpoint_is_refused(stopped, spoil, message):
     stopped.write_bytes(spoil(stopped.read_bytes()))
     with pytest.raises(ValueError, match=message + ".*; delete it, or name another file$"):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=stopped)
@@ -1015,7 +1015,7 @@ def test_a_checkpoint_runs_no_code(tmp_path):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=path)
 
 
-def test_a_checkpoint_needs_a_folder_and_blocks_to_read_again(tmp_path):
+def test_a_checkpoint_needs_a_folder_and_rereadable_blocks(tmp_path):
     blocks = in_blocks([50], *make_data()[:3])
     with pytest.raises(FileNotFoundError, match="lies in a folder that does not exist; create it"):
         fit_blocks(PCSDA(), blocks, checkpoint=tmp_path / "no" / "state.npz")
@@ -1025,7 +1025,7 @@ def test_a_checkpoint_needs_a_folder_and_blocks_to_read_again(tmp_path):
         fit_blocks(PCSDA(), blocks(), checkpoint=tmp_path / "state.npz")
 
 
-def test_a_disk_that_is_full_leaves_the_last_checkpoint(stopped, monkeypatch):
+def test_a_full_disk_leaves_the_last_checkpoint(stopped, monkeypatch):
     before = stopped.read_bytes()
 
     def full(*_):
@@ -1088,7 +1088,7 @@ def test_a_failed_prediction_leaves_no_file(tmp_path):
         predict_blocks(model, [X[:, :4]], tmp_path / "z.npy")
 
 
-def test_progress_and_stages_are_shown_when_asked_for(capsys):
+def test_progress_and_stages_are_shown_on_request(capsys):
     X, y, _, _ = make_data()
     fit_blocks(PCSDA(n_subclasses=2, random_state=0, verbose=True), X, y=y, block_rows=50)
     shown = capsys.readouterr().out

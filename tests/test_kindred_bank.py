@@ -1,10 +1,12 @@
-"""Banks of labels that have two covariances in common: oracles, laws, changes and refusals."""
+"""Banks whose labels share two covariances: oracles, laws, changes and refusals."""
 
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from bank_factories import named_correctly, people
+from factories import close
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -26,18 +28,6 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def people(n_people, n_rows, width=20, seed=0, within=0.5):
-    """Rows of planted identities."""
-    rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((n_people, width))
-    y = np.repeat(np.arange(n_people), n_rows)
-    return centres[y] + within * rng.standard_normal((len(y), width)), y
-
-
-def close(found, expected, rtol=1e-8):
-    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
-
-
 def sums_of(X, y):
     counts = np.bincount(y).astype(float)
     means = np.stack([X[y == label].mean(axis=0) for label in range(len(counts))])
@@ -45,7 +35,7 @@ def sums_of(X, y):
     return LabelSums(counts, means, residuals.T @ residuals, np.zeros((0, X.shape[1]))), residuals
 
 
-def test_the_shrinkage_is_that_of_ledoit_and_wolf():
+def test_the_shrinkage_is_ledoit_and_wolfs():
     X, y = people(9, 5)
     sums, residuals = sums_of(X, y)
     fourth = (residuals**2).sum(axis=1) @ (residuals**2).sum(axis=1)
@@ -56,8 +46,8 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf():
     assert np.abs(np.array(RIDGES) - ridge / usual).min() < 1e-9
 
 
-def test_the_ridge_is_the_one_that_tells_strangers_best():
-    """The loss of left-out rows beside the best of strangers is lowest at the ridge taken."""
+def test_the_chosen_ridge_separates_strangers_best():
+    """The loss of left-out rows against the best strangers is lowest at the chosen ridge."""
     rng = np.random.default_rng(1)
     scale = np.append(np.full(5, 0.1), np.full(45, 1.5))
     y = np.repeat(np.arange(24), 4)
@@ -90,8 +80,8 @@ def test_the_axes_make_one_covariance_the_identity_and_the_other_diagonal(n_peop
     assert found.axes.shape[1] == min(n_people - 1, 20)
 
 
-def test_ratios_are_those_of_the_joint_gaussian_of_label_and_row():
-    """A row and a label's rows, with the mean of the label integrated out."""
+def test_ratios_equal_the_joint_gaussian_of_label_and_row():
+    """The Gaussian covers a row and a label's rows, with the label's mean integrated out."""
     values, n = np.array([4.0, 0.7, 0.1]), 3
     law = Predictive(values, np.inf)
     rng = np.random.default_rng(0)
@@ -110,7 +100,7 @@ def test_ratios_are_those_of_the_joint_gaussian_of_label_and_row():
         assert ratio == pytest.approx(together, rel=1e-10)
 
 
-def test_folds_are_fits_on_the_rows_that_are_left():
+def test_folds_equal_fits_on_the_remaining_rows():
     X, y = people(12, 4)
     folds = []
 
@@ -138,7 +128,7 @@ def test_folds_are_fits_on_the_rows_that_are_left():
 
 
 @CASES
-def test_axes_are_those_of_a_fit_with_labels_as_subclasses(template, width):
+def test_axes_equal_a_fit_with_labels_as_subclasses(template, width):
     X, y = people(12, 6, width)
     new = people(12, 6, width, seed=1)[0]
     bank = VerifierBank(template).fit(X, y)
@@ -158,7 +148,7 @@ def test_axes_are_those_of_a_fit_with_labels_as_subclasses(template, width):
 
 
 @CASES
-def test_the_bank_says_what_its_models_say(template, width):
+def test_the_bank_agrees_with_its_models(template, width):
     X, y = people(12, 4, width)
     new = people(12, 2, width, seed=1)[0]
     bank = VerifierBank(template).fit(X, y)
@@ -174,8 +164,8 @@ def test_the_bank_says_what_its_models_say(template, width):
     close(bank.explain(new, 5).score, ratios[:, 5])
 
 
-def test_trials_share_the_mean_that_is_unknown():
-    """Two rows of a trial: the joint Gaussian of the rows and those of the label."""
+def test_rows_of_a_trial_share_one_unknown_mean():
+    """For two rows of a trial, compare with the joint Gaussian of these and the label's rows."""
     X, y = people(12, 4)
     bank = VerifierBank(clone(LINEAR).set_params(tails="gaussian")).fit(X, y)
     labels, new = bank._labels_, people(12, 2, seed=3)[0]
@@ -211,13 +201,13 @@ def clone_of(bank):
 
 
 def uncalibrated(bank, X):
-    """Log ratios before the calibration, which waits for a refresh, and with Gaussian tails."""
+    """Return log ratios with Gaussian tails before the calibration, which waits for a refresh."""
     calibration = bank._labels_.calibration
     return (bank.log_likelihood_ratio(X) - calibration.offset) / calibration.slope
 
 
 def fresh_fit(bank, X, y, others=None):
-    """A fit on the same rows with the ridge, and the kernel, of a bank."""
+    """Fit the same rows with the ridge and kernel of a bank."""
     rows = X if others is None else np.concatenate([X, others])
     values = None if not hasattr(bank, "kernel_") else bank.kernel_(rows, rows)
     spread = rows.var(axis=0).sum() if values is None else np.trace(values) / len(rows)
@@ -231,7 +221,7 @@ def fresh_fit(bank, X, y, others=None):
 
 @CASES
 @pytest.mark.parametrize("change", ["enroll", "update", "remove", "reject", "all", "loaded"])
-def test_after_a_change_all_labels_are_those_of_a_fresh_fit(template, width, change):
+def test_after_a_change_all_labels_equal_a_fresh_fit(template, width, change):
     X, y = people(14, 5, width)
     new = people(14, 2, width, seed=1)[0]
     extra, away = X[y == 4] + 0.3, people(3, 2, width, seed=5)[0]
@@ -269,7 +259,7 @@ def test_after_a_change_all_labels_are_those_of_a_fresh_fit(template, width, cha
     close(uncalibrated(bank.refresh(), new), uncalibrated(again, new))
 
 
-def test_changes_are_the_same_at_once_and_one_by_one():
+def test_changes_at_once_equal_changes_one_by_one():
     X, y = people(14, 5)
     new = people(14, 2, seed=1)[0]
     first = y < 13
@@ -281,7 +271,7 @@ def test_changes_are_the_same_at_once_and_one_by_one():
     assert_array_equal(bank.clusters_, np.append(y[first], np.full(5, 13)))
 
 
-def test_a_change_after_which_no_label_shows_its_spread_turns_the_bank_to_clusters():
+def test_a_bank_whose_labels_lose_their_spread_returns_to_clusters():
     X, y = people(14, 5)
     alike = y < 11
     X[alike] = X[alike][::5][y[alike]]  # only the last labels have different rows
@@ -293,7 +283,7 @@ def test_a_change_after_which_no_label_shows_its_spread_turns_the_bank_to_cluste
     assert np.isfinite(bank.log_likelihood_ratio(X)).all()
 
 
-def test_labels_that_no_longer_differ_say_nothing_until_a_refresh():
+def test_labels_that_no_longer_differ_score_alike_until_a_refresh():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 4)), np.repeat(np.arange(12), 5)
     X[y > 8] += 100.0 * rng.standard_normal((12, 4))[y[y > 8]]
@@ -305,8 +295,8 @@ def test_labels_that_no_longer_differ_say_nothing_until_a_refresh():
     assert np.isfinite(bank.refresh().log_likelihood_ratio(X)).all()
 
 
-def test_rejected_rows_are_of_somebody_unseen():
-    """They widen the covariance between people; whom they belong to, nobody knows."""
+def test_rejected_rows_count_as_unseen_people():
+    """They widen the covariance between people, though their identity is unknown."""
     X, y = people(12, 5)
     rng = np.random.default_rng(0)
     bank = VerifierBank(LINEAR).fit(X, y)
@@ -324,14 +314,14 @@ def test_rejected_rows_are_of_somebody_unseen():
     assert len(bank.reject(stranger[3:], 1).clusters_) == len(X) + 6
 
 
-def test_one_label_is_asked_without_its_estimator(monkeypatch):
+def test_verifying_one_label_builds_no_estimator(monkeypatch):
     X, y = people(12, 5)
     bank = VerifierBank(LINEAR).fit(X, y)
     monkeypatch.setattr(type(bank), "models_", dict.fromkeys(range(12)))
     close(bank.verify(X, 5), bank.log_likelihood_ratio(X)[:, 5])
 
 
-def test_where_labels_are_not_kindred():
+def test_banks_that_cannot_share_covariances_use_clusters():
     X, y = people(12, 6)
     for bank in (
         VerifierBank(PCSDA(n_subclasses=4)).fit(X, y),
@@ -351,7 +341,7 @@ def test_labels_of_equal_rows_have_no_spread():
     assert type(bank._labels_).__name__ == "PooledLabels"
 
 
-def test_labels_of_unequal_sizes_and_single_precision():
+def test_unequal_labels_and_single_precision_work():
     X, y = people(15, 8)
     kept = np.arange(len(X)) % 8 < 1 + y % 6
     bank = VerifierBank(LINEAR).fit(X[kept], y[kept])
@@ -382,7 +372,7 @@ def test_the_assumed_covariance_is_the_root_of_the_total():
 
 
 @CASES
-def test_labels_of_one_row(template, width, tmp_path):
+def test_labels_may_have_one_row(template, width, tmp_path):
     X, y = people(18, 6, width)
     first = np.arange(len(y)) % 6 < 1
     bank = VerifierBank(template).fit(X[first], y[first])
@@ -407,22 +397,18 @@ def test_labels_of_one_row(template, width, tmp_path):
     second = np.arange(len(y)) % 6 == 1
     for label in range(1, 12):
         bank.update(X[second & (y == label)], label)
-    assert not bank._labels_._sums.single if width == 20 and template is LINEAR else True
+    if width == 20 and template is LINEAR:
+        assert not bank._labels_._sums.single
     assert bank.score(X[~first & ~second], y[~first & ~second]) > 0.9
     assert bank.refresh().score(X[~first & ~second], y[~first & ~second]) > 0.9
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
-def test_single_rows_name_more_than_clusters_do():
+def test_labels_of_one_row_identify_more_than_clusters_do():
     X, y = people(100, 8, width=30, within=0.5)
     known, train = y < 60, np.arange(len(y)) % 8 < 1
-    found = []
-    for template in (LINEAR, PCSDA(n_subclasses=10, random_state=0)):
-        bank = VerifierBank(template).fit(X[known & train], y[known & train])
-        scores = bank.log_likelihood_ratio(X[~train])
-        bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)
-        right = scores.argmax(axis=1) == y[~train]
-        found.append(np.mean((right & (scores.max(axis=1) > bar))[known[~train]]))
+    clusters = PCSDA(n_subclasses=10, random_state=0)
+    found = [named_correctly(one, X, y, known, train) for one in (LINEAR, clusters)]
     assert found[0] > found[1] + 0.1
 
 
@@ -430,7 +416,7 @@ def test_single_rows_name_more_than_clusters_do():
 @pytest.mark.each_value
 @pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
 @pytest.mark.parametrize("n_people", [30, 300])
-def test_as_many_strangers_come_in_as_were_promised(n_people, n_rows):
+def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
     X, y = people(n_people + 100, n_rows, width=40, within=2.0)
     known = y < n_people
     bank = VerifierBank(LINEAR).fit(X[known], y[known])
@@ -442,17 +428,12 @@ def test_as_many_strangers_come_in_as_were_promised(n_people, n_rows):
         assert came < rate * 2.5
 
 
-def test_a_model_of_strangers_beats_one_of_the_others():
-    """Names more of the known at 1 % strangers than a bank against clusters of the others."""
+def test_modelling_strangers_beats_modelling_the_other_labels():
+    """It names more known rows at 1 % strangers than a bank of clusters."""
     X, y = people(160, 8, width=30, within=1.0)
     known, train = y < 120, np.arange(len(y)) % 8 < 4
-    found = []
-    for template in (LINEAR, PCSDA(n_subclasses=10, random_state=0)):
-        bank = VerifierBank(template).fit(X[known & train], y[known & train])
-        scores = bank.log_likelihood_ratio(X[~train])
-        bar = np.quantile(scores[~known[~train]].max(axis=1), 0.99)
-        right = scores.argmax(axis=1) == y[~train]
-        found.append(np.mean((right & (scores.max(axis=1) > bar))[known[~train]]))
+    clusters = PCSDA(n_subclasses=10, random_state=0)
+    found = [named_correctly(one, X, y, known, train) for one in (LINEAR, clusters)]
     assert found[0] > found[1] + 0.03
 
 

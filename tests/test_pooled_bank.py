@@ -1,11 +1,13 @@
-"""The bank with one calibration for all labels: what equals what, strangers, changes, refusals."""
+"""The bank with one calibration for all labels: equalities, strangers, changes, refusals."""
 
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_rows, turned_toward
+from bank_factories import animals as problem
+from bank_factories import people
+from factories import close, make_rows, turned_toward
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -22,25 +24,8 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def problem(width=6, seed=0, sizes=(30, 25, 20, 15), spread=0.7):
-    X, labels, _ = make_rows(sizes, width, seed=seed, spread=spread)
-    return X, np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[labels]
-
-
-def people(n_people, n_rows, width=20, seed=0, within=0.5):
-    """Rows of planted identities."""
-    rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((n_people, width))
-    y = np.repeat(np.arange(n_people), n_rows)
-    return centres[y] + within * rng.standard_normal((len(y), width)), y
-
-
-def close(found, expected, rtol=1e-8):
-    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
-
-
 @CASES
-def test_axes_and_densities_are_those_of_a_separate_fit_with_the_common_strength(template, width):
+def test_axes_and_densities_equal_a_separate_fit_with_common_shrinkage(template, width):
     X, y = problem(width)
     new = problem(width, seed=3)[0]
     bank = VerifierBank(template).fit(X, y)
@@ -59,7 +44,7 @@ def test_axes_and_densities_are_those_of_a_separate_fit_with_the_common_strength
 
 
 @CASES
-def test_the_bank_says_what_its_models_say(template, width):
+def test_the_bank_agrees_with_its_models(template, width):
     X, y = problem(width)
     new = problem(width, seed=3)[0]
     bank = VerifierBank(template).fit(X, y)
@@ -91,7 +76,7 @@ def test_files_pickles_and_jobs_change_nothing(template, width, tmp_path):
 
 
 def fresh(bank, X, y, background=None):
-    """A fit on the same rows with the clusters and the ridge of a bank."""
+    """Fit the same rows with a bank's clusters and ridge."""
     other = clone(bank.estimator)
     rows = X if background is None else np.concatenate([X, background])
     values = bank.kernel_(rows, rows) if hasattr(bank, "kernel_") else None
@@ -144,7 +129,7 @@ def test_a_change_equals_a_fresh_fit(template, width, change):
     assert bank.threshold_.value == pytest.approx(again.threshold_.value, abs=1e-4)
 
 
-def test_what_is_known_of_a_sample_follows_rows_that_come_and_go():
+def test_a_samples_statistics_follow_added_and_removed_rows():
     X, labels, _ = make_rows((60, 50, 40), 5, seed=0)
     X = X + 3.0
     rng = np.random.default_rng(0)
@@ -166,9 +151,9 @@ def test_what_is_known_of_a_sample_follows_rows_that_come_and_go():
         shared = SharedRows.of(X[first], labels[first], clusters[first], keys[first], 40, 0.1)
 
 
-@pytest.mark.more  # a matter of quality; what they are is tested elsewhere
-def test_labels_as_subclasses_tell_strangers_from_the_known_better():
-    """Planted identities that differ where their rows spread little."""
+@pytest.mark.more  # a matter of quality; other tests cover their definition
+def test_labels_as_subclasses_separate_strangers_better():
+    """The planted identities differ in directions where their rows vary little."""
     rng = np.random.default_rng(0)
     scale = np.append(np.full(10, 0.3), np.full(40, 1.5))
     centres = np.append(np.full(10, 1.0), np.full(40, 0.5)) * rng.standard_normal((60, 50))
@@ -186,7 +171,7 @@ def test_labels_as_subclasses_tell_strangers_from_the_known_better():
 
 
 def scatter_of(shared, X, label):
-    """Scatter within the groups of a label, and the ridge."""
+    """Return the scatter within a label's groups, and the ridge."""
     within = shared.ridge * np.eye(X.shape[1])
     groups = shared.groups(label, np.arange(len(X)), np.arange(4))
     for group in range(5):
@@ -195,7 +180,7 @@ def scatter_of(shared, X, label):
     return within
 
 
-def test_strangers_leave_labels_as_a_refit_without_them_does():
+def test_leaving_out_strangers_equals_a_refit_without_them():
     X, y = people(6, 5, width=4)
     clusters = np.arange(30) % 4
     keys, every = np.zeros(30), np.arange(6)
@@ -222,7 +207,7 @@ def test_strangers_leave_labels_as_a_refit_without_them_does():
 
 @pytest.mark.parametrize("n_rows", [5, pytest.param(20, marks=pytest.mark.more)])
 @pytest.mark.parametrize("n_people", [60, pytest.param(300, marks=pytest.mark.more)])
-def test_strangers_come_in_about_as_often_as_promised(n_people, n_rows):
+def test_strangers_are_accepted_about_as_often_as_promised(n_people, n_rows):
     X, y = people(n_people + 400, n_rows)
     known = y < n_people
     bank = VerifierBank(PCSDA(random_state=0)).fit(X[known], y[known])
@@ -252,7 +237,7 @@ def test_the_threshold_grows_with_the_number_of_labels():
     assert "for 40 labels" in bank.threshold_.rule
 
 
-def test_strangers_that_are_given_choose_the_threshold():
+def test_given_strangers_set_the_threshold():
     X, y = people(60, 5)
     bank = VerifierBank(PCSDA(random_state=0)).fit(X[y < 30], y[y < 30])
     strangers = X[y >= 30]
@@ -260,11 +245,11 @@ def test_strangers_that_are_given_choose_the_threshold():
     best = bank.log_likelihood_ratio(strangers).max(axis=1)
     assert np.mean(best >= threshold.value) == pytest.approx(0.3, abs=0.01)
     assert threshold.rule == "at most 30 % of strangers accepted, on the 150 given"
-    bank.enroll(X[y == 50], 50)  # such a threshold stays
+    bank.enroll(X[y == 50], 50)  # this threshold is kept
     assert bank.threshold_ == threshold
 
 
-def test_labels_move_from_the_common_calibration_as_far_as_their_rows_carry():
+def test_labels_leave_the_common_calibration_as_far_as_their_rows_allow():
     rng = np.random.default_rng(0)
 
     def label(offset, count):
@@ -290,7 +275,7 @@ def test_background_rows_are_negatives_of_all_labels():
     assert len(bank.clusters_) == 110
     assert bank.models_[0].partition_.shape == (110,)
     assert bank.verify(others, 0).mean() < plain.verify(others, 0).mean()
-    # Two labels have strangers with a background only.
+    # Two labels can have strangers only with a background.
     two = y < 2
     assert not hasattr(VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two]), "threshold_")
     small = VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two], background=others)
@@ -298,7 +283,7 @@ def test_background_rows_are_negatives_of_all_labels():
     assert small.identify(X[:3], unknown=-1).shape == (3,)
 
 
-def test_one_row_is_enrolled_with_a_word_on_what_to_expect():
+def test_enrolling_one_row_warns_what_to_expect():
     X, y = people(20, 5)
     bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
     with pytest.warns(UserWarning, match=r"label 99 has one row.*expect about \d+% of its rows"):
@@ -356,13 +341,13 @@ def test_refusals_change_nothing(crowd, call, message):
         (people(12, 6)[0][5:7], "row 0 of background is row 5 of X, which has a label"),
     ],
 )
-def test_a_background_that_makes_no_sense_is_refused(background, message):
+def test_a_nonsensical_background_is_refused(background, message):
     X, y = people(12, 6)
     with pytest.raises(ValueError, match=message):
         VerifierBank().fit(X, y, background=background)
 
 
-def test_a_row_of_two_labels_is_warned_of():
+def test_a_row_with_two_labels_warns():
     X, y = people(4, 6)
     names = np.array(["ant", "bee", "cat", "dog"])[y]
     with pytest.warns(UserWarning, match="rows 2 and 24 of X .* 'ant' and 'cat'; a row belongs"):
@@ -375,7 +360,7 @@ def test_labels_of_mixed_types_are_refused():
         VerifierBank().fit(X, np.array([0, 1, "cat", "dog"], dtype=object)[y])
 
 
-def test_rows_of_the_bank_are_no_strangers(crowd):
+def test_rows_of_the_bank_are_refused_as_strangers(crowd):
     X, _, bank = crowd
     before = bank.threshold_
     with pytest.raises(ValueError, match="row 1 of strangers is in the bank already"):
@@ -402,14 +387,14 @@ def test_a_bank_without_a_common_calibration_needs_strangers():
         VerifierBank(calibration="mine").fit(X, y)
 
 
-def test_more_labels_than_memory_allows_are_refused_before_it_is_taken(monkeypatch):
+def test_too_many_labels_for_memory_are_refused_before_allocation(monkeypatch):
     X, y = people(12, 6)
     monkeypatch.setattr("pcsda.estimators.pooled_labels.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"a bank of 12 labels with .* GiB are available; lower"):
         VerifierBank(PCSDA(random_state=0)).fit(X, y)
 
 
-def test_what_the_shared_rows_do_not_determine_is_fitted_label_by_label():
+def test_labels_that_shared_rows_do_not_determine_are_fitted_separately():
     rng = np.random.default_rng(0)
     y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
     X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
@@ -418,7 +403,7 @@ def test_what_the_shared_rows_do_not_determine_is_fitted_label_by_label():
     assert bank.score(X, y) == 1
 
 
-def test_groups_leave_together():
+def test_groups_are_left_out_together():
     X, y = people(10, 8)
     groups = np.arange(80) // 2
     X = X + 0.4 * np.random.default_rng(1).standard_normal((40, 20))[groups]

@@ -2,20 +2,10 @@
 
 import numpy as np
 import pytest
+from factories import random_cells
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pcsda.core.cells import Cells
-
-
-def random_cells(seed):
-    """Draw labels and clusters of 60 rows; cluster 3 has only class 1, cluster 2 no class 0."""
-    rng = np.random.default_rng(seed)
-    labels = np.concatenate([np.arange(4), rng.integers(4, size=56)])
-    clusters = np.concatenate([np.zeros(4, dtype=int), rng.integers(3, size=56)])
-    clusters[(clusters == 2) & (labels == 0)] = 1
-    clusters[np.flatnonzero(labels == 1)[1:4]] = 3
-    order = rng.permutation(60)
-    return labels[order], clusters[order]
 
 
 def brute_groups(labels, clusters, label):

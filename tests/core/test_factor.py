@@ -20,7 +20,13 @@ from factor_factories import (
     make_factor,
     solve,
 )
-from factories import generalized_eigen, make_rows, paper_statistics, refit_without_each_row
+from factories import (
+    generalized_eigen,
+    make_rows,
+    paper_statistics,
+    random_cells,
+    refit_without_each_row,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pcsda.core import gram
@@ -136,7 +142,7 @@ def test_fewer_components_are_the_leading_ones(name, width):
         few = solve(name, X, groups, weights=weights, n_components=d)
         assert few.rank == 3
         assert_same_subspace(few, every.leading(d), rtol=1e-9)
-    # More than there are is as many as there are.
+    # Asking for more than exist gives all of them.
     assert solve(name, X, groups, n_components=9).coefficients.shape[1] == 3
 
 
@@ -224,7 +230,7 @@ def of_rank(rank, width, sizes, *, seed=0, offset=0.0):
 @pytest.mark.parametrize("width", [10, 150], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("regularization", [1e-2, 1e-6, 1e-8, 1e-10])
 def test_rows_of_rank_two_have_two_axes_and_the_same_coordinates(name, width, regularization):
-    # Rounding of an inner product weighs as much as it is beside the ridge.
+    # Rounding of an inner product matters in proportion to the ridge.
     rtol = 1e-8 + (1e-13 / regularization if name in {"gram", "kernel"} else 0.0)
     for seed in range(3):
         X, groups = of_rank(2, width, [30, 20, 25, 18], seed=seed)
@@ -264,7 +270,7 @@ def test_equal_subclass_means_lower_the_rank(name):
 @TALL_AND_WIDE
 @pytest.mark.parametrize(
     ("name", "offset"),
-    # Rounding of kernel values that are far from zero is more than that of means.
+    # Rounding of kernel values far from zero exceeds that of means.
     [(name, 0.3) for name in [*FACTORS, "lsqr"]]
     + [(name, 1e4) for name in [*FACTORS, "lsqr"] if name not in ON_KERNEL_VALUES],
 )
@@ -300,7 +306,7 @@ def test_a_row_that_keeps_the_scatter_regular_cannot_be_left_out(name, weighted,
     assert_array_equal(found.left.alone, groups == 4)
     for part in (found.left.coordinates, found.left.residuals):
         assert np.all(np.isfinite(part))
-    # With a ridge every row but the lonely one can go.
+    # With a ridge, every row but the singleton can be left out.
     assert_array_equal(solve(name, X, groups, 1e-4, weights).left.known, groups != 4)
 
 
@@ -364,18 +370,7 @@ def test_shape_and_solver_select_the_factor():
     assert isinstance(factor_once(wide, 0.1, solver="eigen"), DirectFactor)
     alone = factor_once(wide, 0.1)
     assert isinstance(alone, gram.GramFactor)
-    assert alone.spend  # nobody else needs it
-
-
-def random_cells(seed):
-    """Draw labels and clusters of 60 rows; cluster 3 has only class 1, cluster 2 no class 0."""
-    rng = np.random.default_rng(seed)
-    labels = np.concatenate([np.arange(4), rng.integers(4, size=56)])
-    clusters = np.concatenate([np.zeros(4, dtype=int), rng.integers(3, size=56)])
-    clusters[(clusters == 2) & (labels == 0)] = 1
-    clusters[np.flatnonzero(labels == 1)[1:4]] = 3
-    order = rng.permutation(60)
-    return labels[order], clusters[order]
+    assert alone.spend  # nothing else needs it
 
 
 @pytest.mark.each_pair
