@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
-from .core.kmeans import Clusters, kmeans, kmeans_of_products, lloyd
+from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
 from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .validation import Seed, check_length, distinct
@@ -384,9 +384,9 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
         for first in range(start, stop, cache_rows(len(origin))):
             part = slice(first, min(first + cache_rows(len(origin)), stop))
             rows: Any = X[part if among is None else among[part]]
-            closeness = (rows - origin if far else rows) @ shifted.T
-            closeness -= half
-            labels[part] = closeness.argmax(axis=1)
+            rows = rows - origin if far else rows
+            fine = isinstance(rows, np.ndarray) and rows.dtype == np.float64
+            labels[part] = closest(rows, shifted, half, Coarse.of(rows) if fine else None)
 
     over_rows(assign, len(labels), X.shape[1])
     return labels

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
-from pcsda.core.kmeans import kmeans, kmeans_of_products, lloyd, nearest_centre
+from pcsda.core.kmeans import Coarse, closest, kmeans, kmeans_of_products, lloyd, nearest_centre
 
 
 def make_rows(seed, n_rows=150, width=4, n_clouds=6):
@@ -108,3 +108,38 @@ def test_rows_and_centres_are_not_written_to():
     kmeans(rows, 4, np.random.RandomState(0))
     assert_array_equal(rows, kept)
     assert_array_equal(start, kept[:4])
+
+
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([1e-70, 1e-42, 1e-21, 1.0, 1e18, 1e25, 1e70]),
+    st.sampled_from([0.0, 1.0, 1e4]),
+    st.booleans(),
+)
+def test_coarse_rows_have_the_nearest_centres_of_exact_ones(seed, size, offset, equal):
+    rows = size * (make_rows(seed, width=30) + offset)
+    centres = rows[:7].copy()
+    if equal:  # rows between two centres, and copies of them
+        rows[20:40] = (centres[0] + centres[1]) / 2
+        centres[5] = centres[4]
+    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    exact = rows @ centres.T - half
+    found = closest(rows, centres, half, Coarse.of(rows))
+    best = exact[np.arange(len(rows)), found]
+    # Ties in float64 are rounding, which a product of fewer rows may round otherwise.
+    rounding = 1e-14 * np.linalg.norm(rows, axis=1) * np.linalg.norm(centres, axis=1).max()
+    assert np.all(best >= exact.max(axis=1) - rounding)
+
+
+def test_few_rows_are_multiplied_again(monkeypatch):
+    rows = make_rows(0, 2000, 100)
+    exact, again = nearest_centre(rows, rows[:20]), []
+
+    def count(some, *rest):
+        if len(rest) == 2:
+            again.append(len(some))
+        return closest(some, *rest)
+
+    monkeypatch.setattr("pcsda.core.kmeans.closest", count)
+    assert_array_equal(nearest_centre(rows, rows[:20], Coarse.of(rows)), exact)
+    assert sum(again) < len(rows) / 100

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg.blas import dtrmv
-from scipy.linalg.lapack import dpotrf, dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtrs
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
@@ -247,11 +247,20 @@ def whitened_square_norms(
 
 def lower_solve(factor: Array, right: Array, *, transposed: bool = False) -> Array:
     """Solve with a lower triangular factor, or with its transpose."""
+    if right.size == 0:
+        return np.zeros_like(right)
+    # LAPACK reads rows in C order as the transpose. SciPy's own function around it takes longer
+    # than a small solve.
+    lower = factor.flags.f_contiguous
+    turned = transposed if lower else not transposed
     # SciPy may ship its own BLAS, whose idle threads would compete with NumPy's.
     with one_thread():
-        solution: Array = linalg.solve_triangular(
-            factor, right, lower=True, trans=int(transposed), check_finite=False
+        found, failed = dtrtrs(
+            factor if lower else factor.T, right, lower=int(lower), trans=int(turned)
         )
+    if failed:
+        raise linalg.LinAlgError(f"the factor is singular at diagonal entry {failed}")
+    solution: Array = found.reshape(right.shape)
     return solution
 
 

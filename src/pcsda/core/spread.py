@@ -102,8 +102,10 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
     # About the first row, so that an offset of all rows costs no digits.
-    origin: Array = exact[0] + share @ (exact - exact[0])
-    rows = exact - origin
+    rows = exact - exact[0]
+    shift = share @ rows
+    rows -= shift
+    origin: Array = exact[0] + shift
     with np.errstate(over="ignore", invalid="ignore"):  # the variance shows it
         variance = float(share @ np.einsum("ij,ij->i", rows, rows))
     return rows, origin, known_variance(variance, origin)

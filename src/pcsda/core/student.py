@@ -52,8 +52,9 @@ def energy(square: Array, width: Any, tail: float) -> Array:
         return 0.5 * square
     scaled = np.maximum(square, 0)  # rounding may make a distance negative
     scaled /= tail - 2
-    # In single precision log1p is not vectorised and would save no digits.
-    heavy: Array = np.log(scaled + 1) if scaled.dtype == np.float32 else np.log1p(scaled)
+    # log1p is not vectorised. It saves digits only for lighter tails than any that are fitted.
+    plain = tail <= LIGHTEST or scaled.dtype == np.float32
+    heavy: Array = np.log(scaled + 1) if plain else np.log1p(scaled)
     heavy *= 0.5 * (tail + width)
     return heavy
 
@@ -91,8 +92,9 @@ def fit_tail(squares: Array, width: int, weights: Array) -> float:
     def slope(inverse: float) -> float:
         tail = 1 / inverse
         half, spread = 0.5 * (tail + width), tail - 2
-        share = squares / (spread + squares)
-        of_rows = weights @ (0.5 * np.log1p(squares / spread) - half / spread * share)
+        ratio = squares / spread
+        ratio += 1
+        of_rows = weights @ (0.5 * np.log(ratio) - half / spread * (1 - 1 / ratio))
         of_centre = psi(half) - psi(0.5 * tail) - width / spread
         return float(0.5 * total * of_centre - of_rows)
 
