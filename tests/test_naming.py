@@ -1,4 +1,4 @@
-"""Names of subclasses and rows inside a bank: by the labels of their rows, and by examples."""
+"""Names of subclasses and rows inside a bank, from the labels of their rows and from examples."""
 
 import pickle
 
@@ -32,7 +32,7 @@ def digits():
 
 
 def check_names(model, y):
-    """The names are those of the labels that the rows of each subclass have."""
+    """Check that subclasses are named after the labels of their rows."""
     for number, name in enumerate(model.subclass_names_, 1):
         inside = y[model.partition_ == number]
         labels, counts = np.unique(inside, return_counts=True)
@@ -46,7 +46,7 @@ def check_names(model, y):
 
 
 @EVERY
-def test_subclasses_of_each_label_are_called_what_most_of_their_rows_are(bank, digits, tmp_path):
+def test_subclasses_are_named_after_their_most_common_label(bank, digits, tmp_path):
     X, y = digits
     bank = clone(bank).fit(X, y)
     for label in (3, 8):
@@ -67,7 +67,7 @@ def test_subclasses_of_each_label_are_called_what_most_of_their_rows_are(bank, d
 
 
 @EVERY
-def test_names_follow_rows_that_come_and_go(bank, digits):
+def test_names_follow_added_and_removed_rows(bank, digits):
     X, y = digits
     bank = clone(bank).fit(X[y != 0], y[y != 0]).name_rows(IDS[y != 0])
     touched = int(y[300])
@@ -81,7 +81,7 @@ def test_names_follow_rows_that_come_and_go(bank, digits):
         assert len(model.subclass_names_) == len(model.subclass_counts_)
         assert "examples ," not in str(why)
         if why.nearest_negative is not None and len(model.partition_) == len(labels):
-            # Rows of the label that is gone are no neighbours.
+            # Rows of a removed label are not neighbours.
             assert (labels[why.nearest_positive] == label).all()
             assert (labels[why.nearest_negative] != label).all()
     check_names(unwrap(bank.refresh().models_[1]).model, labels)
@@ -95,7 +95,7 @@ def test_labels_that_share_covariances_are_their_own_subclasses(digits):
     assert bank.models_["p3"].subclass_names_ == expected
 
 
-def test_background_rows_are_called_so(digits):
+def test_background_rows_are_named_background(digits):
     X, y = digits
     bank = VerifierBank(PCSDA(n_subclasses=12, random_state=0))
     bank.fit(X[y < 5], y[y < 5], background=X[y == 6])
@@ -109,7 +109,7 @@ def test_a_bank_explains_by_the_names_of_columns(digits):
     assert bank.explain(frame[:1], 3).table()[0][0].startswith("pixel ")
 
 
-def test_names_for_other_rows_are_refused(digits):
+def test_a_wrong_number_of_names_is_refused(digits):
     X, y = digits
     bank = VerifierBank().fit(X, y)
     with pytest.raises(ValueError, match="ids has 3 names but the bank has 400 rows; give one for"):

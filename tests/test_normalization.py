@@ -1,4 +1,4 @@
-"""Cohort normalisation against its definition, entry by entry; and whom it refuses to score."""
+"""Cohort normalisation against its definition, entry by entry, and the rows it refuses."""
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,7 @@ def t_part(scores, models, n_top=None):
 
 
 @pytest.mark.parametrize("models", ["others", [0, 2, 3, 5]])
-def test_all_four_equal_their_definition(models):
+def test_all_four_norms_equal_their_definitions(models):
     cohort, y, scores = tables()
     columns = range(6) if models == "others" else models
     z, t = z_part(cohort, y, scores), t_part(scores, columns)
@@ -84,7 +84,7 @@ def test_labels_name_the_columns():
 
 
 @EVERY
-def test_an_affine_change_of_a_row_and_a_model_is_undone(norm):
+def test_affine_changes_of_rows_and_models_are_undone(norm):
     cohort, y, scores = tables()
     expected = norm.fit(cohort, y).transform(scores)
     assert_allclose(norm.fit(3 * cohort - 7, y).transform(3 * scores - 7), expected)
@@ -98,7 +98,7 @@ def test_an_affine_change_of_a_row_and_a_model_is_undone(norm):
 
 
 @EVERY
-def test_one_model_far_from_all_others_costs_no_digits(norm):
+def test_a_model_far_from_the_others_costs_no_digits(norm):
     cohort, y, scores = tables()
     scores[:, 1] = 1e9
     far = norm.fit(cohort, y).transform(scores)[:, 1]
@@ -152,7 +152,7 @@ def test_named_rows_are_refused_by_name_alone(norm):
 
 @EVERY
 @pytest.mark.parametrize("names", [None, [f"train-{i}" for i in range(30)]])
-def test_saved_norms_still_know_their_cohort(norm, names, tmp_path):
+def test_saved_norms_recognise_their_cohort(norm, names, tmp_path):
     cohort, y, scores = tables()
     norm.fit(cohort, y, ids=names)
     save(norm, tmp_path / "norm.pcsda")
@@ -171,7 +171,7 @@ def test_rows_of_a_label_in_the_cohort_of_models_are_refused():
     others[4] = 1
     with pytest.raises(ValueError, match=r"^1 rows have labels whose models are in the cohort, s"):
         norm.transform(scores, y=others)
-    # All models of the bank are everybody's cohort but their own.
+    # Every model of the bank is in the cohort of all others.
     assert TNorm().fit(cohort, y).transform(scores, y=others).shape == (12, 6)
 
 
@@ -200,7 +200,7 @@ def test_huge_and_equal_scores_are_refused(norm):
             norm.transform(scores)
 
 
-def test_scores_beyond_the_numbers_are_refused():
+def test_overflowing_scores_are_refused():
     cohort, y, scores = tables()
     scores[2, 1] = 1e308
     with pytest.raises(ValueError, match=r"^the scores of row 2 are too large to normalise; leave"):
@@ -268,7 +268,7 @@ def test_models_of_different_levels_share_a_threshold_after_z_norm():
 
 
 class Lenient(ZNorm):
-    """Scores its own cohort, which scikit-learn's checks ask for and a user must not."""
+    """Scores its own cohort, which scikit-learn's checks require but users must not do."""
 
     def _refuse_cohort(self, scores, ids, precision):
         pass
@@ -277,8 +277,8 @@ class Lenient(ZNorm):
 @parametrize_with_checks(
     [Lenient()],
     expected_failed_checks=lambda _: {
-        "check_fit2d_1sample": "one row has no spread, and the message says rows",
-        "check_fit2d_1feature": "one column cannot tell rows apart, and the message says columns",
+        "check_fit2d_1sample": "one row has no spread, and the message names rows",
+        "check_fit2d_1feature": "one column cannot distinguish rows, and the message names columns",
     },
 )
 def test_scikit_learn_checks(estimator, check):

@@ -18,13 +18,13 @@ from pcsda import persistence
 FOLDER = Path(__file__).parent / "golden" / "models"
 FILES = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.pcsda.gz"))
 EVERY_FILE = pytest.mark.parametrize("name", FILES)
-# What scikit-learn says when its own part of a file is older than it.
+# scikit-learn's warning when its part of a file is older than itself.
 OLDER = pytest.mark.filterwarnings("ignore:Trying to unpickle estimator")
 
 
 @pytest.fixture
 def unpacked(tmp_path):
-    """A function from the name of a model to its file."""
+    """Return a function from a model's name to its file."""
 
     def unpack(name):
         path = tmp_path / f"{name}.pcsda"
@@ -35,7 +35,7 @@ def unpacked(tmp_path):
 
 
 def expected(name):
-    """Rows and the results that the version of the file had for them."""
+    """Return rows and the results of the version that wrote the file."""
     with np.load(FOLDER / f"{name}.npz") as file:
         kept = dict(file)
     rows, columns = kept.pop("rows"), json.loads(str(kept.pop("columns")))
@@ -54,7 +54,7 @@ def assert_same(model, rows, kept):
         np.testing.assert_allclose(found[name], value, rtol=close, atol=close, err_msg=name)
 
 
-def test_there_are_files():
+def test_old_files_exist():
     assert len(FILES) >= 14
     assert all(path.stat().st_size < 60 * 1024 for path in FOLDER.iterdir())
 
@@ -71,7 +71,7 @@ def test_an_old_file_loads_and_scores_as_it_did(name, unpacked, tmp_path):
 
 @OLDER
 @EVERY_FILE
-def test_an_old_file_tells_its_facts(name, unpacked, tmp_path):
+def test_an_old_file_reports_its_facts(name, unpacked, tmp_path):
     path = unpacked(name)
     facts = persistence.describe(path)
     assert facts["pcsda"] == "0.1.0"
@@ -88,14 +88,14 @@ def test_an_old_file_tells_its_facts(name, unpacked, tmp_path):
 
 @OLDER
 @pytest.mark.parametrize("name", ["pcsda", "csda"])
-def test_an_old_file_knows_its_groups_by_their_new_name(name, unpacked):
+def test_an_old_files_groups_have_their_new_name(name, unpacked):
     model = pcsda.load(unpacked(name))
     assert np.sum(model.partition_ == 0) == model.positive_count_
     assert "groups_" not in vars(model)
 
 
 @OLDER
-def test_an_old_bank_goes_on(unpacked):
+def test_an_old_bank_can_be_updated(unpacked):
     bank = pcsda.load(unpacked("bank"))
     rng = np.random.default_rng(0)
     new = rng.standard_normal((8, 4)) + 5
@@ -107,11 +107,11 @@ def test_an_old_bank_goes_on(unpacked):
 
 
 @OLDER
-def test_an_old_stream_goes_on(unpacked):
+def test_an_old_stream_can_be_continued(unpacked):
     model = pcsda.load(unpacked("stream"))
     before = model.positive_count_
     rng = np.random.default_rng(0)
-    # It has no rows that could be left out, and goes on as it began.
+    # It has no rows to leave out, and continues in the same way.
     with pytest.warns(UserWarning, match="the batches so far were merged without keeping rows"):
         model.partial_fit(rng.standard_normal((3, 4)), [1, 0, 1], subclass_labels=[0, 2, 0])
     assert model.positive_count_ == before + 2

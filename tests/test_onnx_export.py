@@ -1,4 +1,4 @@
-"""ONNX graphs: ONNX Runtime must say what the model says, to the last digits of its type."""
+"""ONNX graphs: ONNX Runtime must agree with the model to the last digits of its type."""
 
 import json
 import os
@@ -44,7 +44,7 @@ from pcsda.core.calibration import Calibration
 X, Y, GROUPS = labelled(sizes=[30, 25, 28, 20])
 NEW = labelled(sizes=[9, 8, 9, 8], seed=1)[0]
 TYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-# Those of the issue; float32 also has its own rounding of large values.
+# float32 needs a relative tolerance too, for its rounding of large values.
 CLOSE = {"float32": {"atol": 1e-4, "rtol": 1e-6}, "float64": {"atol": 1e-9, "rtol": 1e-10}}
 NAMES = ["label", "probabilities", "log_likelihood_ratio", "z"]
 
@@ -68,14 +68,14 @@ def exported(model, folder, rows, dtype="float64", **options):
 
 
 def proper(model, rows):
-    """The model at the end of a pipeline, and the rows that reach it."""
+    """Return the model at the end of a pipeline, and the rows that reach it."""
     if isinstance(model, Pipeline):
         return proper(model[-1], model[:-1].transform(rows))
     return model, rows
 
 
 def assert_agrees(found, model, rows, dtype="float64"):
-    """Compare with the model in double precision, on the rows as the graph got them."""
+    """Compare with the model in double precision, on the rows that the graph received."""
     rows = rows.astype(dtype)
     final, inner = proper(model, rows.astype(np.float64))
     door = isinstance(final, VerifierBank) and hasattr(final, "threshold_")
@@ -96,7 +96,7 @@ def assert_agrees(found, model, rows, dtype="float64"):
 
 
 def assert_takes_no_row_and_one(folder, model, dtype="float64"):
-    """The graph that was exported into the folder has an answer for each row, and no other."""
+    """Check that the exported graph gives exactly one answer per row, for no row and for one."""
     content = (folder / "m.onnx").read_bytes()
     found = run(content, NEW[:0].astype(dtype))
     assert {len(values) for values in found.values()} == {0}
@@ -104,7 +104,7 @@ def assert_takes_no_row_and_one(folder, model, dtype="float64"):
 
 
 def side_by_side(bank, rows):
-    """Coordinates of all models of a bank, zero beyond the axes of each."""
+    """Return coordinates of all models of a bank, padded with zeros."""
     parts = [model.transform(rows) for model in bank.models_.values()]
     wide = max(part.shape[1] for part in parts)
     return np.stack([np.pad(part, [(0, 0), (0, wide - part.shape[1])]) for part in parts], axis=1)
@@ -146,14 +146,14 @@ MODELS = {
 @pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_says_what_the_model_says(name, dtype, tmp_path):
+def test_a_graph_agrees_with_the_model(name, dtype, tmp_path):
     model = MODELS[name].fit(X, Y)
     assert_agrees(exported(model, tmp_path, NEW, dtype), model, NEW, dtype)
     assert_takes_no_row_and_one(tmp_path, model, dtype)
 
 
 @given(data=st.data())
-def test_a_graph_says_what_any_model_says(data, tmp_path_factory):
+def test_a_graph_agrees_with_every_kind_of_model(data, tmp_path_factory):
     draw = data.draw
     width, count = draw(st.integers(1, 7)), draw(st.integers(1, 5))
     sizes = draw(st.lists(st.integers(3, 15), min_size=count + 1, max_size=count + 1))
@@ -177,7 +177,7 @@ def test_a_graph_says_what_any_model_says(data, tmp_path_factory):
 @TYPES
 @pytest.mark.parametrize("kernel", [name for name in SETTINGS if name != "callable"])
 @pytest.mark.parametrize("kind", ["estimator", "map"])
-def test_every_kernel(kernel, kind, dtype, tmp_path):
+def test_every_kernel_can_be_exported(kernel, kind, dtype, tmp_path):
     rows, new, y, *_ = kernel_problem(kernel)
     if kind == "estimator":
         model = KernelPCSDA(**SETTINGS[kernel], n_subclasses=2, random_state=0)
@@ -187,13 +187,13 @@ def test_every_kernel(kernel, kind, dtype, tmp_path):
     assert_agrees(exported(model, tmp_path, new, dtype), model, new, dtype)
 
 
-def test_the_sigmoid_kernel(tmp_path):
+def test_the_sigmoid_kernel_can_be_exported(tmp_path):
     model = NystroemMap(5, kernel="sigmoid", gamma=1e-3, tol=1e-8, random_state=0).fit(X)
     features = exported(model, tmp_path, NEW)["features"]
     np.testing.assert_allclose(features, model.transform(NEW), rtol=1e-9, atol=1e-9)
 
 
-def test_a_zero_row_has_no_direction_but_a_cosine(tmp_path):
+def test_a_zero_row_has_cosine_zero(tmp_path):
     rows = np.vstack([np.zeros(X.shape[1]), X])
     model = KernelPCSDA(kernel="cosine", n_subclasses=2, random_state=0)
     model.fit(rows, np.concatenate([[0], Y]))
@@ -229,7 +229,7 @@ def test_a_function_as_kernel_is_refused(tmp_path):
 
 @TYPES
 @pytest.mark.parametrize("kind", [ExactKernelMap, NystroemMap, FourierMap])
-def test_maps_alone(kind, dtype, tmp_path):
+def test_maps_can_be_exported_alone(kind, dtype, tmp_path):
     model = kind(n_components=15, random_state=0).fit(X)
     found = exported(model, tmp_path, NEW, dtype)
     assert list(found) == ["features"]
@@ -239,7 +239,7 @@ def test_maps_alone(kind, dtype, tmp_path):
     np.testing.assert_allclose(found["features"], expected, atol=tolerance)
 
 
-def test_one_wave_alone(tmp_path):
+def test_a_single_fourier_feature_can_be_exported(tmp_path):
     model = FourierMap(1, random_state=0).fit(X)
     features = exported(model, tmp_path, NEW)["features"]
     np.testing.assert_allclose(features, model.transform(NEW), atol=1e-12)
@@ -263,7 +263,7 @@ BANKS = {
 
 
 def with_tails(density, tails):
-    """The density with these tails, of the mixture and of the cloud if there is one."""
+    """Return the density with these tails for the mixture and, if there is one, the cloud."""
     base = replace(density.base, tail=tails[0])
     return base if density.n_views == 1 else replace(density, base=base, tail=tails[1])
 
@@ -272,7 +272,7 @@ def with_tails(density, tails):
 @TYPES
 @pytest.mark.parametrize("tails", [(3.0, 7.0), (3.0, np.inf), (np.inf, 7.0), (np.inf, np.inf)])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
-def test_tails_and_weights(negatives, tails, dtype, tmp_path):
+def test_tails_and_weights_are_exported(negatives, tails, dtype, tmp_path):
     model = PCSDA(3, negatives=negatives, random_state=0).fit(X, Y)
     model.density_ = with_tails(model.density_, tails)
     if negatives == "blend":
@@ -282,7 +282,7 @@ def test_tails_and_weights(negatives, tails, dtype, tmp_path):
 
 
 @TYPES
-def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
+def test_a_bank_may_mix_tails_and_views(dtype, tmp_path):
     bank = VerifierBank(PCSDA(3, random_state=0), calibration="per-label").fit(X, GROUPS)
     tails = [(np.inf, 4.0), (3.0, np.inf), (5.0, 6.0), (np.inf, np.inf)]
     for number, model in enumerate(bank.models_.values()):
@@ -297,17 +297,17 @@ def test_a_bank_of_models_with_other_tails_and_views(dtype, tmp_path):
 @pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("name", BANKS)
-def test_a_bank(name, dtype, tmp_path):
+def test_a_bank_can_be_exported(name, dtype, tmp_path):
     bank = BANKS[name].fit(X, GROUPS)
     assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
     assert_takes_no_row_and_one(tmp_path, bank, dtype)
 
 
-def test_models_of_a_bank_with_other_numbers_of_axes_and_subclasses(tmp_path):
+def test_a_bank_may_mix_numbers_of_axes_and_subclasses(tmp_path):
     search = PCSDACV(n_subclasses=[2], regularization=0.01)
     rows, groups, _ = make_rows([30, 25, 40, 35, 28], 4, spread=1.2)
     bank = VerifierBank(search).fit(rows, groups)
-    # A search may choose one size for all labels, by a hair; here two labels have another.
+    # A search may choose one size for all labels; here two labels have another.
     for label, count in ((1, 1), (3, 3)):
         other = clone(search).set_params(n_subclasses=[count])
         bank._labels_.models[label] = other.fit(rows, groups == label)
@@ -317,7 +317,7 @@ def test_models_of_a_bank_with_other_numbers_of_axes_and_subclasses(tmp_path):
 
 
 @pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(gamma="all", n_subclasses=2)])
-def test_a_bank_of_two_labels_and_one_that_has_enrolled(estimator, tmp_path):
+def test_banks_of_two_labels_and_after_enrolment_can_be_exported(estimator, tmp_path):
     bank = VerifierBank(estimator).fit(X, np.where(Y, "me", "else"))
     assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
     bank.enroll(NEW[:12] + 3, "f").enroll(NEW[5:20] - 2, "g")  # the shared rows are not in order
@@ -329,7 +329,7 @@ def test_a_bank_of_two_labels_and_one_that_has_enrolled(estimator, tmp_path):
     assert_agrees(exported(loaded, tmp_path, NEW), bank, NEW)
 
 
-def test_rows_that_kernel_models_share_are_kept_once(tmp_path):
+def test_rows_shared_by_kernel_models_are_stored_once(tmp_path):
     def size(count):
         bank = VerifierBank(KernelPCSDA(gamma="all", n_subclasses=1)).fit(X, GROUPS % count)
         export_onnx(bank, tmp_path / "m.onnx")
@@ -349,7 +349,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_of_every_type(kind, tmp_path):
+def test_labels_may_have_any_type_of_onnx(kind, tmp_path):
     labels = np.asarray(LABELS[kind])[Y]
     model = PCSDA(2, random_state=0).fit(X, labels)
     found = exported(model, tmp_path, NEW)
@@ -359,7 +359,7 @@ def test_labels_of_every_type(kind, tmp_path):
     assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
 
 
-def test_labels_that_onnx_has_no_place_for(tmp_path):
+def test_labels_that_onnx_cannot_store_are_refused(tmp_path):
     model = PCSDA(2).fit(X, np.array([0.25, 0.75], dtype=object)[Y].astype(str).astype(object))
     model.classes_ = np.array([0.25, 0.75])
     message = (
@@ -380,7 +380,7 @@ def test_a_large_offset_costs_no_digits_in_float32(name, tmp_path):
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, atol=1e-4, rtol=1e-6)
 
 
-def test_an_offset_costs_no_digits_at_all(tmp_path):
+def test_an_offset_costs_no_digits(tmp_path):
     step, offset = 2.0**-10, 2.0**30  # so that rows can be moved and moved back without rounding
     rows, new = np.round(X / step) * step, np.round(NEW / step) * step
     for model in (PCSDA(3, random_state=0), KernelPCSDA(n_subclasses=3, random_state=0)):
@@ -396,7 +396,7 @@ def test_an_offset_costs_no_digits_at_all(tmp_path):
         np.testing.assert_allclose(after, before, rtol=1e-7, atol=1e-7)
 
 
-def test_a_model_fitted_in_float32(tmp_path):
+def test_a_model_fitted_in_float32_can_be_exported(tmp_path):
     model = PCSDA(3, random_state=0).fit(X.astype(np.float32), Y)
     found = exported(model, tmp_path, NEW, "float32")
     ratio = model.log_likelihood_ratio(NEW.astype(np.float32))
@@ -413,7 +413,7 @@ def test_far_rows_have_finite_logarithms(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e120, 1e200])
-def test_rows_of_absurd_size(scale, tmp_path):
+def test_huge_rows_agree_with_the_model(scale, tmp_path):
     for model in (PCSDA(2, random_state=0), KernelPCSDA(kernel="cosine", n_subclasses=2)):
         model.fit(X, Y)
         assert_agrees(exported(model, tmp_path, scale * NEW), model, scale * NEW)
@@ -423,7 +423,7 @@ def test_rows_of_absurd_size(scale, tmp_path):
 
 
 def test_small_probabilities_keep_their_digits(tmp_path):
-    # Heavy tails make nothing so certain.
+    # Heavy tails never give such certainty.
     model = PCSDA(2, negatives="mixture", tails="gaussian", random_state=0).fit(X, Y)
     found = np.log(exported(model, tmp_path, 6 * NEW)["probabilities"])
     logs = model.predict_log_proba(6 * NEW)
@@ -436,7 +436,7 @@ def test_small_probabilities_keep_their_digits(tmp_path):
     [VerifierBank(PCSDA(2)), KernelPCSDA(kernel="laplacian", n_subclasses=2)],
     ids=["two labels", "laplacian"],
 )
-def test_no_row_and_one_row(model, tmp_path):
+def test_a_graph_takes_zero_rows_and_one_row(model, tmp_path):
     model.fit(X, Y)
     assert_agrees(exported(model, tmp_path, NEW), model, NEW)
     assert_takes_no_row_and_one(tmp_path, model)
@@ -445,7 +445,7 @@ def test_no_row_and_one_row(model, tmp_path):
 @pytest.mark.each_value
 @pytest.mark.parametrize("opset", [13, 15, 17, 18, skl2onnx.get_latest_tested_opset_version()])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2"])
-def test_operators_of_earlier_versions(opset, kernel, tmp_path):
+def test_earlier_operator_sets_work(opset, kernel, tmp_path):
     rows, new, _, groups, *_ = kernel_problem(kernel)
     bank = VerifierBank(KernelPCSDA(**SETTINGS[kernel], n_subclasses=2)).fit(rows, groups)
     assert_agrees(exported(bank, tmp_path, new, target_opset=opset), bank, new)
@@ -463,7 +463,7 @@ THRESHOLDS = {
 
 @TYPES
 @pytest.mark.parametrize("name", THRESHOLDS)
-def test_a_threshold_is_an_output_of_truth_values(name, dtype, tmp_path):
+def test_a_threshold_becomes_a_boolean_output(name, dtype, tmp_path):
     model = clone(THRESHOLDS[name]).fit(X, Y)
     final, rows = proper(model, X)  # those of X lie on both sides
     final.choose_threshold(max_false_alarms=0.05)
@@ -476,7 +476,7 @@ def test_a_threshold_is_an_output_of_truth_values(name, dtype, tmp_path):
     assert_agrees(found, model, X, dtype)
 
 
-def test_thresholds_of_the_models_of_a_bank_stay_inside(tmp_path):
+def test_thresholds_of_a_banks_models_are_not_exported(tmp_path):
     scaled = make_pipeline(StandardScaler(), PCSDA(random_state=0))
     search = PCSDACV(scaled, n_subclasses=3, n_components=2, regularization=0.1)
     bank = VerifierBank(search).fit(X, GROUPS)
@@ -485,7 +485,7 @@ def test_thresholds_of_the_models_of_a_bank_stay_inside(tmp_path):
     assert list(exported(bank, tmp_path, NEW)) == NAMES
 
 
-def test_facts_are_kept_with_the_graph(tmp_path):
+def test_facts_are_stored_with_the_graph(tmp_path):
     model = make_pipeline(StandardScaler(), PCSDA(2, pos_label="b")).fit(X, np.array(["c", "b"])[Y])
     export_onnx(model, tmp_path / "m.onnx")
     graph = onnx.load(tmp_path / "m.onnx")
@@ -503,7 +503,7 @@ def test_facts_are_kept_with_the_graph(tmp_path):
 @pytest.mark.in_turn
 @TYPES
 @pytest.mark.parametrize("name", MODELS)
-def test_own_pipelines_convert_with_skl2onnx(name, dtype):
+def test_verifier_pipelines_convert_with_skl2onnx(name, dtype):
     register_onnx()
     model = MODELS[name].fit(X, Y)
     graph = skl2onnx.to_onnx(model, X[:1].astype(dtype), options=transforming(model))
@@ -518,7 +518,7 @@ def test_own_pipelines_convert_with_skl2onnx(name, dtype):
 
 
 def transforming(model):
-    """Options for models in the middle of pipelines, as a user has to give them."""
+    """Return the options that users must give for models inside pipelines."""
     if not isinstance(model, Pipeline):
         return {}
     inner = [step for _, step in model.steps[:-1] if isinstance(step, PCSDA | CSDA)]
@@ -544,7 +544,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_our_models_as_parts_of_others(name):
+def test_our_models_convert_inside_other_estimators(name):
     register_onnx()
     model = PARTS[name].fit(X, GROUPS if "bank" in name else Y)
     options = {id(model): {"zipmap": False}} if name != "side by side" else {}
@@ -556,7 +556,7 @@ def test_our_models_as_parts_of_others(name):
     np.testing.assert_allclose(found["probabilities"], model.predict_proba(NEW), atol=1e-6)
 
 
-def test_whole_numbers_as_input():
+def test_integer_input_is_accepted():
     register_onnx()
     rows = np.round(X * 3).astype(np.int64)
     model = PCSDA(2, random_state=0).fit(rows, Y)
@@ -566,7 +566,7 @@ def test_whole_numbers_as_input():
     np.testing.assert_allclose(found["log_likelihood_ratio"], ratio, atol=1e-4, rtol=1e-6)
 
 
-def test_what_cannot_be_exported_is_named(tmp_path):
+def test_models_that_cannot_be_exported_are_named(tmp_path):
     path = tmp_path / "m.onnx"
     fitted = PCSDA(2).fit(X, Y)
     with pytest.raises(NotFittedError, match="PCSDACV instance is not fitted yet"):

@@ -1,4 +1,4 @@
-"""The study of known people and strangers: what it draws and keeps, and the page made of it."""
+"""The study of known people and strangers: what it draws and stores, and its page."""
 
 import sys
 
@@ -48,7 +48,7 @@ def test_strangers_are_never_enrolled_and_new_rows_are_new():
         assert len(np.unique(people // 10)) == 1
 
 
-def test_figures_of_scores_that_are_known():
+def test_known_scores_give_known_figures():
     truth = np.array([0, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1])
     values = np.full((13, 2), -5.0)
     values[0, 0], values[1, 1], values[2, 0] = 3.0, 1.0, 4.0  # right, right, wrong
@@ -78,6 +78,6 @@ def test_plda_is_the_ratio_of_two_gaussians_where_covariances_are_known():
         np.testing.assert_allclose(found[:, label], expected, rtol=0.15, atol=0.3)
 
 
-def test_the_page_is_that_of_the_rows():
+def test_the_page_follows_from_the_rows():
     found = open_set.page(open_set.read(open_set.ROWS))
     assert open_set.PAGE.read_text(encoding="utf-8") == found

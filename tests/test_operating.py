@@ -1,4 +1,4 @@
-"""Thresholds and counts of fitted models: from left-out scores, kept, saved and refused."""
+"""Thresholds and counts of fitted models: chosen from left-out scores, stored, saved, refused."""
 
 import pickle
 import warnings
@@ -66,7 +66,7 @@ def test_false_alarms_on_fresh_rows_are_near_the_target(kind):
 
 
 @pytest.mark.parametrize("kind", [CSDA, KernelCSDA])
-def test_models_without_left_out_scores_take_rows(kind):
+def test_models_without_left_out_scores_take_given_rows(kind):
     verifier = kind(random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match=NO_SCORES):
         verifier.choose_threshold(max_false_alarms=0.05)
@@ -76,7 +76,7 @@ def test_models_without_left_out_scores_take_rows(kind):
     assert isinstance(verifier.count(NEW), PriorEstimate)
 
 
-def test_the_threshold_is_that_of_the_left_out_scores(model):
+def test_the_threshold_comes_from_left_out_scores(model):
     found = model.choose_threshold(prior=0.2, cost_miss=3)
     assert found.value == bayes_threshold(0.2, cost_miss=3)
     negatives = model.loo_scores_[model.partition_ > 0]
@@ -87,7 +87,7 @@ def test_the_threshold_is_that_of_the_left_out_scores(model):
     assert model.choose_threshold(max_misses=0.2) == expected
 
 
-def test_rows_outside_the_sample_are_dropped_and_the_others_stand_for_them():
+def test_sampled_rows_represent_those_outside_the_sample():
     sampled = PCSDA(6, calibration_rows=100, random_state=0).fit(X, Y)
     left = ~np.isnan(sampled.loo_scores_)
     assert len(sampled.loo_weights_) == left.sum() < len(X)
@@ -157,7 +157,7 @@ def test_files_and_pickles_keep_the_threshold_and_clones_do_not(model, tmp_path)
     assert type(model.threshold_).__module__ == "pcsda"
 
 
-def test_pos_label_turns_the_decision_with_the_class():
+def test_pos_label_flips_the_decision_with_the_class():
     words = np.where(Y == 1, "a", "b")
     turned = PCSDA(6, pos_label="a", random_state=0).fit(X, words)
     plain = PCSDA(6, random_state=0).fit(X, Y)
@@ -168,7 +168,7 @@ def test_pos_label_turns_the_decision_with_the_class():
     assert given == plain.choose_threshold(prior=0.5, X=NEW, y=NEW_Y)
 
 
-def test_float32_rows_are_accepted_alike(model):
+def test_float32_rows_get_the_same_decisions(model):
     model.choose_threshold(max_false_alarms=0.05)
     narrow = model.accepts(NEW.astype(np.float32))
     assert np.mean(narrow != model.accepts(NEW)) < 0.005
@@ -194,7 +194,7 @@ def test_float32_rows_are_accepted_alike(model):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_the_threshold_stays(model, given, message):
+def test_nonsensical_criteria_are_refused_and_the_threshold_stays(model, given, message):
     kept = model.choose_threshold(max_false_alarms=0.05)
     with pytest.raises(ValueError, match=message):
         model.choose_threshold(**given)
@@ -229,9 +229,7 @@ TOGETHER = (
 @pytest.mark.parametrize(
     ("n_positives", "message"), [(1, ONLY), (5, TOGETHER)], ids=["one", "group"]
 )
-def test_negatives_alone_serve_where_no_positive_can_be_left_out(
-    kind, weighted, n_positives, message
-):
+def test_negatives_suffice_where_no_positive_can_be_left_out(kind, weighted, n_positives, message):
     rows = np.r_[np.flatnonzero(Y == 1)[:n_positives], np.flatnonzero(Y == 0)]
     options = {"sample_weight": np.linspace(1, 2, len(rows))} if weighted else {}
     if n_positives > 1:
@@ -272,7 +270,7 @@ def test_an_unfitted_model_says_so():
         PCSDA().choose_threshold(prior=0.5)
 
 
-def test_a_fine_rate_warns_from_where_it_is_asked_for(model):
+def test_a_fine_rate_warns_at_the_callers_line(model):
     with pytest.warns(UserWarning, match="^max_false_alarms=0.0001 is below .* 476") as caught:
         model.choose_threshold(max_false_alarms=0.0001)
     assert caught[0].filename == __file__
@@ -281,14 +279,14 @@ def test_a_fine_rate_warns_from_where_it_is_asked_for(model):
         model.choose_threshold(max_false_alarms=0.01)
 
 
-def test_models_of_a_bank_choose_thresholds_of_their_own():
+def test_a_banks_models_choose_their_own_thresholds():
     bank = VerifierBank(PCSDA(random_state=0)).fit(X, DATA.subclass_labels[:600])
     one = bank.models_[-1]
     one.choose_threshold(max_false_alarms=0.05)
     assert 0.02 < one.accepts(NEW[NEW_Y == 0]).mean() < 0.12
 
 
-def test_the_count_is_that_of_the_ratios_with_the_width_of_the_calibration(model):
+def test_the_count_includes_the_uncertainty_of_the_calibration(model):
     found, plain = model.count(NEW), estimate_prior(model.log_likelihood_ratio(NEW))
     assert found.prior == plain.prior
     assert not found.note

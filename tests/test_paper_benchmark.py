@@ -1,4 +1,4 @@
-"""The paper benchmark: protocol, rows that survive, tables made of rows, and its commands."""
+"""The paper benchmark: its protocol, stored rows, tables and commands."""
 
 import gzip
 import os
@@ -31,7 +31,7 @@ EXPECTED = {(name, kind) for name in RUN for kind in METHODS[name].kinds}
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The whole protocol: one split, all methods."""
+    """Run the whole protocol with one split and all methods."""
     folder = tmp_path_factory.mktemp("smoke")
     arguments = ["--quick", "--classes", *POSITIVES, "--jobs", "1", "--tables", str(folder)]
     arguments += [] if FUZZ else ["--methods", *RUN]
@@ -184,7 +184,7 @@ def test_two_runs_do_not_write_to_one_file(tmp_path):
     rows.RowFile(tmp_path / "rows.jsonl").close()
 
 
-def test_a_line_that_is_no_row_is_named(tmp_path):
+def test_a_malformed_line_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\nnonsense\n{"a": 2}\n')
     with pytest.raises(ValueError, match=r"rows.jsonl, line 2 is no row: .*; remove it"):
@@ -192,9 +192,9 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
     assert rows.read(tmp_path / "none.jsonl") == []
 
 
-def test_a_cut_last_line_is_left_out_and_removed(tmp_path):
+def test_a_truncated_last_line_is_ignored_and_removed(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\n{"a": 2}')  # whole, but who knows: its end is missing
+    path.write_text('{"a": 1}\n{"a": 2}')  # complete, but without its line end
     assert rows.read(path) == [{"a": 1}]
     file = rows.RowFile(path)
     file.append([{"a": 3}])
@@ -202,7 +202,7 @@ def test_a_cut_last_line_is_left_out_and_removed(tmp_path):
     assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
 
 
-def test_splits_take_70_percent_of_either_class():
+def test_splits_take_70_percent_of_each_class():
     y = np.arange(1000) % 10 == 0
     train, test = protocol.split_rows(y, seed=1)
     assert y[train].sum() == 70
@@ -218,7 +218,7 @@ def test_units_differ_in_their_seeds_and_repeat_them():
     assert Unit("digits", "3", 0, ("RR",)).seed == Unit("digits", "3", 0, ()).seed == 3409863359
 
 
-def test_all_classes_up_to_15_and_10_of_more():
+def test_all_of_up_to_15_classes_and_10_of_more_are_used():
     def of(n):
         names = tuple(f"c{i}" for i in range(n))
         return datasets.Dataset("set", np.zeros((n, 1)), np.arange(n), names)
@@ -230,7 +230,7 @@ def test_all_classes_up_to_15_and_10_of_more():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_metrics_of_many_settings_are_scikit_learns(ties):
+def test_metrics_of_many_settings_equal_scikit_learns(ties):
     rng = np.random.default_rng(0)
     y = rng.random(60) < 0.3
     scores = rng.standard_normal((20, 60)) + y
@@ -309,7 +309,7 @@ def test_wrong_usage_is_refused(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_class_that_is_not_there_is_named(tmp_path):
+def test_an_unknown_class_is_named(tmp_path):
     arguments = ["--quick", "--classes", "11", "--rows", str(tmp_path / "rows.jsonl")]
     with pytest.raises(SystemExit, match="digits has no class 11; it has 0, 1, 2"):
         command.main(arguments)

@@ -1,4 +1,4 @@
-"""The paper benchmark's data sets: read where they are, absent where they are not."""
+"""The paper benchmark's data sets: read if present, reported if missing."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from benchmarks.paper import __main__ as command
 from benchmarks.paper import datasets, published, rows
 
 
-def test_an_absent_set_is_reported_and_not_replaced(tmp_path, monkeypatch, capsys):
+def test_a_missing_data_set_is_reported_and_not_replaced(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PCSDA_DATA", str(tmp_path))
     with pytest.raises(datasets.AbsentError, match=r"no jaffe_40x30.npz or the folder jaffe in"):
         datasets.load("Jaffe")

@@ -1,4 +1,4 @@
-"""The study of defaults: its rows from the estimators themselves, its tables from rows alone."""
+"""The study of defaults: rows come from the estimators, tables from the rows alone."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_the_table_ranks_variants_and_shows_losses_and_failures():
     assert table.lines[3][2] == "failed"
 
 
-def test_only_sets_that_are_no_test_are_looked_at():
+def test_test_sets_are_never_used():
     from benchmarks.paper.datasets import PAPER
 
     assert not set(defaults.SETS) & {source.name for source in PAPER}

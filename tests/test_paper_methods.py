@@ -1,4 +1,4 @@
-"""The paper benchmark's shortcuts: what folds are judged by equals the estimator that reports."""
+"""The paper benchmark's shortcuts: selection scores equal those of the reporting estimator."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_choosing_scores_as_reporting_does(space, name):
             np.testing.assert_allclose(ours, theirs, atol=tolerance * np.ptp(theirs))
 
 
-def test_svc_is_fitted_no_more_once_its_bound_is_not_reached(monkeypatch):
+def test_svc_is_not_refitted_once_its_bound_is_out_of_reach(monkeypatch):
     from benchmarks.paper.methods import today
 
     space, fitted = make_space(n_rows=200), []
@@ -83,7 +83,7 @@ def test_every_other_method_gets_the_same_number_of_settings():
     assert set(others) == {n for n, m in METHODS.items() if m.group in ("related", "today")}
 
 
-def test_methods_of_the_paper_get_its_ranges():
+def test_the_papers_methods_use_its_ranges():
     assert [s["ridge"] for s in METHODS["RR"].grid] == [1e3, 1e2, 1e1, 1, 1e-1, 1e-2, 1e-3]
     assert [s["C"] for s in METHODS["SVM"].grid] == [1e-3, 1e-2, 1e-1, 1, 1e1, 1e2, 1e3]
     assert [s["d"] for s in METHODS["PCA"].grid] == list(range(1, 26))
@@ -101,7 +101,7 @@ def test_ablations_change_one_choice_only():
     np.testing.assert_allclose(shares - equal, space.log_odds)
 
 
-def test_the_ridge_in_the_covariances_is_that_of_the_criterion():
+def test_covariances_use_the_ridge_of_the_criterion():
     space, setting = make_space(n_rows=200), {"K": 5, "d": 3, "ridge": 0.1}
     (rows, others), groups = space.mapped, space.subclasses(5)
     m = rows[space.y].mean(axis=0)
@@ -120,7 +120,7 @@ def test_the_ridge_in_the_covariances_is_that_of_the_criterion():
     assert not np.allclose(found, plain, rtol=0.1)
 
 
-def test_the_bandwidth_is_the_papers():
+def test_the_bandwidth_follows_the_paper():
     space = make_space()
     model = KernelPCSDA().fit(space.X, space.y)
     assert space.gamma("positive") == pytest.approx(model.kernel_.gamma)
@@ -135,7 +135,7 @@ def test_the_map_is_exact_for_small_problems_and_nystroem_for_large_ones():
     across = np.exp(-gamma * exact.distances[1])
     np.testing.assert_allclose(others @ rows.T, across, atol=1e-7)
     assert make_space(exact_up_to=299, n_rows=300).features(1.0)[0].shape[1] == 60
-    # A fold is as large as its problem.
+    # A fold counts as being as large as its problem.
     fold = Space(exact.X[:200], exact.y[:200], exact.others, 7, 299, 60, 300)
     assert fold.features(1.0)[0].shape[1] == 60
 
@@ -149,7 +149,7 @@ def test_features_are_nystroems_up_to_a_rotation():
     np.testing.assert_allclose(full @ full.T, peer @ peer.T, atol=1e-6)
 
 
-def test_too_many_axes_for_the_positives_are_no_setting():
+def test_settings_with_too_many_axes_for_the_positives_are_skipped():
     rng = np.random.default_rng(0)
     y = np.arange(40) < 5
     sub = Subspace(rng.standard_normal((40, 8)), rng.standard_normal((10, 8)), y)

@@ -1,4 +1,4 @@
-"""The paper benchmark's tables: pure functions of rows, beside values that equal the paper's."""
+"""The paper benchmark's tables: pure functions of rows, next to the paper's published values."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def row(dataset, label, split, method, kind, value, **more):
 
 
 def made_rows():
-    """Two sets, two classes, two splits; RR is better on OptDigits, PCSDACV on YALE."""
+    """Return rows of two sets, classes and splits; RR is better on OptDigits, PCSDACV on YALE."""
     values = {
         ("OptDigits", "RR"): {"a": (0.90, 1.00), "b": (0.80, 0.80)},
         ("OptDigits", "PCSDACV"): {"a": (0.85, 0.95), "b": (0.80, 0.78)},
@@ -37,7 +37,7 @@ def made_rows():
     ]
 
 
-def test_means_are_over_problems_that_are_means_over_splits():
+def test_means_average_problems_after_averaging_splits():
     found = summary.summarise(summary.cells(made_rows(), "ranking")["OptDigits"])
     assert found["RR"].mean == pytest.approx(0.875)
     assert found["RR"].deviation == pytest.approx(np.std([0.95, 0.8], ddof=1))

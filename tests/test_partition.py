@@ -1,4 +1,4 @@
-"""Negatives to subclasses: what is found, what is given, what is refused."""
+"""Dividing negatives into subclasses: found, given and refused."""
 
 import re
 
@@ -21,7 +21,7 @@ from pcsda.validation import distinct
 
 
 def clouds(n_negatives=60, n_clouds=3, n_positives=10, seed=0):
-    """Well separated clouds of negatives around positives, rows in random order."""
+    """Draw well-separated clouds of negatives around positives, in random order."""
     rng = np.random.default_rng(seed)
     cloud = np.arange(n_negatives) % n_clouds
     angles = 2 * np.pi * cloud / n_clouds
@@ -48,7 +48,7 @@ def test_kmeans_finds_separated_clouds(form):
     assert adjusted_rand_score(truth[~positive], groups[~positive]) == 1
 
 
-def test_subclasses_are_those_of_kmeans_on_the_negatives_alone():
+def test_subclasses_come_from_kmeans_on_the_negatives_only():
     X, positive, _ = clouds()
     groups, _ = make_groups(X, positive, n_subclasses=5, random_state=7)
     start = np.random.RandomState(7)
@@ -77,21 +77,21 @@ def test_kmeans_sees_the_weights_of_the_negatives():
 @pytest.mark.parametrize(
     ("n_negatives", "expected"), [(1, 1), (20, 1), (22, 1), (24, 2), (75, 5), (2000, 20)]
 )
-def test_auto_takes_one_subclass_for_fifteen_negatives_up_to_twenty(n_negatives, expected):
+def test_auto_takes_one_subclass_per_fifteen_negatives_up_to_twenty(n_negatives, expected):
     X, positive, _ = clouds(n_negatives)
     groups, _ = make_groups(X, positive, random_state=0)
     assert_numbered(groups, positive, expected)
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 3])
-def test_auto_never_asks_for_more_than_there_are_different_negatives(distinct):
+def test_auto_never_exceeds_the_number_of_distinct_negatives(distinct):
     X, positive, _ = clouds(500)
     X[~positive] = np.eye(3)[np.arange(500) % distinct][:, :2]
     groups, _ = make_groups(X, positive, random_state=0)
     assert_numbered(groups, positive, distinct)
 
 
-def test_more_subclasses_than_different_negatives_are_refused():
+def test_more_subclasses_than_distinct_negatives_are_refused():
     X, positive, _ = clouds(12, n_clouds=3)
     X[~positive] = np.round(X[~positive], -1)
     distinct = len(np.unique(X[~positive], axis=0))
@@ -125,7 +125,7 @@ def test_an_empty_subclass_is_dropped_with_a_warning(monkeypatch):
     assert_numbered(groups, positive, 3)
 
 
-def test_where_a_cluster_runs_empty_scikit_learn_begins_with_the_same_draws(monkeypatch):
+def test_scikit_learn_repeats_the_draws_when_a_cluster_runs_empty(monkeypatch):
     X, _, _ = clouds(n_clouds=1)
 
     def empty(rows, count, rng, weights):
@@ -150,7 +150,7 @@ def test_known_inner_products_change_no_subclass(monkeypatch, weighted, few):
     assert_array_equal(again, groups)
 
 
-def test_products_of_a_cluster_that_runs_empty_leave_it_to_scikit_learn(monkeypatch):
+def test_an_empty_cluster_of_products_is_left_to_scikit_learn(monkeypatch):
     X, positive = np.random.default_rng(4).standard_normal((40, 60)), np.arange(40) < 4
     groups, _ = make_groups(X, positive, n_subclasses=4, random_state=0)
     monkeypatch.setattr(partition, "kmeans_of_products", lambda *_: None)
@@ -158,7 +158,7 @@ def test_products_of_a_cluster_that_runs_empty_leave_it_to_scikit_learn(monkeypa
     assert_array_equal(again, groups)
 
 
-def test_one_subclass_for_each_sample():
+def test_each_sample_may_be_its_own_subclass():
     X, positive, _ = clouds(8)
     groups, names = make_groups(X, positive, subclasses="samples")
     assert_numbered(groups, positive, 8)
@@ -174,7 +174,7 @@ def test_any_clusterer_is_cloned_and_fitted_on_the_negatives():
     assert not hasattr(clusterer, "labels_")
 
 
-def test_noise_of_a_clusterer_is_a_subclass_of_its_own():
+def test_a_clusterers_noise_forms_its_own_subclass():
     X, positive, _ = clouds()
     outliers = np.flatnonzero(~positive)[[0, 5]]
     X[outliers] = [[500.0, 0.0], [0.0, -700.0]]
@@ -184,7 +184,7 @@ def test_noise_of_a_clusterer_is_a_subclass_of_its_own():
     assert_array_equal(np.flatnonzero(groups == 1), np.sort(outliers))
 
 
-def test_given_labels_win_and_those_of_positives_are_ignored():
+def test_given_labels_take_precedence_and_are_ignored_for_positives():
     X, positive, truth = clouds()
     labels = np.array(["north", "east", "west"], dtype=object)[truth]
     labels[positive] = None
@@ -254,7 +254,7 @@ def test_labels_of_another_shape_are_refused(shape):
     hnp.arrays(np.float64, st.tuples(st.integers(1, 600), st.just(2)), elements=st.integers(0, 4)),
     st.integers(1, 30),
 )
-def test_different_rows_are_counted_up_to_enough(rows, enough):
+def test_distinct_rows_are_counted_up_to_a_limit(rows, enough):
     distinct = len(np.unique(rows, axis=0))
     assert count_distinct(rows, enough) == min(distinct, enough)
     assert count_distinct(sparse.csr_array(rows), enough) == min(distinct, enough)
@@ -266,7 +266,7 @@ def test_zeros_of_either_sign_are_the_same_row():
 
 def test_counting_stops_as_soon_as_there_are_enough():
     class Counted:
-        """Rows that remember how far they were read."""
+        """Rows that record how far they were read."""
 
         def __init__(self, rows):
             self.rows, self.shape, self.read = rows, rows.shape, 0
@@ -290,7 +290,7 @@ def test_inputs_are_not_written_to():
 
 
 def watch_kmeans(monkeypatch):
-    """List how many rows k-means and its last steps get from now on."""
+    """Record how many rows k-means and its last steps receive."""
     sizes = []
 
     def watched(function):
@@ -305,7 +305,7 @@ def watch_kmeans(monkeypatch):
     return sizes
 
 
-def test_many_rows_are_clustered_by_a_sample_and_end_in_the_same_clusters(monkeypatch):
+def test_clustering_a_sample_of_many_rows_gives_the_same_clusters(monkeypatch):
     X, positive, truth = clouds()
     whole, _ = make_groups(X, positive, n_subclasses=3, random_state=0)
     half, sizes = int((~positive).sum()) // 2, watch_kmeans(monkeypatch)
@@ -330,7 +330,7 @@ def test_many_clusters_take_a_larger_sample(monkeypatch):
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 1e100, 1e-100])
-def test_the_centroids_of_a_sample_are_those_of_scikit_learn(monkeypatch, form, weighted, scale):
+def test_the_centroids_of_a_sample_equal_scikit_learns(monkeypatch, form, weighted, scale):
     rng = np.random.default_rng(0)
     X = 3 + rng.standard_normal((400, 3))
     weights = rng.random(400) if weighted else np.ones(400)
@@ -366,7 +366,7 @@ def test_the_nearest_centre_is_found_near_zero_and_far_from_it(offset, share, fo
 
 
 @pytest.mark.parametrize("size", [200, 400])
-def test_rows_in_memory_have_the_nearest_of_the_centroids_for_others(monkeypatch, size):
+def test_rows_in_memory_join_the_nearest_returned_centroid(monkeypatch, size):
     X = np.random.default_rng(1).standard_normal((400, 3))
     monkeypatch.setattr(partition, "SAMPLE", size)
     monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 20)
@@ -375,7 +375,7 @@ def test_rows_in_memory_have_the_nearest_of_the_centroids_for_others(monkeypatch
 
 
 @pytest.mark.parametrize("sample", [1000, 50], ids=["all rows", "a sample"])
-def test_rows_are_not_written_to_and_those_among_all_are_clustered_as_if_alone(monkeypatch, sample):
+def test_selected_rows_are_clustered_as_if_alone_and_not_written_to(monkeypatch, sample):
     monkeypatch.setattr(partition, "SAMPLE", sample)
     monkeypatch.setattr(partition, "SAMPLE_PER_CLUSTER", 10)
     X = 1e3 + np.random.default_rng(0).standard_normal((300, 4))
@@ -400,7 +400,7 @@ LABELS = st.one_of(
 
 
 @given(LABELS)
-def test_labels_are_counted_as_unique_would(labels):
+def test_labels_are_counted_like_numpy_unique(labels):
     names, codes = distinct(labels)
     expected, places = np.unique(labels, return_inverse=True)
     assert names.dtype == labels.dtype
@@ -409,7 +409,7 @@ def test_labels_are_counted_as_unique_would(labels):
 
 
 class Watcher(KMeans):
-    """K-means that notes how many threads it was given."""
+    """K-means that records how many threads it was given."""
 
     def fit(self, X, y=None, sample_weight=None):
         self.threads_ = openmp_threads()
@@ -421,7 +421,7 @@ def openmp_threads():
 
 
 @pytest.mark.parametrize(("light", "expected"), [(300 * 4 * 3, {1}), (300 * 4 * 3 - 1, {2})])
-def test_a_step_that_is_little_work_has_a_single_thread(monkeypatch, light, expected):
+def test_light_steps_use_a_single_thread(monkeypatch, light, expected):
     X = np.random.default_rng(0).standard_normal((300, 4))
     monkeypatch.setattr(partition, "LIGHT", light)
     with threadpool_limits(2, user_api="openmp"):

@@ -1,4 +1,4 @@
-"""Model files: what comes back is the model that was saved, or a message; never code."""
+"""Model files: loading gives the saved model or a message, and never runs code."""
 
 import hashlib
 import importlib
@@ -89,7 +89,7 @@ def assert_same(restored, model, rows=NEW):
 
 
 @EVERY_MODEL
-def test_a_model_comes_back_as_it_was(name, tmp_path):
+def test_a_loaded_model_equals_the_saved_one(name, tmp_path):
     model = MODELS[name].fit(X, Y)
     save(model, tmp_path / "m.pcsda")
     restored = load(tmp_path / "m.pcsda")
@@ -99,7 +99,7 @@ def test_a_model_comes_back_as_it_was(name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
-def test_tails_and_weights_come_back(kind, tmp_path):
+def test_tails_and_weights_survive_saving(kind, tmp_path):
     model = kind(n_subclasses=3, random_state=0).fit(with_heavy_tails(X, 1 - Y), Y)
     assert np.isfinite(tails_of(model.density_)).all()
     assert len(model.calibration_.weights) == 2
@@ -112,7 +112,7 @@ def test_tails_and_weights_come_back(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [ExactKernelMap, NystroemMap, FourierMap])
-def test_maps_alone_are_saved_too(kind, tmp_path):
+def test_maps_can_be_saved_alone(kind, tmp_path):
     model = kind(random_state=0).fit(X)
     save(model, tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").transform(NEW), model.transform(NEW))
@@ -130,7 +130,7 @@ LABELS = {
 @pytest.mark.each_value
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(n_subclasses=2, gamma="all")])
-def test_a_bank_comes_back_with_labels_of_any_type(kind, estimator, tmp_path):
+def test_a_bank_with_labels_of_any_type_survives_saving(kind, estimator, tmp_path):
     names = LABELS[kind]
     labels = names[GROUPS % len(names)]
     bank = VerifierBank(estimator).fit(X, labels)
@@ -145,7 +145,7 @@ def test_a_bank_comes_back_with_labels_of_any_type(kind, estimator, tmp_path):
 
 
 @pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(n_subclasses=2, gamma="all")])
-def test_a_bank_goes_on_after_it_was_loaded(estimator, tmp_path):
+def test_a_loaded_bank_can_be_updated(estimator, tmp_path):
     bank = VerifierBank(estimator).fit(X, GROUPS)
     save(bank, tmp_path / "m")
     restored = load(tmp_path / "m")
@@ -158,13 +158,13 @@ def test_a_bank_goes_on_after_it_was_loaded(estimator, tmp_path):
     restored.refresh()
 
 
-def test_models_of_a_bank_still_share_their_rows(tmp_path):
+def test_a_loaded_banks_models_still_share_their_rows(tmp_path):
     save(VerifierBank(KernelPCSDA(gamma="all")).fit(X, GROUPS), tmp_path / "m")
     bank = load(tmp_path / "m")
     assert all(np.shares_memory(model.X_fit_, bank._rows.X) for model in bank.models_.values())
 
 
-def test_a_stream_goes_on_after_it_was_loaded(tmp_path):
+def test_a_loaded_stream_can_be_continued(tmp_path):
     batches = [slice(0, 50), slice(50, None)]
     whole = PCSDA(2, random_state=0)
     for batch in batches:
@@ -192,7 +192,7 @@ def test_a_file_does_not_grow_with_use(tmp_path):
     model.predict(NEW)  # what is cached stays usable after it was left out
 
 
-def test_float32_names_and_memory_maps(tmp_path):
+def test_float32_column_names_and_memory_maps_survive_saving(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X.astype(np.float32), columns=[f"x{i}" for i in range(X.shape[1])])
     model = PCSDA(2, random_state=0).fit(frame, Y)
@@ -206,7 +206,7 @@ def test_float32_names_and_memory_maps(tmp_path):
     assert_same(load(tmp_path / "m"), mapped)
 
 
-def test_the_facts_of_a_file(tmp_path):
+def test_a_file_states_its_facts(tmp_path):
     model = make_pipeline(StandardScaler(), PCSDA(3, n_components=2, pos_label=0)).fit(X, Y)
     metrics = {"eer": np.float64(0.25), "interval": np.array([0.2, 0.3]), "trials": 40}
     save(model, tmp_path / "m", metrics=metrics)
@@ -238,7 +238,7 @@ def facts_of(model, tmp_path):
     return describe(tmp_path / "m")
 
 
-def test_the_facts_of_other_models(tmp_path):
+def test_files_of_other_models_state_their_facts(tmp_path):
     facts = facts_of(VerifierBank(PCSDA(2)).fit(X, GROUPS), tmp_path)
     assert (facts["model"], facts["n_samples"]) == ("VerifierBank(PCSDA)", 103)
     assert (facts["classes"], facts["pos_label"]) == ([0, 1, 2, 3], None)
@@ -255,7 +255,7 @@ def test_the_facts_of_other_models(tmp_path):
     assert (facts["model"], facts["classes"], facts["n_samples"]) == ("FourierMap", None, None)
 
 
-def test_metrics_that_cannot_be_kept(tmp_path):
+def test_metrics_that_cannot_be_stored_are_refused(tmp_path):
     model = PCSDA(2).fit(X, Y)
     with pytest.raises(TypeError, match=r"metrics contains <object object at .* of type object; a"):
         save(model, tmp_path / "m", metrics={"eer": object()})
@@ -292,7 +292,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_what_load_would_refuse_is_not_written(name, tmp_path):
+def test_save_refuses_what_load_would_refuse(name, tmp_path):
     model, what = FOREIGN[name]
     (tmp_path / "m").write_bytes(b"the model before")
     with pytest.raises(TypeError, match=f"cannot be saved: its {what}, but a model file"):
@@ -301,7 +301,7 @@ def test_what_load_would_refuse_is_not_written(name, tmp_path):
     assert os.listdir(tmp_path) == ["m"]
 
 
-def test_of_a_search_the_chosen_model_can_be_saved(tmp_path):
+def test_a_searchs_chosen_model_can_be_saved(tmp_path):
     search = FOREIGN["search"][0].fit(X, Y)
     with pytest.raises(TypeError, match=r"estimators\); replace the search by its best_estimator_"):
         save(search, tmp_path / "m")
@@ -336,7 +336,7 @@ def test_scikit_learns_own_clusterers_are_known(tmp_path):
     assert_same(load(tmp_path / "m"), model)
 
 
-def test_keys_that_would_change_are_refused(tmp_path):
+def test_keys_that_json_would_change_are_refused(tmp_path):
     model = make_pipeline(PCSDA(2), LogisticRegression(class_weight={True: 2.0, False: 1.0}))
     with pytest.raises(TypeError, match=r"dictionary steps.class_weight has keys of type bool"):
         save(model.fit(X, Y == 1), tmp_path / "m")
@@ -355,7 +355,7 @@ def test_only_fitted_estimators_are_saved(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_keeps_the_model_before(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_earlier_model(tmp_path, monkeypatch):
     save(PCSDA(2, random_state=0).fit(X, Y), tmp_path / "m")
     before = (tmp_path / "m").read_bytes()
 
@@ -371,7 +371,7 @@ def test_a_full_disk_keeps_the_model_before(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A small model file and where altered copies of it may be put."""
+    """Return a small model file and a path for altered copies."""
     path = tmp_path_factory.mktemp("files") / "small"
     save(CSDA(1, calibrate=False).fit(X[:, :2], Y), path)
     return path
@@ -389,7 +389,7 @@ def refused(small, data):
 
 
 @given(st.data())
-def test_no_byte_can_be_altered(small, data):
+def test_a_changed_byte_anywhere_is_detected(small, data):
     content = bytearray(small.read_bytes())
     places = st.integers(0, len(content) - 1)
     for place in data.draw(st.lists(places, min_size=1, max_size=4, unique=True)):
@@ -397,7 +397,7 @@ def test_no_byte_can_be_altered(small, data):
     refused(small, bytes(content))
 
 
-def test_single_bits_count_all_over_the_file(small):
+def test_a_flipped_bit_anywhere_is_detected(small):
     content = small.read_bytes()
     path = small.with_name("altered")
     head = content.index(b"PK")
@@ -408,7 +408,7 @@ def test_single_bits_count_all_over_the_file(small):
 
 
 @given(st.data())
-def test_a_file_cannot_be_cut_or_prolonged(small, data):
+def test_a_truncated_or_extended_file_is_refused(small, data):
     content = small.read_bytes()
     cut = data.draw(st.integers(0, len(content) - 1))
     refused(small, content[:cut])
@@ -440,7 +440,7 @@ def test_the_messages_say_what_is_wrong(small):
 
 
 def forged(path, payload, facts=b"{}"):
-    """Write a file whose sum is right: what someone who knows the format can do."""
+    """Write a file with a correct checksum, as someone who knows the format can."""
     body = facts + b"\n" + payload
     digest = hashlib.sha256(body).hexdigest().encode()
     path.write_bytes(b"pcsda-model 1 " + digest + b"\n" + body)
@@ -448,7 +448,7 @@ def forged(path, payload, facts=b"{}"):
 
 
 def repacked(payload, change, compression=zipfile.ZIP_STORED):
-    """A skops archive with some of its entries replaced."""
+    """Return a skops archive with some entries replaced."""
     result = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(payload)) as source, zipfile.ZipFile(result, "w") as target:
         for name in source.namelist():
@@ -457,7 +457,7 @@ def repacked(payload, change, compression=zipfile.ZIP_STORED):
 
 
 class Opens:
-    """Pickles to a call that leaves a file behind."""
+    """Pickles to a call that creates a file."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -471,7 +471,7 @@ def node(loader, module, name, **more):
 
 
 def calls(trace):
-    """Nodes of every kind of skops that would call or import something."""
+    """Yield skops nodes of every kind that would call or import something."""
     text = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode"}
     words = [text | {"content": json.dumps(word)} for word in (str(trace), "w")]
     words = node("TupleNode", "builtins", "tuple", content=words)
@@ -525,7 +525,7 @@ def test_a_malicious_file_runs_nothing(number, inside, tmp_path, monkeypatch):
     assert describe(path) == {}
 
 
-def test_the_number_of_attacks():
+def test_every_attack_is_tried():
     assert len(list(calls("x"))) == 14
 
 
@@ -589,7 +589,7 @@ def test_skops_is_named_where_it_is_missing(tmp_path, monkeypatch, small):
 
 
 @pytest.mark.more  # files of an earlier version come from other processes as well
-def test_another_process_reads_the_same(tmp_path):
+def test_another_process_reads_the_same_model(tmp_path):
     model = KernelPCSDA(n_subclasses=2, random_state=0).fit(X, Y)
     save(model, tmp_path / "m")
     np.save(tmp_path / "new.npy", NEW)

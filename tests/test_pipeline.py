@@ -1,4 +1,4 @@
-"""Pipelines with the methods of their verifier: each equals the last step on rows by hand."""
+"""Pipelines with their verifier's methods: each equals the last step on transformed rows."""
 
 import pickle
 
@@ -62,7 +62,7 @@ MODELS = {
 
 
 def by_hand(model, rows):
-    """The last step, and rows as they reach it."""
+    """Return the last step and the rows that reach it."""
     *before, (_, last) = model.steps
     for _, step in before:
         rows = rows if step in (None, "passthrough") else step.transform(rows)
@@ -72,7 +72,7 @@ def by_hand(model, rows):
 @pytest.mark.each_value
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", MODELS)
-def test_methods_are_those_of_the_last_step(chain, name):
+def test_methods_equal_the_last_steps(chain, name):
     model = make_pipeline(*map(clone_step, CHAINS[chain]), clone(MODELS[name])).fit(X, Y)
     last, rows = by_hand(model, NEW)
     for method in ("log_likelihood_ratio", "decision_function", "predict_proba", "predict"):
@@ -95,7 +95,7 @@ def clone_step(step):
     return step if step is None or isinstance(step, str) else clone(step)
 
 
-def test_a_bank_at_the_end():
+def test_a_bank_can_end_a_pipeline():
     model = make_pipeline(StandardScaler(), VerifierBank(PCSDA(2, random_state=0))).fit(X, GROUPS)
     bank, rows = by_hand(model, NEW)
     assert_array_equal(model.log_likelihood_ratio(NEW), bank.log_likelihood_ratio(rows))
@@ -105,12 +105,12 @@ def test_a_bank_at_the_end():
     assert not hasattr(model, "fast_scorer")
 
 
-def test_what_the_last_step_cannot_the_pipeline_cannot():
+def test_a_pipeline_lacks_the_methods_its_last_step_lacks():
     other = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
     for method in ("log_likelihood_ratio", "rank", "explain", "fast_scorer", "count", "accepts"):
         assert not hasattr(other, method)
     assert hasattr(make_pipeline(StandardScaler(), PCSDA()), "rank")
-    # Texts have a method `count`, and an empty last step is a text.
+    # Strings have a method `count`, and an empty last step is a string.
     assert not hasattr(make_pipeline(StandardScaler(), "passthrough"), "count")
     with pytest.raises(AttributeError, match="no attribute 'rank'"):
         other.rank(X)
@@ -122,7 +122,7 @@ def test_without_a_fit_there_are_no_scores():
             getattr(make_pipeline(StandardScaler(), PCSDA()), method)(X)
 
 
-def test_it_is_a_pipeline_of_scikit_learn():
+def test_a_verifier_pipeline_is_a_scikit_learn_pipeline():
     model = make_pipeline(StandardScaler(), PCA(4), PCSDA(3, random_state=0))
     assert isinstance(model, Pipeline)
     assert type(model).__module__ == "pcsda"
@@ -137,7 +137,7 @@ def test_it_is_a_pipeline_of_scikit_learn():
     assert_array_equal(again.log_likelihood_ratio(NEW), model.log_likelihood_ratio(NEW))
 
 
-def test_searches_around_it_and_in_it():
+def test_searches_work_around_and_inside_a_pipeline():
     model = make_pipeline(StandardScaler(), PCA(), PCSDA(random_state=0))
     grid = {"pca__n_components": [2, 5], "pcsda__n_subclasses": [1, 3]}
     search = GridSearchCV(model, grid, cv=3, scoring="neg_log_loss").fit(X, Y)
@@ -157,7 +157,7 @@ def test_searches_around_it_and_in_it():
 
 
 @pytest.mark.parametrize("chain", ["axes", "nystroem", "other scaler"])
-def test_data_frames_in_and_between_steps(chain):
+def test_data_frames_pass_into_and_between_steps(chain):
     frame, new = (pd.DataFrame(rows, columns=list("abcdef")) for rows in (X, NEW))
     model = make_pipeline(*map(clone, CHAINS[chain]), PCSDA(3, random_state=0))
     expected = clone(model).fit(X, Y)
@@ -171,7 +171,7 @@ def test_data_frames_in_and_between_steps(chain):
         model.rank(new[list("fedcba")])
 
 
-def test_a_fast_scorer_does_not_change_with_a_later_fit():
+def test_a_later_fit_does_not_change_a_fast_scorer():
     model = make_pipeline(MinMaxScaler(), StandardScaler(with_mean=False), PCSDA(random_state=0))
     score = model.fit(X, Y).fast_scorer()
     before = score(NEW)
@@ -182,7 +182,7 @@ def test_a_fast_scorer_does_not_change_with_a_later_fit():
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("chain", CHAINS)
-def test_files_and_graphs(chain, tmp_path):
+def test_a_pipeline_can_be_saved_and_exported(chain, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     model = make_pipeline(*map(clone_step, CHAINS[chain]), PCSDA(3, random_state=0)).fit(X, Y)
     save(model, tmp_path / "m.pcsda")
@@ -197,13 +197,13 @@ def test_files_and_graphs(chain, tmp_path):
     assert_allclose(ratios, model.log_likelihood_ratio(NEW), atol=1e-9)
 
 
-def test_blocks_fit_it():
+def test_a_pipeline_can_be_fitted_in_blocks():
     model = fit_blocks(make_pipeline(StandardScaler(), PCSDA(3, random_state=0)), X, y=Y)
     expected = make_pipeline(StandardScaler(), PCSDA(3, random_state=0)).fit(X, Y)
     assert_allclose(model.log_likelihood_ratio(NEW), expected.log_likelihood_ratio(NEW), rtol=1e-6)
 
 
-def test_a_new_calibration_sees_rows_as_the_model_does():
+def test_recalibration_uses_transformed_rows():
     model = make_pipeline(StandardScaler(), PCSDA(3, random_state=0)).fit(X, Y)
     last = pickle.loads(pickle.dumps(model[-1])).recalibrate(model[0].transform(NEW), Y)
     assert model.recalibrate(NEW, Y) is model
@@ -211,7 +211,7 @@ def test_a_new_calibration_sees_rows_as_the_model_does():
 
 
 class Told(ClassifierMixin, BaseEstimator):
-    """Keeps what it is asked."""
+    """Records its calls."""
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)

@@ -1,4 +1,4 @@
-"""Planted data: the subspace is found, and the ratio is nearly as good as the exact one."""
+"""Planted data: the subspace is recovered, and the ratio is nearly as good as the exact one."""
 
 from functools import cache
 
@@ -17,7 +17,7 @@ SEEDS = pytest.mark.parametrize("seed", range(3))
 
 @cache
 def planted(seed):
-    """Training and fresh rows of one population; another seed would be another population."""
+    """Draw training and fresh rows of one population; another seed gives another population."""
     data = make_class_specific(
         2 * N, n_features=50, n_informative=4, n_subclasses=6, random_state=seed
     )
@@ -26,7 +26,7 @@ def planted(seed):
 
 
 def cost(model, data):
-    """Cllr on fresh rows."""
+    """Return the Cllr on fresh rows."""
     return cllr(data.target[N:], model.log_likelihood_ratio(data.data[N:]))
 
 
@@ -56,7 +56,7 @@ def test_the_ratio_on_fresh_rows_costs_at_most_a_tenth_more_than_the_exact_one(s
 
 
 @SEEDS
-def test_probabilities_at_the_true_prior_are_right_as_often_as_they_say(seed):
+def test_probabilities_at_the_true_prior_are_calibrated(seed):
     data = planted(seed)
     probability = fitted(seed).predict_proba(data.data[N:])[:, 1]
     truth = data.target[N:]
@@ -67,7 +67,7 @@ def test_probabilities_at_the_true_prior_are_right_as_often_as_they_say(seed):
 
 
 @SEEDS
-def test_where_the_mixture_is_the_truth_the_blend_is_the_mixture(seed):
+def test_the_blend_becomes_the_mixture_where_that_is_the_truth(seed):
     model = fitted(seed)
     assert np.isinf(tails_of(model.density_)).all()
     of_mixture, of_cloud = model.calibration_.weights
@@ -105,18 +105,18 @@ def test_one_subclass_misses_a_class_in_the_middle_and_six_find_it(seed):
 @pytest.mark.parametrize(
     "estimator",
     [
-        # Means over draws are near the pooled ones elsewhere, on fewer features.
+        # Other tests compare means over draws with the pooled ones, on fewer features.
         pytest.param(PCSDA(6, 4, balance="resampled", random_state=0), marks=pytest.mark.more),
         PCSDA(6, 4, covariance="resubstitution", calibrate=False, random_state=0),
         PCSDA(random_state=0),
-        # The solvers agree elsewhere, on smaller data.
+        # Other tests compare the solvers, on smaller data.
         pytest.param(PCSDA(6, 4, solver="eigen", random_state=0), marks=pytest.mark.more),
         pytest.param(PCSDA(6, 4, solver="spectral", random_state=0), marks=pytest.mark.more),
         pytest.param(PCSDA(6, random_state=0), marks=pytest.mark.more),
     ],
     ids=str,
 )
-def test_no_other_way_of_fitting_costs_much_more(estimator):
+def test_other_ways_of_fitting_cost_little_more(estimator):
     data = planted(0)
     estimator.fit(data.data[:N], data.target[:N])
     assert cost(estimator, data) < 1.15 * data.bayes
@@ -146,7 +146,7 @@ def test_batches_find_the_planted_subspace_too():
 
 
 @pytest.mark.parametrize("columns", [slice(0, 10), slice(10, 20), slice(None)])
-def test_left_out_scores_are_honest_where_columns_have_different_units(columns):
+def test_left_out_scores_stay_unbiased_with_columns_in_different_units(columns):
     data = load_breast_cancer()
     X, y = data.data[:, columns], data.target == 0
     left_out, fresh = [], []

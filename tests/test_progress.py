@@ -1,4 +1,4 @@
-"""The progress bar: drawn on a terminal only, and the items pass unchanged."""
+"""The progress bar: drawn only on a terminal, and items pass through unchanged."""
 
 import io
 import sys
@@ -14,7 +14,7 @@ from pcsda.progress import bars_everywhere, progress
 
 
 class Terminal(io.StringIO):
-    """A standard error that says it is a terminal."""
+    """A standard error that claims to be a terminal."""
 
     def isatty(self):
         return True
@@ -31,11 +31,11 @@ def terminal(monkeypatch):
 
 @pytest.mark.parametrize("items", [range(3), ["a", "b"], [None]], ids=str)
 @pytest.mark.parametrize("enabled", [True, False])
-def test_items_pass_unchanged_and_in_order(terminal, items, enabled):
+def test_items_pass_through_unchanged_and_in_order(terminal, items, enabled):
     assert list(progress(items, "work", enabled=enabled)) == list(items)
 
 
-def test_the_bar_ends_full(terminal):
+def test_the_bar_ends_at_full_length(terminal):
     for _ in progress(range(4), "kernel", enabled=True):
         pass
     last = terminal.getvalue().split("kernel")[-1]
@@ -43,7 +43,7 @@ def test_the_bar_ends_full(terminal):
     assert "━" * 24 in last
 
 
-def test_sizes_add_up_where_the_number_of_items_is_unknown(terminal):
+def test_sizes_add_up_when_the_number_of_items_is_unknown(terminal):
     assert list(progress(iter(["ab", "c"]), "letters", enabled=True, size=len)) == ["ab", "c"]
     assert "3 letters" in terminal.getvalue()
 
@@ -54,7 +54,7 @@ def test_short_work_has_no_bar(terminal, monkeypatch):
     assert "kernel" not in terminal.getvalue()
 
 
-def test_a_first_item_that_takes_long_has_a_bar(terminal, monkeypatch):
+def test_a_slow_first_item_gets_a_bar(terminal, monkeypatch):
     monkeypatch.setattr("pcsda.progress.DELAY", 0.01)
     for _ in progress([1], "kernel", enabled=True):
         until = time.monotonic() + 30
@@ -63,7 +63,7 @@ def test_a_first_item_that_takes_long_has_a_bar(terminal, monkeypatch):
         assert "0/1" in terminal.getvalue()
 
 
-def test_work_within_work_has_no_bar_of_its_own(terminal):
+def test_nested_work_has_no_second_bar(terminal):
     for _ in progress(range(2), "outer", enabled=True):
         list(progress(range(2), "inner", enabled=True))
     assert "inner" not in terminal.getvalue()
@@ -89,17 +89,17 @@ def test_nothing_is_drawn_when_not_enabled(terminal):
     assert terminal.getvalue() == ""
 
 
-def test_nothing_is_drawn_where_standard_error_is_no_terminal(capsys):
+def test_nothing_is_drawn_unless_standard_error_is_a_terminal(capsys):
     assert not sys.stderr.isatty()
     list(progress(range(4), "kernel", enabled=True))
     assert capsys.readouterr() == ("", "")
 
 
-def test_nothing_to_do_is_fine(terminal):
+def test_empty_work_is_accepted(terminal):
     assert list(progress([], "kernel", enabled=True)) == []
 
 
-def test_work_stops_where_the_caller_stops(terminal):
+def test_iteration_stops_when_the_caller_stops(terminal):
     for item in progress(range(10), "kernel", enabled=True):
         if item == 2:
             break
@@ -136,7 +136,7 @@ def test_long_work_shows_its_progress_when_verbose(terminal, model, labels):
 
 
 @EVERY_MODEL
-def test_nothing_reaches_standard_error_of_a_file(capsys, model, labels):
+def test_a_file_as_standard_error_stays_empty(capsys, model, labels):
     fitted_transform(model, True)
     assert capsys.readouterr().err == ""
 

@@ -1,4 +1,4 @@
-"""A projection without a density: axes and ranking work where the samples determine no more."""
+"""A projection without a density: axes and ranking work where samples determine no density."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ NEEDS_A_DENSITY = (
 
 
 def few(n_positive, width=40, n_negative=300, seed=0):
-    """Few positives among subclasses that are planted, and rows to rank."""
+    """Draw few positives among planted subclasses, and rows to rank."""
     rng = np.random.default_rng(seed)
     centres = 2 * rng.standard_normal((31, width))
     groups = np.append(np.zeros(n_positive, int), 1 + np.arange(n_negative) % 30)
@@ -30,7 +30,7 @@ def few(n_positive, width=40, n_negative=300, seed=0):
 
 
 def distances(X, groups, new, ridge, d):
-    """The paper's ranking by a dense eigensolver: distances from the positive mean."""
+    """Rank as in the paper with a dense eigensolver: distances from the positive mean."""
     means = np.array([X[groups == g].mean(axis=0) for g in range(groups.max() + 1)])
     residuals, delta = X - means[groups], means[1:] - means[0]
     centred = X - X.mean(axis=0)
@@ -55,7 +55,7 @@ def test_the_papers_protocol_ranks_few_positives_at_every_d(n_positive, d):
 
 @pytest.mark.parametrize("method", NEEDS_A_DENSITY)
 @pytest.mark.parametrize("kernel", [False, True], ids=["linear", "kernel"])
-def test_what_needs_a_density_says_why_there_is_none(method, kernel):
+def test_methods_that_need_a_density_say_why_there_is_none(method, kernel):
     X, groups, new, _ = few(5)
     estimator = (KernelPCSDA if kernel else PCSDA).published(30, 12)
     model = estimator.fit(X, groups == 0, subclass_labels=groups)
@@ -80,7 +80,7 @@ def test_a_model_without_density_is_saved_cloned_and_ranks_in_a_bank(tmp_path):
 
 
 @pytest.mark.parametrize("solver", ["auto", "cholesky", "eigen", "spectral"])
-def test_without_ridge_wide_rows_have_the_limit_of_small_ridges(solver):
+def test_without_a_ridge_wide_rows_give_the_small_ridge_limit(solver):
     data = make_class_specific(60, n_features=150, random_state=0)
     X, y = data.data, data.target
     subclasses = np.arange(60) % 4
