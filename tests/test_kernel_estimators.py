@@ -1,4 +1,4 @@
-"""KernelPCSDA and KernelCSDA against the linear estimators on explicit features of the kernel."""
+"""KernelPCSDA and KernelCSDA against the linear estimators on explicit kernel features."""
 
 import dataclasses
 import pickle
@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from factories import assert_same_calibration, refit_without_each_row
+from factories import assert_same_calibration, refit_without_each_row, refuses
 from kernel_factories import (
     EVERY_KERNEL,
     SETTINGS,
@@ -38,16 +38,12 @@ COVARIANCE = pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitu
 BOTH = pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA])
 
 
-def refuses(message, error=ValueError):
-    return pytest.raises(error, match=re.escape(message))
-
-
 def weights_of(n_rows, weighted=True):
     return np.random.default_rng(5).uniform(0.2, 3, n_rows) if weighted else None
 
 
 def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
-    """All that two fitted models say of the same points, in their own coordinates, agrees."""
+    """Check that two fitted models agree on the same points, each in its own coordinates."""
     assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=rtol)
     assert_allclose(found.subclass_counts_, expected.subclass_counts_, rtol=1e-12)
     assert_allclose(found.class_prior_, expected.class_prior_, rtol=1e-12)
@@ -73,7 +69,7 @@ def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
 @COVARIANCE
 @WEIGHTED
 @pytest.mark.parametrize("duplicates", [False, True], ids=["distinct", "repeated"])
-def test_it_equals_pcsda_on_exact_features(
+def test_kernel_pcsda_equals_pcsda_on_exact_features(
     name, method, negatives, covariance, weighted, duplicates
 ):
     X, new, y, groups, *_ = kernel_problem(name, duplicates=duplicates)
@@ -91,7 +87,7 @@ def test_it_equals_pcsda_on_exact_features(
 @pytest.mark.each_value
 @EVERY_KERNEL
 @METHOD
-def test_the_published_rule_is_that_of_pcsda_on_exact_features(name, method):
+def test_the_published_rule_equals_pcsdas_on_exact_features(name, method):
     X, new, y, groups, *_ = kernel_problem(name)
     mapped = ExactKernelMap(method=method, tol=1e-13, **SETTINGS[name]).fit(X)
     found = KernelPCSDA.published(3, **SETTINGS[name]).fit(X, y, subclass_labels=groups)
@@ -102,7 +98,7 @@ def test_the_published_rule_is_that_of_pcsda_on_exact_features(name, method):
     assert found.density_.base.centres.shape == (1, 3)
 
 
-def test_the_published_rule_takes_changes():
+def test_the_published_rule_takes_overrides():
     model = KernelPCSDA.published(4, 2, gamma=0.3, calibrate=True)
     params = model.get_params()
     chosen = ("n_subclasses", "n_components", "gamma", "calibrate", "negatives", "shrinkage")
@@ -119,7 +115,7 @@ def test_calibration_equals_that_of_pcsda_on_exact_features(name, covariance, we
     X, new, y, groups, *_ = kernel_problem(name, spread=0.3)
     mapped = ExactKernelMap(tol=1e-13, **SETTINGS[name]).fit(X)
     fitting = {"subclass_labels": groups, "sample_weight": weights_of(len(X), weighted)}
-    # A ridge so small that there is something to calibrate.
+    # A small ridge, so that there is something to calibrate.
     given = {"covariance": covariance, "negatives": negatives, "random_state": 3}
     given["regularization"] = 0.01
     found = KernelPCSDA(**SETTINGS[name], **given).fit(X, y, **fitting)
@@ -134,7 +130,7 @@ def test_calibration_equals_that_of_pcsda_on_exact_features(name, covariance, we
 @DENSITY
 @COVARIANCE
 @WEIGHTED
-def test_the_linear_kernel_is_linear_pcsda(width, negatives, covariance, weighted):
+def test_the_linear_kernel_equals_linear_pcsda(width, negatives, covariance, weighted):
     X, y, groups = labelled(width)
     new = labelled(width, seed=1)[0]
     given = {"negatives": negatives, "covariance": covariance, "random_state": 0}
@@ -147,7 +143,7 @@ def test_the_linear_kernel_is_linear_pcsda(width, negatives, covariance, weighte
 
 @pytest.mark.parametrize("regularization", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize(("width", "n_subclasses"), [(1, 3), (2, 8), (3, 5)])
-def test_more_subclasses_than_dimensions_leave_no_axes_of_rounding(
+def test_more_subclasses_than_dimensions_add_no_axes_of_rounding(
     width, n_subclasses, regularization
 ):
     X, y, groups = labelled(width, sizes=[20] + [12] * n_subclasses)
@@ -160,7 +156,7 @@ def test_more_subclasses_than_dimensions_leave_no_axes_of_rounding(
 
 @pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
 @pytest.mark.parametrize("offset", [1e2, 1e4, 1e8])
-def test_a_common_offset_hardly_costs_the_linear_kernel_digits(solver, offset):
+def test_a_common_offset_hardly_affects_the_linear_kernel(solver, offset):
     X, y, groups = labelled()
     fitting = {"subclass_labels": groups}
     expected = PCSDA(calibrate=False).fit(X, y, **fitting)
@@ -198,7 +194,7 @@ def test_values_too_coarse_for_the_ridge_are_refused(model):
 
 
 @pytest.mark.parametrize("model", [KernelCSDA(**INNER), KernelPCSDA(solver="eigen", **INNER)])
-def test_features_that_rounding_hides_are_refused_not_dropped(model):
+def test_features_hidden_by_rounding_are_refused_not_dropped(model):
     X, y, _ = labelled(sizes=[400, 300, 300])
     # Directions whose pivots are below 1e-12 of the values at the offset, but not below the ridge.
     X[:, 3:] = 0.004 * np.sign(X[:, 3:])
@@ -270,7 +266,7 @@ def test_iterative_least_squares_leaves_nothing_out():
     assert abs(model.calibration_.slope - 1) > 0.01  # from folds
 
 
-def test_resampled_draws_are_seeded_and_of_the_features():
+def test_resampled_draws_are_seeded_and_made_in_feature_space():
     X, y, groups = labelled()
     given = {"balance": "resampled", "calibrate": False, "regularization": 0.1}
     first, again, other = (
@@ -284,7 +280,7 @@ def test_resampled_draws_are_seeded_and_of_the_features():
     assert_same_model(first, expected, X, features, rtol=1e-6)
 
 
-def test_resampled_draws_and_least_squares_do_not_go_together():
+def test_resampled_draws_are_refused_with_least_squares():
     X, y, _ = labelled()
     message = (
         "solver='lsqr' does not take the dense draws of balance='resampled'; use solver='auto' or "
@@ -301,7 +297,7 @@ def test_resampled_draws_and_least_squares_do_not_go_together():
 @pytest.mark.parametrize("name", ["linear", "rbf", "laplacian"])
 @DENSITY
 @WEIGHTED
-def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, weighted):
+def test_left_out_scores_equal_refits_without_each_row(name, negatives, weighted):
     X, y, groups = labelled(sizes=[8, 6, 7, 1])
     weights = weights_of(len(X), weighted)
     fitting = {"subclass_labels": groups, "sample_weight": weights}
@@ -331,7 +327,7 @@ def test_left_out_scores_are_those_of_refits_without_each_row(name, negatives, w
 
 
 def test_left_out_scores_are_honest_where_training_scores_flatter():
-    """Labels drawn at random: training rows are told apart, new and left-out rows are not."""
+    """With random labels, training rows are separated, but new and left-out rows are not."""
     rng = np.random.default_rng(0)
     X, new = rng.standard_normal((2, 150, 30))
     y, labels = rng.integers(0, 2, (2, 150))
@@ -353,7 +349,7 @@ def test_left_out_scores_are_honest_where_training_scores_flatter():
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["rbf", "linear", "polynomial"])
 @WEIGHTED
-def test_kernel_kmeans_is_kmeans_on_exact_features_from_the_same_start(name, seed, weighted):
+def test_kernel_kmeans_equals_kmeans_on_exact_features(name, seed, weighted):
     X, _, y, _, matrix, _ = kernel_problem(name, seed=10 * seed)
     rows = np.flatnonzero(y == 0)
     weights = weights_of(len(rows), weighted)
@@ -370,7 +366,7 @@ def test_kernel_kmeans_is_kmeans_on_exact_features_from_the_same_start(name, see
     assert not np.array_equal(labels, start)
 
 
-def test_kernel_kmeans_leaves_its_arguments_alone_and_stays_where_it_is_done():
+def test_kernel_kmeans_keeps_its_arguments_and_a_converged_solution():
     X, y, _ = labelled()
     matrix, rows = rbf(X, X, GAMMA), np.flatnonzero(y == 0)
     start = np.arange(len(rows)) % 3
@@ -417,7 +413,7 @@ def test_a_drawn_start_is_seeded_and_reaches_every_cluster():
 
 @pytest.mark.parametrize("name", ["rbf", "precomputed"])
 def test_subclasses_are_clusters_of_the_features(name):
-    """Every negative is nearest to the mean of its own subclass in feature space."""
+    """In feature space, each negative is nearest to the mean of its own subclass."""
     X, _, y, _, matrix, _ = kernel_problem(name)
     model = KernelPCSDA(n_subclasses=4, random_state=0, **SETTINGS[name]).fit(X, y)
     features = ExactKernelMap("precomputed", tol=1e-13).fit_transform(matrix)
@@ -455,8 +451,8 @@ def test_the_best_of_several_starts_divides_a_precomputed_kernel():
     assert max(spreads) > 0.1
 
 
-def test_kernel_subclasses_differ_from_those_of_the_rows_where_the_kernel_does():
-    """Two rings about one centre: k-means of the rows cuts them in halves."""
+def test_kernel_subclasses_follow_the_kernel_not_the_rows():
+    """Two concentric rings: k-means on the rows cuts them in halves."""
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, 80)
     radius = np.repeat([1.0, 6.0], 40)
@@ -475,7 +471,7 @@ def test_kernel_subclasses_differ_from_those_of_the_rows_where_the_kernel_does()
     assert len(set(plain.partition_[40:80])) == 2
 
 
-def test_subclasses_may_be_samples_clusters_of_any_kind_or_given():
+def test_subclasses_may_be_singletons_any_clusters_or_given():
     X, y, groups = labelled()
     each = KernelPCSDA(gamma=GAMMA, subclasses="samples", n_components=2).fit(X, y)
     assert len(each.subclass_counts_) == np.sum(y == 0)
@@ -489,7 +485,7 @@ def test_subclasses_may_be_samples_clusters_of_any_kind_or_given():
     assert_array_equal(given.partition_, groups)
 
 
-def test_subclasses_of_a_precomputed_kernel():
+def test_a_precomputed_kernel_is_clustered_in_feature_space_only():
     X, y, groups = labelled()
     matrix = rbf(X, X, GAMMA)
     message = (
@@ -518,7 +514,7 @@ def test_more_subclasses_than_different_negatives_are_refused():
 
 
 @pytest.mark.parametrize("labels", [np.zeros(51), np.zeros(60), np.zeros((52, 1))])
-def test_labels_of_another_number_of_rows_are_refused(labels):
+def test_a_wrong_number_of_subclass_labels_is_refused(labels):
     X, y, _ = labelled()
     message = (
         f"subclass_labels has shape {labels.shape} but must have one entry for each of the 52 rows "
@@ -542,7 +538,7 @@ def test_labels_of_another_number_of_rows_are_refused(labels):
 @pytest.mark.parametrize("width", [5, 120], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("n_components", [2, None])
 @WEIGHTED
-def test_the_linear_kernel_is_linear_csda(solver, width, n_components, weighted):
+def test_the_linear_kernel_equals_linear_csda(solver, width, n_components, weighted):
     X, y, _ = labelled(width)
     new = labelled(width, seed=1)[0]
     given = {"solver": solver, "n_components": n_components, "calibrate": False}
@@ -562,7 +558,7 @@ def test_the_linear_kernel_is_linear_csda(solver, width, n_components, weighted)
 @EVERY_KERNEL
 @METHOD
 @WEIGHTED
-def test_kernel_csda_is_csda_on_exact_features(name, method, weighted):
+def test_kernel_csda_equals_csda_on_exact_features(name, method, weighted):
     X, new, y, _, *_ = kernel_problem(name, spread=0.3)
     mapped = ExactKernelMap(method=method, tol=1e-13, **SETTINGS[name]).fit(X)
     fitting = {"sample_weight": weights_of(len(X), weighted)}
@@ -625,7 +621,7 @@ def test_the_trace_ratio_is_the_largest_of_orthonormal_directions():
     )
 
 
-def test_kernel_csda_has_no_left_out_scores_and_one_group_of_negatives():
+def test_kernel_csda_has_no_left_out_scores_and_one_negative_group():
     X, y, _ = labelled()
     model = KernelCSDA(gamma=GAMMA).fit(X, y)
     assert not hasattr(model, "loo_scores_")
@@ -637,7 +633,7 @@ def test_kernel_csda_has_no_left_out_scores_and_one_group_of_negatives():
 
 
 def arrays_in(thing, seen=None):
-    """All arrays that an object holds, however deep."""
+    """Yield all arrays that an object holds, at any depth."""
     seen = set() if seen is None else seen
     if id(thing) in seen:
         return
@@ -679,7 +675,7 @@ def test_the_model_does_not_hold_the_kernel_matrix(model):
 
 
 @pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
-def test_fitting_holds_one_kernel_matrix_and_little_else(covariance):
+def test_fitting_needs_memory_for_little_more_than_one_kernel_matrix(covariance):
     X = np.random.default_rng(0).standard_normal((1500, 10))
     y = np.arange(1500) % 10 == 0
     model = KernelPCSDA(gamma=0.1, n_subclasses=5, covariance=covariance, random_state=0)
@@ -692,7 +688,7 @@ def test_fitting_holds_one_kernel_matrix_and_little_else(covariance):
 
 
 @pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA])
-def test_the_kernel_form_of_the_coordinates_is_what_transform_gives(make):
+def test_transform_equals_the_kernel_form_of_the_coordinates(make):
     X, y, _ = labelled()
     new = labelled(seed=1)[0]
     model = make(gamma=GAMMA, n_components=1).fit(X, y)
@@ -705,7 +701,7 @@ def test_the_kernel_form_of_the_coordinates_is_what_transform_gives(make):
 
 
 @BOTH
-def test_a_precomputed_kernel_is_the_kernel_itself(make):
+def test_a_precomputed_kernel_equals_the_kernel(make):
     X, y, _ = labelled()
     new = labelled(seed=1)[0]
     matrix, cross = rbf(X, X, GAMMA), rbf(new, X, GAMMA)
@@ -747,7 +743,7 @@ def test_rows_are_scored_in_blocks_with_the_same_result(monkeypatch, model):
     assert_allclose(refitted.log_likelihood_ratio(rows), scores, atol=1e-7 * scale)
 
 
-def test_prediction_holds_no_matrix_of_all_rows():
+def test_prediction_never_holds_the_full_kernel_matrix():
     X, y, _ = labelled(sizes=[300, 300])
     model = KernelPCSDA(gamma=GAMMA, n_subclasses=1).fit(X, y)
     rows = np.random.default_rng(0).standard_normal((40_000, 5))
@@ -769,7 +765,7 @@ def fits_of_weights(make, **given):
 
 @pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
 @BOTH
-def test_whole_weights_are_repeated_rows(make, kernel):
+def test_integer_weights_equal_repeated_rows(make, kernel):
     X, y, groups = labelled()
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     again = np.repeat(np.arange(len(X)), weights)
@@ -792,7 +788,7 @@ def test_whole_weights_are_repeated_rows(make, kernel):
 @pytest.mark.parametrize("gamma", ["positive", "all", "scale", GAMMA])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "precomputed"])
 @BOTH
-def test_rows_of_weight_zero_are_dropped(make, kernel, gamma):
+def test_zero_weight_rows_are_dropped(make, kernel, gamma):
     X, y, _ = labelled()
     weights = np.where(np.arange(len(X)) % 4 == 1, 0.0, weights_of(len(X)))
     kept = np.flatnonzero(weights)
@@ -824,7 +820,7 @@ def test_a_subclass_of_weight_zero_vanishes():
     assert_allclose(found.log_likelihood_ratio(X), expected.log_likelihood_ratio(X), rtol=1e-9)
 
 
-def test_zero_weights_and_column_names_go_together():
+def test_zero_weights_work_with_column_names():
     pd = pytest.importorskip("pandas")
     X, y, _ = labelled()
     weights = np.where(np.arange(len(X)) < 5, 0.0, 1.0)
@@ -851,7 +847,7 @@ def test_bad_weights_are_refused(make):
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
 @BOTH
-def test_single_precision_stays_and_is_close(make, kernel):
+def test_single_precision_is_kept_and_close(make, kernel):
     X, y, groups = labelled()
     rows = rbf(X, X, 0.5) if kernel == "precomputed" else X
     given = {"kernel": kernel, "gamma": 0.5, "n_components": 2, "calibrate": False}
@@ -862,7 +858,7 @@ def test_single_precision_stays_and_is_close(make, kernel):
         a, b = getattr(narrow, method)(rows.astype(np.float32)), getattr(wide, method)(rows)
         assert a.dtype == np.float32
         assert b.dtype == np.float64
-        if method == "transform":  # which way an axis points is settled by the largest entry
+        if method == "transform":  # the largest entry decides the sign of an axis
             a = a * np.sign(np.sum(a * b, axis=0))
         assert_allclose(a, b, atol=2e-3 * np.abs(b).max())
     assert narrow.predict_proba(rows.astype(np.float32)).dtype == np.float32
@@ -871,7 +867,7 @@ def test_single_precision_stays_and_is_close(make, kernel):
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, object])
 @BOTH
-def test_other_types_are_taken_as_doubles(make, dtype):
+def test_other_types_are_converted_to_doubles(make, dtype):
     X, y, _ = labelled()
     X = np.round(4 * X)
     found = make(gamma=0.01, random_state=0).fit(X.astype(dtype), y)
@@ -882,7 +878,7 @@ def test_other_types_are_taken_as_doubles(make, dtype):
 @pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
-def test_far_more_columns_than_rows(make, kernel):
+def test_there_may_be_far_more_columns_than_rows(make, kernel):
     X, y, _ = labelled(2000, spread=3.0)
     rows = np.arange(len(X)) % 4 > 0
     model = make(kernel, n_components=1, random_state=0).fit(X[rows], y[rows])
@@ -891,7 +887,7 @@ def test_far_more_columns_than_rows(make, kernel):
 
 
 def is_sound(model, X):
-    """Finite scores, probabilities that sum to one, and a rank of every row."""
+    """Check for finite scores, probabilities that sum to one, and a rank for every row."""
     assert np.all(np.isfinite(model.log_likelihood_ratio(X)))
     assert np.all(np.isfinite(model.transform(X)))
     assert_allclose(model.predict_proba(X).sum(axis=1), 1)
@@ -901,7 +897,7 @@ def is_sound(model, X):
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian", "cosine"])
 @BOTH
-def test_one_positive(make, kernel):
+def test_one_positive_gives_a_sound_model(make, kernel):
     X, _, _ = labelled()
     y = (np.arange(len(X)) == 3).astype(int)
     X[3] += 20
@@ -916,7 +912,7 @@ def test_one_positive(make, kernel):
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
 @BOTH
-def test_one_negative(make, kernel):
+def test_one_negative_gives_a_sound_model(make, kernel):
     X, _, _ = labelled()
     y = (np.arange(len(X)) != 3).astype(int)
     X[3] += 20
@@ -929,7 +925,7 @@ def test_one_negative(make, kernel):
 
 @BOTH
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
-def test_two_points(make, kernel):
+def test_two_points_give_a_sound_model(make, kernel):
     X, y = np.array([[0.0, 1.0], [2.0, 5.0]]), [0, 1]
     model = make(kernel, gamma="all").fit(X, y)
     assert is_sound(model, X)
@@ -961,7 +957,7 @@ def test_the_class_of_interest_may_be_named(make):
 
 
 @BOTH
-def test_samples_of_one_trial_add_up(make):
+def test_samples_of_a_trial_are_scored_together(make):
     X, y, _ = labelled(sizes=[40, 30, 30])
     model = make(gamma=GAMMA, n_components=1, random_state=0).fit(X, y)
     single = model.log_likelihood_ratio(X, trials=np.arange(len(X)))
@@ -984,7 +980,7 @@ def test_priors_move_the_decision_and_not_the_ratio(make):
     assert_allclose(moved, np.log(1 / 9), rtol=1e-6)
 
 
-def test_recalibration_on_rows_held_back():
+def test_recalibration_uses_held_out_rows():
     X, y, _ = labelled(sizes=[60, 60, 60])
     model = KernelPCSDA(gamma=GAMMA, calibrate=False, random_state=0).fit(X[:90], y[:90])
     before = model.log_likelihood_ratio(X)
@@ -1082,7 +1078,7 @@ def test_an_indefinite_kernel_is_refused(given):
 
 
 @BOTH
-def test_a_kernel_that_is_negative_is_called_so(make):
+def test_a_negative_definite_kernel_is_named(make):
     X, y, _ = labelled()
     with refuses("the kernel matrix is not positive definite at regularization=0.01"):
         make("precomputed", regularization=0.01).fit(-X @ X.T, y)
@@ -1117,7 +1113,7 @@ def test_classes_with_the_same_mean_are_refused(solver):
         KernelPCSDA(gamma=GAMMA, n_subclasses=1, solver=solver).fit(both, y)
 
 
-def test_more_components_than_there_are_is_refused():
+def test_too_many_components_are_refused():
     X, y, groups = labelled()
     message = (
         "n_components=4 must be at most 3 (= min(n_subclasses, n_features, rank)); lower it or "
@@ -1223,7 +1219,7 @@ def test_sparse_rows_are_refused(make):
             getattr(model, method)(sparse.csr_array(X))
 
 
-def test_rows_far_beyond_the_training_rows_get_an_answer():
+def test_rows_far_from_the_training_rows_are_scored():
     X, y, _ = labelled()
     model = KernelPCSDA(gamma=GAMMA, random_state=0).fit(X, y)
     far = np.full((1, 5), 1e200)
@@ -1241,7 +1237,7 @@ def test_a_failed_fold_of_the_calibration_is_named():
 
 
 def shells(n_rows, rng):
-    """A ball inside a shell in six columns: most directions of the feature space are noise."""
+    """Draw a ball inside a shell in six columns; most directions of the feature space are noise."""
     y = np.arange(n_rows) < n_rows // 8
     X = rng.standard_normal((n_rows, 6))
     X *= (np.where(y, 1.0, 1.8) / np.linalg.norm(X, axis=1))[:, None]
@@ -1249,7 +1245,7 @@ def shells(n_rows, rng):
 
 
 def moons(n_rows, rng):
-    """Two thin arcs side by side, which only a small ridge resolves."""
+    """Draw two thin arcs side by side, which only a small ridge resolves."""
     y, turn = np.arange(n_rows) < n_rows // 8, np.pi * rng.random(n_rows)
     first = np.column_stack([np.cos(turn), np.sin(turn)])
     X = np.where(y[:, None], first, [1, 0.5] - first) + 0.15 * rng.standard_normal((n_rows, 2))
@@ -1257,7 +1253,7 @@ def moons(n_rows, rng):
 
 
 @pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.1)])
-def test_many_rows_choose_the_ridge_of_auto_by_left_out_scores(make, ridge):
+def test_with_many_rows_left_out_scores_choose_the_automatic_ridge(make, ridge):
     rng = np.random.default_rng(0)
     X, y = make(1600, rng)
     model = KernelPCSDA(random_state=0).fit(X, y)
@@ -1269,7 +1265,7 @@ def test_many_rows_choose_the_ridge_of_auto_by_left_out_scores(make, ridge):
     assert KernelPCSDA(random_state=0).fit(X[::2], y[::2]).regularization_ == 0.1
 
 
-def test_left_out_scores_choose_no_ridge_that_is_given_or_of_rows_in_groups():
+def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():
     X, y = shells(1600, np.random.default_rng(0))
     for params, along, ridge in (
         ({}, {}, 1.0),

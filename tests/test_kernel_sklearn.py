@@ -42,12 +42,12 @@ CHECKED_TOO = [
 
 
 def repeated_rows_differ_by_nature(estimator):
-    """Name the only check that may fail, under the defaults alone, and why."""
+    """Name the only check that may fail, with default parameters only, and why."""
     if estimator.get_params() not in (KernelPCSDA().get_params(), KernelCSDA().get_params()):
         return {}
     reason = (
-        "left-out and fold scores differ where a row that is left out has a twin, k-means draws "
-        "other starts, and the bandwidth counts rows"
+        "left-out and fold scores differ for a row with a copy, k-means draws other starts, and "
+        "the bandwidth counts rows"
     )
     return {"check_sample_weight_equivalence_on_dense_data": reason}
 
@@ -99,7 +99,7 @@ def test_a_pipeline_equals_its_steps_in_turn(transformer, last):
     assert pipe.score(X[100:], y[100:]) > 0.75
 
 
-def test_a_pipeline_of_the_exact_map_is_the_kernel_estimator():
+def test_a_pipeline_with_the_exact_map_equals_the_kernel_estimator():
     X, y, groups = problem()
     given = {"regularization": 0.1, "random_state": 0}
     pipe = make_pipeline(ExactKernelMap(gamma=GAMMA, tol=1e-12), PCSDA(**given))
@@ -206,7 +206,7 @@ def test_a_pipeline_on_a_kernel_matrix_is_sliced_too():
 
 
 @pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA, ExactKernelMap])
-def test_the_pairwise_tag_is_for_precomputed_kernels_alone(make):
+def test_only_precomputed_kernels_have_the_pairwise_tag(make):
     assert get_tags(make("precomputed")).input_tags.pairwise
     for kernel in ("rbf", "linear", rational):
         assert not get_tags(make(kernel)).input_tags.pairwise
@@ -343,7 +343,7 @@ def test_a_pickle_gives_identical_values(estimator, dtype):
         assert after.dtype == before.dtype == dtype
 
 
-def test_a_pickled_map_goes_on_where_it_stopped():
+def test_a_pickled_map_resumes_where_it_stopped():
     X, _, _ = problem()
     model = ExactKernelMap(gamma=GAMMA).fit(X[:60])
     copy = pickle.loads(pickle.dumps(model))

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from factories import refuses
 from kernel_factories import EVERY_KERNEL, SETTINGS, kernel_problem, labelled, rational, rbf
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
@@ -31,19 +32,15 @@ def settled(name):
     return Kernel(given.pop("kernel"), params=given.pop("kernel_params", {}), **given)
 
 
-def refuses(message, error=ValueError):
-    return pytest.raises(error, match=re.escape(message))
-
-
 @EVERY_KERNEL
-def test_values_are_those_of_scikit_learn(name):
+def test_values_equal_scikit_learns(name):
     X, new, _, _, matrix, cross = kernel_problem(name)
     kernel = settled(name)
     assert_allclose(kernel(new, X), cross, rtol=1e-12, atol=1e-14)
     assert_allclose(kernel_matrix(kernel, X), matrix, rtol=1e-12, atol=1e-14)
 
 
-def test_sigmoid_and_defaults_of_degree_and_coef0_are_those_of_scikit_learn():
+def test_sigmoid_and_the_default_degree_and_coef0_equal_scikit_learns():
     X, new = labelled()[0], labelled(seed=1)[0]
     for metric in ("sigmoid", "poly", "polynomial"):
         expected = pairwise_kernels(new, X, metric=metric, gamma=0.01)
@@ -61,7 +58,7 @@ def test_values_of_other_types_are_exact_doubles(name, dtype):
 
 
 def count_values(monkeypatch):
-    """List that gets the number of values of each block of a matrix."""
+    """Return a list that records the number of values in each block of a matrix."""
     counts, before = [], kernels.values_before
 
     def counted(kernel, X):
@@ -74,7 +71,7 @@ def count_values(monkeypatch):
 
 @pytest.mark.parametrize("step", [1, 8 * 200 * 70])
 @EVERY_KERNEL
-def test_a_matrix_made_of_blocks_is_the_whole_matrix(monkeypatch, name, step):
+def test_a_matrix_built_in_blocks_equals_the_whole(monkeypatch, name, step):
     X = np.abs(labelled(sizes=[50, 50, 50, 51])[0])
     expected = pairwise_kernels(X, metric="linear") if name == "precomputed" else None
     calls = count_values(monkeypatch)
@@ -99,7 +96,7 @@ def test_a_matrix_computes_little_more_than_half_of_its_values(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e8])
-def test_a_common_offset_costs_rbf_no_digits(offset):
+def test_a_common_offset_costs_the_rbf_kernel_no_digits(offset):
     X = np.round(labelled()[0], 2)
     new = np.round(labelled(seed=1)[0], 2)
     kernel = Kernel("rbf", 0.05)
@@ -134,7 +131,7 @@ def test_far_rows_have_no_similarity_and_raise_no_warning(n_rows):
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
-def test_few_rows_and_many_have_the_same_rbf_values(n_rows):
+def test_few_and_many_rows_get_the_same_rbf_values(n_rows):
     X, new = labelled()[0], labelled(seed=1)[0].astype(np.float32)
     kernel = Kernel("rbf", 0.05)
     values = kernel(new[:n_rows], X)
@@ -160,7 +157,7 @@ def test_all_is_the_mean_pairwise_distance_of_all_rows():
     assert bandwidth("all", X, None) == bandwidth("all", X, y == 1)
 
 
-def test_laplacian_and_chi2_go_by_their_own_distance():
+def test_laplacian_and_chi2_use_their_own_distances():
     X, y, _ = labelled()
     manhattan = pdist(X, "cityblock").mean()
     assert_allclose(bandwidth("all", X, None, "laplacian"), 1 / manhattan, rtol=1e-12)
@@ -171,7 +168,7 @@ def test_laplacian_and_chi2_go_by_their_own_distance():
     assert_allclose(bandwidth("positive", X, y == 1, "laplacian"), 1 / own, rtol=1e-12)
 
 
-def test_scale_is_that_of_support_vector_machines():
+def test_scale_equals_svcs_rule():
     X, y, _ = labelled()
     gamma = bandwidth("scale", X, None)
     theirs, ours = (SVC(gamma=rule).fit(X, y).decision_function(X) for rule in ("scale", gamma))
@@ -180,7 +177,7 @@ def test_scale_is_that_of_support_vector_machines():
 
 
 @pytest.mark.parametrize("number", [3, 0.25, np.float32(0.5)])
-def test_a_number_is_taken_as_it_is(number):
+def test_a_number_is_used_unchanged(number):
     assert bandwidth(number, np.zeros((3, 2)), None) == number
 
 
@@ -196,7 +193,7 @@ def test_the_bandwidth_of_many_rows_is_seeded_and_close(rule):
     assert first != exact
 
 
-def test_up_to_two_thousand_rows_all_count():
+def test_up_to_two_thousand_rows_are_all_used():
     X = np.random.default_rng(0).standard_normal((2000, 2))
     gammas = {bandwidth("all", X, None, random_state=seed) for seed in range(3)}
     assert_allclose(list(gammas), 1 / (2 * pdist(X).mean() ** 2), rtol=1e-12)
@@ -231,7 +228,7 @@ def test_positives_without_a_distance_fall_back_to_all_rows(n_positive, metric):
 
 @pytest.mark.parametrize("offset", [0.1, 1e8])
 @pytest.mark.parametrize("metric", ["rbf", "laplacian"])
-def test_equal_rows_far_from_zero_are_seen_as_equal(offset, metric):
+def test_equal_rows_far_from_zero_are_recognised(offset, metric):
     X = np.tile(np.array([[0.3, 0.7, 0.1]]) + offset, (7, 1))
     message = "gamma='all' needs rows that differ, got 7 rows that are all equal; give gamma a"
     with refuses(message):
@@ -240,13 +237,13 @@ def test_equal_rows_far_from_zero_are_seen_as_equal(offset, metric):
 
 @pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize("gamma", ["all", "scale", "positive"])
-def test_models_refuse_rows_that_are_all_equal(make, gamma):
+def test_models_refuse_equal_rows(make, gamma):
     with refuses("all rows of X are equal (total variance 0); at least two different rows are ne"):
         make(gamma=gamma).fit(np.full((6, 3), 0.3), [0, 1] * 3)
 
 
 @pytest.mark.parametrize("make", MAPS)
-def test_all_rows_equal_have_no_bandwidth(make):
+def test_equal_rows_have_no_bandwidth(make):
     X, y = np.full((6, 3), 0.3), [0, 1] * 3
     message = "gamma='all' needs rows that differ, got 6 rows that are all equal; give gamma a"
     with refuses(message):
@@ -292,7 +289,7 @@ def test_maps_take_the_positives_from_y(make):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_models_go_by_the_class_of_interest(make):
+def test_models_use_the_positives_of_the_class_of_interest(make):
     X, y, _ = labelled()
     assert make().fit(X, y).kernel_.gamma == bandwidth("positive", X, y == 1)
     assert make(pos_label=0).fit(X, y).kernel_.gamma == bandwidth("positive", X, y == 0)
@@ -373,7 +370,7 @@ def test_a_precomputed_matrix_must_be_square(make, shape):
 
 
 @PRECOMPUTED
-def test_a_matrix_that_is_not_symmetric_is_refused(make):
+def test_an_asymmetric_matrix_is_refused(make):
     X, y, _ = labelled()
     matrix = rbf(X, X, 0.05)
     matrix[3, 7] += 1e-3
@@ -399,7 +396,7 @@ def test_a_matrix_with_nan_or_infinity_is_refused(make, bad):
 
 
 @PRECOMPUTED
-def test_another_number_of_columns_at_prediction_is_refused(make):
+def test_a_different_number_of_columns_at_prediction_is_refused(make):
     X, y, _ = labelled()
     matrix = rbf(X, X, 0.05)
     fitted = fitting(make, matrix, y)
@@ -408,14 +405,14 @@ def test_another_number_of_columns_at_prediction_is_refused(make):
         fitted.transform(matrix[:, 1:])
 
 
-def test_a_function_of_rows_that_is_not_symmetric_is_refused():
+def test_an_asymmetric_kernel_function_is_refused():
     X, y, _ = labelled()
     with pytest.raises(ValueError, match="the kernel matrix is not symmetric: entries differ by"):
         KernelPCSDA(lambda a, b: np.exp(a[0] - b[1])).fit(X, y)
 
 
 @pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA, ExactKernelMap, NystroemMap])
-def test_a_function_of_rows_that_is_not_finite_is_refused(make):
+def test_a_non_finite_kernel_function_is_refused(make):
     X, y, _ = labelled()
     message = "the kernel matrix contains NaN or infinity; check the kernel's parameters and X"
     with refuses(message):
@@ -427,7 +424,7 @@ def test_a_function_of_rows_that_is_not_finite_is_refused(make):
 
 
 @pytest.mark.parametrize("size", [100, pytest.param(4200, marks=pytest.mark.more)])
-def test_symmetry_is_seen_in_matrices_of_every_size(size):
+def test_asymmetry_is_detected_in_matrices_of_every_size(size):
     matrix = np.zeros((size, size))
     np.fill_diagonal(matrix, 2.0)
     check_matrix(matrix, "the matrix")
@@ -441,7 +438,7 @@ def test_symmetry_is_seen_in_matrices_of_every_size(size):
         check_matrix(matrix, "the matrix")
 
 
-def test_a_matrix_given_is_copied():
+def test_a_given_matrix_is_copied():
     X = labelled()[0]
     matrix = rbf(X, X, 0.05)
     found = training_matrix(Kernel("precomputed"), matrix)
@@ -470,7 +467,7 @@ MEMORY = [
 
 
 class TakenError(Exception):
-    """The memory was taken."""
+    """The memory was allocated."""
 
 
 def taken(*args, **kwargs):
@@ -478,7 +475,7 @@ def taken(*args, **kwargs):
 
 
 @pytest.mark.parametrize(("model", "matrices"), MEMORY, ids=str)
-def test_a_fit_beyond_the_memory_is_refused_before_it_is_taken(monkeypatch, model, matrices):
+def test_a_fit_that_exceeds_memory_is_refused_before_allocation(monkeypatch, model, matrices):
     X = np.random.default_rng(0).standard_normal((1000, 2))
     y = np.arange(1000) % 2
     needed = matrices * 8e6
@@ -507,7 +504,7 @@ def test_the_message_names_sizes_and_the_remedy(monkeypatch):
     check_memory(10_000, 1.5)
 
 
-def test_rows_of_weight_zero_need_no_memory(monkeypatch):
+def test_zero_weight_rows_need_no_memory(monkeypatch):
     X, y, groups = labelled()
     weights = np.where(np.arange(len(X)) < 30, 1.0, 0.0)
     monkeypatch.setattr(kernels, "available_memory", lambda: int(1.5 * 8 * 30**2))
@@ -526,7 +523,7 @@ def test_partial_fit_checks_the_memory_for_its_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_an_rbf_kernel_of_squared_distances_is_the_kernel(offset):
+def test_an_rbf_kernel_from_squared_distances_equals_the_kernel(offset):
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((30, 5)) + offset, rng.standard_normal((12, 5)) + offset
     kernel = Kernel("rbf", gamma=0.3)

@@ -1,4 +1,4 @@
-"""Rows that leave together, and samples of left-out rows, against refits by brute force."""
+"""Groups left out together, and samples of left-out rows, against brute-force refits."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "wei
 
 
 def factors(X, weights, regularization):
-    """Every factor that leaves blocks out, with its coefficients as directions of X."""
+    """Yield every factor that leaves blocks out, with its coefficients as directions in X."""
     yield next(factor_shared(X, [regularization], weights)), np.eye(X.shape[1])
     yield next(wide(X, [regularization], weights)), np.eye(X.shape[1])
     yield next(of_kernel(X @ X.T, [regularization], weights)), X.T
@@ -26,7 +26,7 @@ def factors(X, weights, regularization):
 @WEIGHTED
 @pytest.mark.parametrize("width", [5, 60], ids=["tall", "wide"])
 @pytest.mark.parametrize("seed", range(3))
-def test_blocks_leave_as_in_a_refit_without_them(width, weighted, seed):
+def test_left_out_blocks_equal_refits_without_them(width, weighted, seed):
     X, groups, weights = make_rows([11, 9, 12, 3], width, seed=seed, weighted=weighted)
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, 9, len(X))
@@ -42,7 +42,7 @@ def test_blocks_leave_as_in_a_refit_without_them(width, weighted, seed):
 
 
 @WEIGHTED
-def test_a_block_of_one_row_leaves_as_a_row_does(weighted):
+def test_a_block_of_one_row_acts_like_a_row(weighted):
     X, groups, weights = make_rows([11, 9, 12, 1], 5, weighted=weighted)
     for factor, _ in factors(X, weights, 0.05):
         one_by_one = factor.solve(groups)
@@ -70,7 +70,7 @@ def test_groups_of_one_row_change_nothing(make, negatives, weighted):
 
 
 def twins(n_recordings=60, copies=6, seed=0):
-    """Recordings of nearly equal rows: leaving out one row of them shows nothing."""
+    """Draw recordings of nearly equal rows, where leaving out a single row proves nothing."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_recordings) % 4 == 0, copies)
     places = rng.standard_normal((n_recordings, 12)) + 1.2 * (np.arange(n_recordings)[:, None] % 4)
@@ -81,7 +81,7 @@ def twins(n_recordings=60, copies=6, seed=0):
 @pytest.mark.parametrize(
     "make", [PCSDA, lambda: KernelPCSDA(gamma="all")], ids=["linear", "kernel"]
 )
-def test_twins_that_leave_together_make_honest_scores(make):
+def test_leaving_duplicates_out_together_makes_honest_scores(make):
     losses = np.zeros(3)
     for seed in range(16):
         X, y, ids = twins(seed=seed)
@@ -100,7 +100,7 @@ def test_twins_that_leave_together_make_honest_scores(make):
     assert abs(np.log(left_out / fresh)) < np.log(1.6)
 
 
-def test_a_bank_and_a_search_leave_groups_out_as_separate_fits_do():
+def test_banks_and_searches_leave_groups_out_like_separate_fits():
     X, y, ids = twins()
     labels = np.where(y, 0, 1 + np.arange(len(y)) // 6 % 2)
     sub = np.arange(len(X)) // 6 % 5
@@ -118,7 +118,7 @@ def test_a_bank_and_a_search_leave_groups_out_as_separate_fits_do():
     assert_allclose(search.best_estimator_.loo_scores_, alone.loo_scores_, rtol=1e-7, atol=1e-7)
 
 
-def test_a_bank_of_models_that_leave_nothing_out_takes_no_groups():
+def test_a_bank_without_left_out_scores_refuses_groups():
     X, labels, _ = make_rows([8, 9, 10], 4)
     with pytest.raises(ValueError, match="groups are left out in closed form, which CSDA cannot"):
         VerifierBank(CSDA()).fit(X, labels, groups=labels)
@@ -137,7 +137,7 @@ def test_a_group_that_holds_a_whole_class_leaves_its_rows_without_scores():
         PCSDA().fit(X, groups == 0, groups=[1, 2, 3])
 
 
-def test_a_sample_takes_its_share_of_each_subclass_and_stands_for_all():
+def test_a_sample_is_proportional_and_represents_all_rows():
     rng = np.random.default_rng(0)
     groups = np.repeat([0, 1, 2, 3], [50, 4000, 1000, 3])
     leave = sample_rows(groups, 500, rng)

@@ -1,10 +1,10 @@
 """The feature maps: exact, incremental, Nystroem and random Fourier features."""
 
-import re
 import tracemalloc
 
 import numpy as np
 import pytest
+from factories import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_factories import (
@@ -28,12 +28,8 @@ LANDMARKS = pytest.mark.parametrize("landmarks", ["random", "kmeans", "pivoted"]
 GAMMA = 0.05
 
 
-def refuses(message, error=ValueError):
-    return pytest.raises(error, match=re.escape(message))
-
-
 def clusters(n_rows=400, n_clusters=8, width=4, seed=0):
-    """Rows of clusters that differ a hundredfold in size."""
+    """Draw rows of clusters that differ a hundredfold in size."""
     rng = np.random.default_rng(seed)
     share = np.geomspace(1, 100, n_clusters)
     label = rng.choice(n_clusters, n_rows, p=share / share.sum())
@@ -49,19 +45,19 @@ def clusters(n_rows=400, n_clusters=8, width=4, seed=0):
 @METHOD
 @EVERY_KERNEL
 @pytest.mark.parametrize("duplicates", [False, True], ids=["distinct", "repeated"])
-def test_inner_products_of_exact_features_are_the_kernel(name, method, duplicates):
+def test_inner_products_of_exact_features_equal_the_kernel(name, method, duplicates):
     X, new, _, _, matrix, cross = kernel_problem(name, duplicates=duplicates)
     model = ExactKernelMap(method=method, tol=1e-12, **SETTINGS[name])
     features = model.fit_transform(X)
     scale = np.abs(matrix).max()
     assert_allclose(features @ features.T, matrix, atol=1e-9 * scale)
-    # New rows reach the training rows only; what of them is orthogonal to those has no feature.
+    # Features cover only the span of the training rows, not what is orthogonal to it.
     assert_allclose(model.transform(new) @ features.T, cross, atol=1e-8 * scale)
     assert model.n_components_ == features.shape[1] <= np.linalg.matrix_rank(matrix, tol=1e-13)
 
 
 @METHOD
-def test_new_rows_keep_their_inner_products_where_training_rows_span_the_space(method):
+def test_new_rows_in_the_training_span_keep_their_inner_products(method):
     X, new = labelled()[0], labelled(seed=1)[0]
     model = ExactKernelMap("linear", method=method).fit(X)
     features = model.transform(new)
@@ -78,7 +74,7 @@ def test_cholesky_features_of_the_pivots_are_triangular():
 
 
 @EVERY_KERNEL
-def test_eigenvalues_are_those_of_the_kernel_matrix(name):
+def test_eigenvalues_equal_the_kernel_matrixs(name):
     X, _, _, _, matrix, _ = kernel_problem(name)
     model = ExactKernelMap(method="eigen", **SETTINGS[name]).fit(X)
     expected = eigh(matrix, eigvals_only=True)[::-1]
@@ -92,7 +88,7 @@ def test_eigenvalues_are_those_of_the_kernel_matrix(name):
 
 @METHOD
 @pytest.mark.parametrize("n_components", [1, 7, 20])
-def test_a_limit_keeps_the_leading_features_and_tells_what_is_missing(method, n_components):
+def test_a_limit_keeps_the_leading_features_and_reports_the_rest(method, n_components):
     X = labelled()[0]
     matrix = rbf(X, X, GAMMA)
     whole = ExactKernelMap(gamma=GAMMA, method=method).fit(X)
@@ -107,7 +103,7 @@ def test_a_limit_keeps_the_leading_features_and_tells_what_is_missing(method, n_
         assert_allclose(missing, eigh(matrix, eigvals_only=True)[:-n_components].sum(), rtol=1e-9)
 
 
-def test_eigenvectors_miss_less_than_as_many_pivots():
+def test_eigenvectors_lose_less_than_the_same_number_of_pivots():
     X = labelled()[0]
     missing = [
         ExactKernelMap(gamma=GAMMA, method=method, n_components=6).fit(X).missing_trace_
@@ -146,7 +142,7 @@ def test_a_tolerance_of_zero_keeps_the_kernel():
     assert_allclose(features @ features.T, X @ X.T, atol=1e-9)
 
 
-def test_the_map_has_as_many_features_as_the_kernel_has_rank():
+def test_the_map_has_as_many_features_as_the_kernels_rank():
     X = labelled()[0]
     assert ExactKernelMap("linear").fit(X).n_components_ == 5
     assert ExactKernelMap("linear", method="eigen").fit(X).n_components_ == 5
@@ -238,7 +234,7 @@ def test_earlier_cholesky_features_only_gain_zeros():
     assert_allclose(after[:, before.shape[1] :], 0, atol=1e-7)
 
 
-def test_rows_known_already_add_nothing():
+def test_repeated_rows_add_nothing():
     X = labelled()[0]
     model = ExactKernelMap(gamma=GAMMA).fit(X)
     before = model.transform(X)
@@ -250,7 +246,7 @@ def test_rows_known_already_add_nothing():
 
 @METHOD
 @pytest.mark.parametrize(("n_rows", "step"), [(150, 5e-5), (300, 2e-4)])
-def test_rows_that_almost_repeat_earlier_ones_are_no_fault_of_the_kernel(method, n_rows, step):
+def test_near_duplicates_are_not_blamed_on_the_kernel(method, n_rows, step):
     X = np.random.default_rng(0).standard_normal((n_rows, 3))
     close = X + step * np.random.default_rng(1).standard_normal(X.shape)
     model = added([X, close], gamma=0.2, method=method)
@@ -259,7 +255,7 @@ def test_rows_that_almost_repeat_earlier_ones_are_no_fault_of_the_kernel(method,
     assert_allclose(features @ features.T, rbf(both, both, 0.2), atol=1e-8)
 
 
-def test_later_rows_of_another_scale_bring_no_features_of_rounding():
+def test_later_rows_of_another_scale_add_no_features_of_rounding():
     X = labelled()[0]
     model = added([X, 1e5 * X], kernel="linear")
     assert model.n_components_ == 5
@@ -283,7 +279,7 @@ def test_a_limit_holds_for_all_batches_together(method):
         assert_allclose(features @ features.T, nystroem, atol=1e-8)
 
 
-def test_the_bandwidth_stays_that_of_the_first_batch():
+def test_the_first_batch_fixes_the_bandwidth():
     X = labelled()[0]
     model = ExactKernelMap().partial_fit(X[:20])
     gamma = model.kernel_.gamma
@@ -349,8 +345,8 @@ def test_an_indefinite_sigmoid_is_refused(make, coef0):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_indefinite_matrices_of_any_kind_are_seen(seed):
-    """Kernel matrices with one eigenvalue turned negative, down to a share of 1e-3."""
+def test_indefinite_matrices_of_any_kind_are_detected(seed):
+    """One eigenvalue of a kernel matrix is made negative, down to a share of 1e-3."""
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((30, 30)))[0]
     rank = rng.integers(3, 29)
@@ -374,7 +370,7 @@ def test_a_matrix_without_a_positive_diagonal_is_refused(largest):
 
 
 @pytest.mark.parametrize("floor", [0.0, 1e-3, 0.2])
-def test_pivoted_cholesky_leaves_a_remainder_below_the_floor(floor):
+def test_the_remainder_of_pivoted_cholesky_is_below_the_floor(floor):
     X = labelled()[0]
     matrix = rbf(X, X, GAMMA)
     factor, order, pivots = pivoted_cholesky(matrix.copy(), floor, 1.0)
@@ -432,7 +428,7 @@ def test_rows_that_overflow_are_refused_and_named(model):
 
 
 def far_and_thin(offset=1e6):
-    """Rows far from zero, whose inner products keep none of the digits that tell them apart."""
+    """Return rows so far from zero that their inner products lose all distinguishing digits."""
     rng = np.random.default_rng(3)
     return rng.standard_normal((40, 5)) * [1, 0.1, 0.01, 0.1, 1] + offset
 
@@ -448,7 +444,7 @@ def test_the_linear_kernel_keeps_the_digits_of_the_rows(make, method):
     assert_allclose(features @ features.T, X @ X.T, rtol=1e-12)
 
 
-def test_the_linear_kernel_maps_rows_as_large_as_numbers_are():
+def test_the_linear_kernel_maps_the_largest_possible_rows():
     model = ExactKernelMap("linear").fit(labelled()[0])
     row = np.full((1, model.n_features_in_), 1e200)
     assert_allclose(np.linalg.norm(model.transform(row) / 1e200), np.sqrt(row.shape[1]))
@@ -465,7 +461,7 @@ def test_rows_added_to_the_linear_kernel_keep_their_digits():
 
 
 @pytest.mark.parametrize("make", [ExactKernelMap, NystroemMap])
-def test_the_linear_kernel_of_zeros_is_refused_as_elsewhere(make):
+def test_the_linear_kernel_of_zeros_is_refused(make):
     with refuses("all rows of X are equal (total variance 0); at least two different rows are"):
         make(kernel="linear").fit(np.zeros((5, 3)))
 
@@ -490,7 +486,7 @@ def test_nan_and_infinity_are_refused(model, bad):
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "precomputed"])
 @LANDMARKS
-def test_nystroem_with_all_landmarks_is_the_exact_map(name, landmarks):
+def test_nystroem_with_all_landmarks_equals_the_exact_map(name, landmarks):
     X, new, _, _, matrix, cross = kernel_problem(name)
     model = NystroemMap(len(X), landmarks, tol=1e-12, **SETTINGS[name])
     features = model.fit_transform(X)
@@ -501,7 +497,7 @@ def test_nystroem_with_all_landmarks_is_the_exact_map(name, landmarks):
 
 @LANDMARKS
 @pytest.mark.parametrize("n_components", [1, 5, 30])
-def test_there_are_never_more_features_than_asked_for(landmarks, n_components):
+def test_there_are_never_more_features_than_requested(landmarks, n_components):
     X = clusters()
     model = NystroemMap(n_components, landmarks, gamma=GAMMA, random_state=0)
     assert model.fit_transform(X).shape == (len(X), n_components)
@@ -511,7 +507,7 @@ def test_there_are_never_more_features_than_asked_for(landmarks, n_components):
 
 
 @LANDMARKS
-def test_features_are_those_of_the_kernel_on_the_landmarks(landmarks):
+def test_features_reproduce_the_kernel_on_the_landmarks(landmarks):
     X = clusters()
     model = NystroemMap(20, landmarks, gamma=GAMMA, random_state=0)
     features = model.fit_transform(X)
@@ -523,7 +519,7 @@ def test_features_are_those_of_the_kernel_on_the_landmarks(landmarks):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
-def test_the_same_landmarks_give_the_map_of_scikit_learn(kernel):
+def test_the_same_landmarks_give_scikit_learns_map(kernel):
     X = clusters()
     given = {"kernel": kernel, "gamma": GAMMA, "degree": 2, "coef0": 1}
     theirs = Nystroem(n_components=25, random_state=0, **given).fit(X)
@@ -543,7 +539,7 @@ def test_given_landmarks_are_used_and_repeated_ones_count_once():
 
 
 def test_pivots_are_better_landmarks_than_random_rows_of_clusters():
-    """Mean error of the trace over eight sets: at most three quarters of that of random rows."""
+    """Over eight sets, the mean trace error is at most three quarters of random rows'."""
     errors = {"random": [], "pivoted": []}
     for seed in range(8):
         X = clusters(seed=seed)
@@ -575,7 +571,7 @@ def test_landmarks_are_seeded(landmarks):
 
 
 @LANDMARKS
-def test_fewer_different_rows_than_landmarks_are_fine(landmarks):
+def test_fewer_distinct_rows_than_landmarks_are_accepted(landmarks):
     X = np.vstack([labelled()[0][:10]] * 20)
     model = NystroemMap(40, landmarks, gamma=1.0, random_state=0).fit(X)
     features = model.transform(X)
@@ -616,7 +612,7 @@ def test_nystroem_never_holds_a_kernel_matrix_of_all_rows():
         assert peak < 8 * 20_000**2 / 15  # the features are 16 MB, the bandwidth takes 2000 rows
 
 
-def test_landmarks_are_sought_among_a_bounded_number_of_rows(monkeypatch):
+def test_landmarks_are_chosen_from_a_bounded_number_of_rows(monkeypatch):
     seen = []
     matrix = maps.training_matrix
     monkeypatch.setattr(
@@ -632,7 +628,7 @@ def test_landmarks_are_sought_among_a_bounded_number_of_rows(monkeypatch):
 
 
 def fourier_error(n_components, seed, **params):
-    """Root mean square error of the kernel on fixed rows."""
+    """Return the root mean square error of the kernel on fixed rows."""
     X = labelled(6)[0]
     features = FourierMap(n_components, random_state=seed, **params).fit_transform(X)
     exact = pairwise_kernels(X, metric=params["kernel"], gamma=params["gamma"])
@@ -678,7 +674,7 @@ def test_orthogonal_frequencies_are_orthogonal_in_blocks_of_the_width(width):
     ("kernel", "orthogonal"), [("rbf", False), ("rbf", True), ("laplacian", False)]
 )
 @pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_many_features_give_the_kernel_also_of_new_rows(kernel, orthogonal, offset):
+def test_many_features_reproduce_the_kernel_of_new_rows(kernel, orthogonal, offset):
     X, new = labelled(2)[0] + offset, labelled(2, seed=1)[0] + offset
     model = FourierMap(20_000, kernel=kernel, gamma=0.5, orthogonal=orthogonal, random_state=0).fit(
         X
@@ -697,14 +693,14 @@ def test_a_common_offset_costs_fourier_features_no_digits_in_single_precision():
     assert_allclose(features @ features.T, exact @ exact.T, atol=1e-4)
 
 
-def test_features_of_a_row_have_length_one():
+def test_features_have_unit_length():
     X = labelled()[0]
     features = FourierMap(100, random_state=0).fit_transform(X)
     assert_allclose(np.sum(features**2, axis=1), 1, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 7, 100])
-def test_there_are_as_many_features_as_asked_for(n_components):
+def test_there_are_as_many_features_as_requested(n_components):
     X = labelled()[0]
     model = FourierMap(n_components, random_state=0)
     assert model.fit_transform(X).shape == (len(X), n_components)
@@ -721,7 +717,7 @@ def test_frequencies_are_seeded(params):
     assert np.abs(first - other).max() > 0.01
 
 
-def test_orthogonal_is_for_rbf_alone():
+def test_orthogonal_frequencies_need_the_rbf_kernel():
     message = "orthogonal=True is for kernel='rbf', got kernel='laplacian'; set orthogonal=False"
     with refuses(message):
         FourierMap(kernel="laplacian", orthogonal=True).fit(labelled()[0])
@@ -756,7 +752,7 @@ EVERY_MAP = pytest.mark.parametrize(
 
 
 @EVERY_MAP
-def test_single_precision_stays_and_is_close(model):
+def test_single_precision_is_kept_and_close(model):
     X = clusters()
     wide = model.fit(X).transform(X)
     narrow = model.fit(X.astype(np.float32)).transform(X.astype(np.float32))

@@ -1,4 +1,4 @@
-"""How much memory there is: the least of what machine, container and process allow."""
+"""Available memory is the least that machine, container and process allow."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """A system of files: a function that writes one. The process has no limits of its own."""
+    """Return a function that writes a system file. The process has no limits of its own."""
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
@@ -30,13 +30,13 @@ def system(tmp_path, monkeypatch):
     return write
 
 
-def test_the_machine_alone(system):
+def test_without_a_container_the_machine_decides(system):
     assert (memory_limit(), available_memory()) == (16 * GIB, 8 * GIB)
 
 
 @pytest.mark.parametrize("place", ["/", "/a", "/a/b", "/not/there"])
-def test_a_container_of_version_2(system, place):
-    """A container of 1 GiB on a machine of 16 GiB was taken to have all of it."""
+def test_a_version_2_container_limits_memory(system, place):
+    """A 1 GiB container on a 16 GiB machine was assumed to have all of it."""
     system("proc/self/cgroup", f"0::{place}\n")
     group = {"/not/there": "/"}.get(place, place).strip("/")
     system(f"cgroup/{group}/memory.max", GIB)
@@ -46,7 +46,7 @@ def test_a_container_of_version_2(system, place):
     assert available_memory() == GIB - (500 << 20)
 
 
-def test_the_least_of_nested_groups_counts(system):
+def test_the_tightest_nested_group_counts(system):
     system("proc/self/cgroup", "0::/a/b\n")
     system("cgroup/a/b/memory.max", "max")
     system("cgroup/a/memory.max", 2 * GIB)
@@ -55,7 +55,7 @@ def test_the_least_of_nested_groups_counts(system):
     assert available_memory() == GIB
 
 
-def test_a_container_of_version_1(system):
+def test_a_version_1_container_limits_memory(system):
     system("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n")
     system("cgroup/memory/memory.limit_in_bytes", 9223372036854771712)
     system("cgroup/memory/x/memory.limit_in_bytes", GIB)
@@ -65,13 +65,13 @@ def test_a_container_of_version_1(system):
 
 
 @pytest.mark.parametrize("broken", ["", "x", "0::", "0:a", "1:name=systemd:/"])
-def test_what_cannot_be_read_bounds_nothing(system, broken):
+def test_unreadable_limits_are_ignored(system, broken):
     system("proc/self/cgroup", broken)
     assert available_memory() == 8 * GIB
 
 
 @pytest.mark.parametrize(("kind", "used"), [(resource.RLIMIT_AS, 100), (resource.RLIMIT_DATA, 40)])
-def test_limits_of_the_process(system, monkeypatch, kind, used):
+def test_process_limits_count(system, monkeypatch, kind, used):
     system("proc/self/statm", "100 50 20 2 0 40 0")
     limits = {kind: GIB}
     monkeypatch.setattr(resource, "getrlimit", lambda k: (limits.get(k, resource.RLIM_INFINITY), 0))
@@ -79,11 +79,11 @@ def test_limits_of_the_process(system, monkeypatch, kind, used):
     assert available_memory() == GIB - used * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_this_system_tells():
+def test_this_system_reports_its_memory():
     assert 1 << 20 < available_memory() <= memory_limit() < 1 << 60
 
 
-def test_systems_that_tell_little(tmp_path, monkeypatch):
+def test_systems_without_proc_fall_back(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "PROC", tmp_path)
     monkeypatch.setattr(memory, "CGROUPS", tmp_path)
     sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
@@ -93,7 +93,7 @@ def test_systems_that_tell_little(tmp_path, monkeypatch):
     assert available_memory() == memory_limit() == sys.maxsize
 
 
-def test_blocks_are_small_where_memory_is(monkeypatch):
+def test_little_memory_means_small_blocks(monkeypatch):
     X, y, _, _ = make_data()
     assert len(open_blocks(X, y=y)) == 1
     monkeypatch.setattr("pcsda.tables.arrays.memory_limit", lambda: 32 * 8 * X.shape[1] * 50)

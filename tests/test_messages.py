@@ -1,4 +1,4 @@
-"""Every message of the commands, the tables and the report is pinned: some test has its words."""
+"""Some test quotes every message of the commands, the tables and the report."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ import pcsda
 
 SOURCE = Path(pcsda.__file__).parent
 TESTS = Path(__file__).parent
-# Calls that speak to the user, besides exceptions that are raised.
+# Calls that print messages, besides raised exceptions.
 SPEAKING = ("note", "warn", "print")
 WORDS = 4
 
 
 def text_of(node):
-    """The constant parts of a string, with a mark where a value stands."""
+    """Return the constant parts of a string, with a mark in place of each value."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -27,7 +27,7 @@ def text_of(node):
 
 
 def messages(path):
-    """Line and text of each message in a file."""
+    """Yield line and text of each message in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         calls = []
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -39,12 +39,12 @@ def messages(path):
             calls = [node.value] if len(text_of(node.value).split()) > WORDS else []
         for argument in calls:
             text = text_of(argument).strip("\0\n ")
-            if text and not text.startswith("<"):  # markup is no message
+            if text and not text.startswith("<"):  # markup is not a message
                 yield node.lineno, text
 
 
 def phrases(text):
-    """Patterns of a few words of a message in a row, with any value where a value stands."""
+    """Return patterns of a few consecutive words of a message; values match anything."""
     words = text.split()
     literal = [word.strip("\0.,:;()'") != "" for word in words]
     size = min(WORDS, sum(literal))
@@ -57,7 +57,7 @@ def phrases(text):
 
 @pytest.fixture(scope="module")
 def pinned():
-    """All that tests expect, without the escapes of patterns."""
+    """Return the text of all test expectations, without regex escapes."""
     found = []
     for path in TESTS.rglob("test_*.py"):
         if path != Path(__file__):

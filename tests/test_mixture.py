@@ -1,4 +1,4 @@
-"""A class of interest that is several clouds: laws of the joined ratio, and what modes gain."""
+"""A class of interest made of several clouds: laws of the joined ratio, and the gain from modes."""
 
 import pickle
 
@@ -56,7 +56,7 @@ METHODS = (
 
 
 def clouds(n_modes, n_rows=1500, seed=0, width=20, n_subclasses=8, apart=0.85):
-    """A class of some clouds among those of the rest; the clouds do not depend on the seed."""
+    """Draw a class of several clouds among others; the clouds do not depend on the seed."""
     places = np.random.default_rng(3).standard_normal((n_modes + n_subclasses, width)) * apart
     rng = np.random.default_rng(seed)
     n_positive = n_rows // 10
@@ -71,7 +71,7 @@ def clouds(n_modes, n_rows=1500, seed=0, width=20, n_subclasses=8, apart=0.85):
 
 
 def two_clouds(seed=0, spread=0.8):
-    """Few rows: groups 0 and 1 are the class of interest."""
+    """Return few rows; groups 0 and 1 are the class of interest."""
     X, groups, _ = make_rows((40, 45, 50, 35), 6, seed=seed, spread=spread)
     return X, (groups < 2).astype(int), groups
 
@@ -80,7 +80,7 @@ def two_clouds(seed=0, spread=0.8):
 
 
 @every
-def test_one_mode_is_the_estimator(name):
+def test_one_mode_equals_the_estimator(name):
     X, y, _ = two_clouds()
     new = two_clouds(1)[0]
     model = MixtureVerifier(EVERY[name], n_modes=1).fit(X, y)
@@ -97,7 +97,7 @@ def test_one_mode_is_the_estimator(name):
 
 
 @every
-def test_the_ratio_is_that_of_a_mixture_of_verifiers(name):
+def test_the_ratio_equals_a_mixture_of_verifiers(name):
     X, y, _ = two_clouds()
     new = two_clouds(1)[0]
     model = MixtureVerifier(EVERY[name], n_modes=2).fit(X, y)
@@ -146,7 +146,7 @@ def test_estimators_without_left_out_rows_are_calibrated_on_folds(name):
     assert_allclose(model.loo_scores_, calibration(scores[None]), rtol=1e-7, atol=1e-7)
 
 
-def test_the_ratio_of_planted_clouds_is_found():
+def test_the_ratio_of_planted_clouds_is_recovered():
     X, y, places = clouds(2, 20000, apart=0.6)
     new, truth, _ = clouds(2, 4000, seed=1, apart=0.6)
     densities = np.array([multivariate_normal(p, 1.3**2).logpdf(new) for p in places])
@@ -158,7 +158,7 @@ def test_the_ratio_of_planted_clouds_is_found():
     assert cllr(truth, found) < cllr(truth, exact) + 0.03
 
 
-def test_names_of_labels_do_not_matter():
+def test_label_names_do_not_matter():
     X, y, groups = two_clouds()
     usual = MixtureVerifier(LINEAR, n_modes=2).fit(X, y)
     first = MixtureVerifier(clone(LINEAR).set_params(pos_label="a"), n_modes=2)
@@ -171,7 +171,7 @@ def test_names_of_labels_do_not_matter():
     assert_array_equal(among.decision_function(X), usual.decision_function(X))
 
 
-def test_priors_are_those_of_the_estimator():
+def test_priors_come_from_the_estimator():
     X, y, _ = two_clouds()
     model = MixtureVerifier(PCSDA(3, priors=(0.2, 0.8), random_state=0), n_modes=2).fit(X, y)
     assert model.class_prior_.tolist() == [0.2, 0.8]
@@ -179,7 +179,7 @@ def test_priors_are_those_of_the_estimator():
     assert_allclose(model.decision_function(X), odds, rtol=1e-12)
 
 
-def test_weights_count_and_rows_of_weight_zero_do_not():
+def test_weights_count_and_zero_weight_rows_do_not():
     X, y, _ = two_clouds()
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     model = MixtureVerifier(LINEAR, n_modes=2).fit(X, y, sample_weight=weights)
@@ -188,7 +188,7 @@ def test_weights_count_and_rows_of_weight_zero_do_not():
     ones = MixtureVerifier(LINEAR, n_modes=2).fit(X, y, sample_weight=np.ones(len(X)))
     plain = MixtureVerifier(LINEAR, n_modes=2).fit(X, y)
     assert_array_equal(ones.log_likelihood_ratio(X), plain.log_likelihood_ratio(X))
-    # A row of weight zero has a mode and takes no part.
+    # A row of weight zero gets a mode but has no influence.
     weights = np.where(np.arange(len(X)) % 7 == 0, 0, 1)
     without = MixtureVerifier(LINEAR, n_modes=2).fit(X, y, sample_weight=weights)
     assert without.mode_counts_.sum() == weights[y == 1].sum()
@@ -218,7 +218,7 @@ def test_subclasses_and_groups_reach_the_estimator():
     assert not np.allclose(model.loo_scores_, alone.loo_scores_)
 
 
-def test_modes_of_a_pipeline_are_found_where_its_model_looks():
+def test_a_pipelines_modes_are_found_in_its_transformed_space():
     X, y, _ = two_clouds(spread=0.5)
     wide = np.column_stack([X, 1e6 * np.random.default_rng(0).standard_normal(len(X))])
     model = MixtureVerifier(plain_pipeline(StandardScaler(), LINEAR), n_modes=2).fit(wide, y)
@@ -264,7 +264,7 @@ def test_one_cloud_is_one_mode_and_equals_the_estimator(seed):
     assert model.losses_[1] == min(model.losses_.values())
 
 
-def test_the_losses_are_those_of_folds_that_find_the_modes_anew():
+def test_losses_come_from_folds_that_find_the_modes_again():
     X, y, _ = two_clouds(spread=0.6)
     model = MixtureVerifier(LINEAR).fit(X, y)
     assert list(model.losses_)[:2] == [1, 2]
@@ -281,7 +281,7 @@ def test_the_losses_are_those_of_folds_that_find_the_modes_anew():
 
 
 def joined(X, y, train, modes, test):
-    """Ratios of test rows, joined over a verifier for each mode of the positives of `train`."""
+    """Return ratios of test rows, joined over verifiers for the modes of `train`'s positives."""
     inside, outside = train[y[train] == 1], train[y[train] == 0]
     ratios = []
     for mode in range(modes.max() + 1):
@@ -355,7 +355,7 @@ def repeated_rows_differ_by_nature(estimator):
 
 
 def but_sparse(checks):
-    """Leave two checks to `make every`, which fit every sparse format and take longer than all."""
+    """Leave to `make every` two checks that fit every sparse format and take longest."""
     names, cases = checks.args
     params = [case if hasattr(case, "values") else pytest.param(*case) for case in cases]
     for number, param in enumerate(params):
@@ -371,7 +371,7 @@ def but_sparse(checks):
         expected_failed_checks=repeated_rows_differ_by_nature,
     )
 )
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 
@@ -379,14 +379,14 @@ def test_scikit_learns_own_checks(estimator, check):
 @parametrize_with_checks(
     [MixtureVerifier(PCSDA(random_state=0))], expected_failed_checks=repeated_rows_differ_by_nature
 )
-def test_scikit_learns_own_checks_of_auto(estimator, check):
+def test_scikit_learn_checks_pass_with_auto(estimator, check):
     check(estimator)
 
 
 @pytest.mark.each_value
 @every
 @pytest.mark.parametrize("n_modes", [1, 2])
-def test_files(name, n_modes, tmp_path):
+def test_models_are_saved_and_loaded(name, n_modes, tmp_path):
     X, y, _ = two_clouds()
     model = MixtureVerifier(EVERY[name], n_modes=n_modes).fit(X, y)
     save(model, tmp_path / "m.pcsda")
@@ -398,14 +398,14 @@ def test_files(name, n_modes, tmp_path):
     assert (facts["n_samples"], facts["n_positive"], facts["pos_label"]) == (170, 85, 1)
 
 
-def test_losses_come_back_from_a_file(tmp_path):
+def test_losses_survive_saving(tmp_path):
     X, y, _ = two_clouds()
     model = MixtureVerifier(LINEAR).fit(X, y)
     save(model, tmp_path / "m.pcsda")
     assert load(tmp_path / "m.pcsda").losses_ == model.losses_
 
 
-def test_pickles_clones_and_searches():
+def test_pickles_clones_and_searches_work():
     X, y, _ = two_clouds()
     model = MixtureVerifier(LINEAR, n_modes=2).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
@@ -416,7 +416,7 @@ def test_pickles_clones_and_searches():
     assert search.best_estimator_.n_modes_ in (1, 2)
 
 
-def test_it_ends_a_pipeline():
+def test_a_mixture_can_end_a_pipeline():
     X, y, _ = two_clouds()
     model = make_pipeline(StandardScaler(), MixtureVerifier(LINEAR, n_modes=2)).fit(X, y)
     rows = model[0].transform(X)
@@ -433,7 +433,7 @@ def test_a_report_has_no_subspace_and_names_the_modes():
     assert report.subspaces == [None]
 
 
-def test_sparse_rows_and_rows_in_single_precision():
+def test_sparse_and_single_precision_rows_work():
     sparse = pytest.importorskip("scipy.sparse")
     X, y, _ = two_clouds()
     model = MixtureVerifier(PCSDA(2, random_state=0), n_modes=2).fit(sparse.csr_array(X), y)
@@ -466,7 +466,7 @@ def test_many_negatives_are_all_left_out_by_every_mode():
         (MixtureVerifier(KernelPCSDA("precomputed")), ValueError, "has no rows to find modes in"),
     ],
 )
-def test_what_is_refused(model, error, message):
+def test_bad_input_is_refused(model, error, message):
     X, y, _ = two_clouds()
     with pytest.raises(error, match=message):
         model.fit(X, y)
@@ -490,7 +490,7 @@ def test_one_positive_is_one_mode():
     assert_array_equal(model.log_likelihood_ratio(X), expected.log_likelihood_ratio(X))
 
 
-def test_a_later_fit_drops_what_the_earlier_left():
+def test_a_refit_drops_earlier_attributes():
     X, y, _ = two_clouds()
     model = MixtureVerifier(LINEAR).fit(X, y)
     assert hasattr(model, "losses_")

@@ -1,11 +1,11 @@
-"""The choice of K, d, ridge and bandwidth: honest left-out scores, the rule, the refusals."""
+"""The choice of K, d, ridge and bandwidth: unbiased left-out scores, the rule, refusals."""
 
 import pickle
 from functools import partial
 
 import numpy as np
 import pytest
-from factories import make_rows, paper_statistics, refit_without_each_row
+from factories import close, make_rows, paper_statistics, refit_without_each_row
 from joblib import Parallel
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
@@ -43,7 +43,7 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "wei
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Threads of k-means on small data wait for each other longer than they work."""
+    """Use one thread: on small data, k-means threads wait for each other longer than they work."""
     with threadpool_limits(1):
         yield
 
@@ -53,12 +53,8 @@ def problem(width=6, seed=0, sizes=(30, 30, 25, 35), weighted=False):
     return X, groups == 0, weights
 
 
-def close(found, expected, rtol=1e-8):
-    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
-
-
 def setting(template, params):
-    """The estimator at one setting, written out."""
+    """Return the estimator at one setting."""
     model, params = clone(template), dict(params)
     if not hasattr(model, "steps"):
         return model.set_params(**params)
@@ -113,7 +109,7 @@ def test_left_out_scores_of_kernels_equal_those_of_separate_fits(kernel, weighte
         close(scores, alone.loo_scores_ + np.log(prior[1] / prior[0]), 1e-7)
 
 
-def test_subclasses_of_one_row_take_no_part_in_the_calibration():
+def test_singleton_subclasses_take_no_part_in_the_calibration():
     X, y, _ = problem(sizes=(20, 12, 12))
     X[np.flatnonzero(~y)[:3]] += 40 * np.eye(6)[:3]  # three negatives far off, each on its own
     search = PCSDACV(LINEAR, n_subclasses=[6], regularization=[0.1], cv="leave-one-out").fit(X, y)
@@ -124,7 +120,7 @@ def test_subclasses_of_one_row_take_no_part_in_the_calibration():
 
 
 def left_out_by_refits(X, groups, ridge, components):
-    """Scores of MATH 8 and 9 with the statistics refitted N times: mixture, nu = d/2."""
+    """Compute the scores of MATH 8 and 9 with N refits of the statistics: mixture, nu = d/2."""
     s, d = paper_statistics(X, groups), len(components)
     z, rho = refit_without_each_row(X, groups, None, ridge, components)
     positive, negative = groups == 0, groups > 0
@@ -160,7 +156,7 @@ def test_left_out_scores_equal_refits_of_the_statistics():
 
 
 def by_hand(template, params, X, y, folds, weights=None, labels=None, together=None):
-    """Decision values of every row by an estimator fitted without its fold."""
+    """Compute each row's decision value with an estimator fitted without its fold."""
     scores = np.empty(len(X))
     for train, test in folds:
         model = setting(template, params)
@@ -252,7 +248,7 @@ def test_groups_keep_near_duplicates_from_flattering_the_scores():
     assert kept.best_score_ < split.best_score_ - 0.1
 
 
-def test_groups_and_weights_of_zero_go_together():
+def test_groups_work_with_zero_weights():
     X, y, weights = problem(weighted=True)
     weights[::7] = 0
     groups = np.random.default_rng(0).integers(30, size=len(X))
@@ -264,7 +260,7 @@ def test_groups_and_weights_of_zero_go_together():
 
 
 @pytest.mark.parametrize("cv", ["leave-one-out", 5])
-def test_rows_of_weight_zero_take_no_part(cv):
+def test_zero_weight_rows_are_ignored(cv):
     X, y, weights = problem(weighted=True)
     weights[::7] = 0
     kept = weights > 0
@@ -296,13 +292,13 @@ NYSTROEM = make_pipeline(NystroemMap(30, random_state=0), LINEAR)
         (make_pipeline(StandardScaler(), LINEAR), (30, 100), (1, 2), "leave-one-out"),
     ],
 )
-def test_auto_leaves_one_out_where_that_is_honest(template, sizes, counts, expected):
+def test_auto_leaves_one_out_where_that_is_unbiased(template, sizes, counts, expected):
     X, y, _ = problem(sizes=sizes)
     search = PCSDACV(template, n_subclasses=counts, n_components=[1], regularization=[0.1])
     assert search.fit(X, y).cv_method_ == expected
 
 
-def test_few_positives_are_selected_as_in_five_folds():
+def test_few_positives_select_as_in_five_folds():
     data = make_class_specific(6000, random_state=3)
     few = np.flatnonzero(data.target == 1)[:20]
     rows = np.concatenate([few, np.flatnonzero(data.target == 0)[:700]])
@@ -316,7 +312,7 @@ def test_few_positives_are_selected_as_in_five_folds():
     assert np.abs(searches[0].cv_scores_ - searches[2].cv_scores_).max() > 0.1
 
 
-def test_either_method_can_be_asked_for():
+def test_either_method_can_be_requested():
     X, y, _ = problem(sizes=(20, 20))
     asked = PCSDACV(LINEAR, cv="leave-one-out", **SMALL).fit(X, y)
     assert asked.cv_method_ == "leave-one-out"
@@ -349,7 +345,7 @@ def one_minus_brier(y, s):
 @pytest.mark.each_value
 @pytest.mark.parametrize("scoring", [*METRICS, one_minus_brier], ids=[*METRICS, "callable"])
 @pytest.mark.parametrize("cv", ["leave-one-out", 5])
-def test_scores_of_settings_are_those_of_their_left_out_rows(scoring, cv):
+def test_settings_are_scored_on_their_left_out_rows(scoring, cv):
     X, y, _ = problem()
     search = PCSDACV(LINEAR, cv=cv, scoring=scoring, **SMALL).fit(X, y)
     metric = METRICS.get(scoring, scoring)
@@ -394,7 +390,7 @@ def test_slack_makes_a_difference():
     ]
     ridges = [search.best_params_["regularization"] for search in found]
     assert ridges[0] < ridges[2] == 1.0
-    # With everything in reach, the best of the largest ridge.
+    # With unlimited slack, the best setting at the largest ridge.
     results = found[2].cv_results_
     of_largest = results["param_regularization"].astype(float) == 1.0
     assert found[2].best_score_ == results["mean_test_score"][of_largest].max()
@@ -404,7 +400,7 @@ def test_slack_makes_a_difference():
     "scoring", ["neg_log_loss", pytest.param("average_precision", marks=pytest.mark.more)]
 )
 @pytest.mark.parametrize("seed", [3, *(pytest.param(s, marks=pytest.mark.more) for s in (0, 1, 2))])
-def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
+def test_the_surest_gain_over_the_estimators_setting_wins(seed, scoring):
     X, y, weights = problem(seed=seed, weighted=seed == 3)
     grid = {"n_subclasses": [1, 2], "regularization": [0.001, 10.0]}
     own = {"n_subclasses": 2, "n_components": 2, "regularization": 10.0}
@@ -426,7 +422,7 @@ def test_the_surest_gain_over_the_own_setting_is_taken(seed, scoring):
     assert found[1e-9].best_index_ == results["mean_test_score"].argmax()
 
 
-def test_the_own_setting_is_that_of_the_estimator():
+def test_the_baseline_is_the_estimators_setting():
     X, y, _ = problem(sizes=(100, 20, 20, 20))  # K = 4 by the number of negatives
     fit = partial(PCSDACV, cv="leave-one-out", slack=0, stay=1e9)
     chosen = fit(PCSDA(random_state=0)).fit(X, y).best_params_
@@ -449,7 +445,7 @@ def test_the_own_setting_is_that_of_the_estimator():
     [{"n_subclasses": [3]}, {"n_components": [1]}, {"regularization": [0.02]}],
     ids=["K", "d", "ridge"],
 )
-def test_without_its_own_setting_in_the_grid_an_estimator_has_nothing_to_stay_at(grid):
+def test_without_a_baseline_in_the_grid_the_best_setting_is_taken(grid):
     X, y, _ = problem()
     model = PCSDA(n_subclasses=5, random_state=0)
     found = [
@@ -459,7 +455,7 @@ def test_without_its_own_setting_in_the_grid_an_estimator_has_nothing_to_stay_at
     assert found[0] == found[1]
 
 
-def test_settings_above_their_bound_are_skipped():
+def test_settings_beyond_their_bound_are_skipped():
     X, y, _ = problem(width=3)
     search = PCSDACV(
         LINEAR, n_subclasses=(1, 2, 6), n_components=(1, 2, 3, 4), regularization=[1.0]
@@ -483,7 +479,7 @@ def test_settings_above_the_rank_are_never_chosen(d):
     assert_array_equal(search.cv_results_["rank_test_score"], [1, 2])
 
 
-def test_more_subclasses_than_different_negatives_are_skipped():
+def test_more_subclasses_than_distinct_negatives_are_skipped():
     X, y, _ = problem(sizes=(20, 40))
     X[~y] = X[~y][np.arange(40) % 4]
     search = PCSDACV(LINEAR, n_subclasses=(1, 4, 5), n_components=[1], regularization=[0.1])
@@ -539,7 +535,7 @@ def test_the_number_of_jobs_does_not_matter(template, cv):
 
 
 @pytest.mark.parametrize("template", [None, LINEAR, KERNEL, NYSTROEM], ids=str)
-def test_it_behaves_as_the_estimator_fitted_at_the_chosen_setting(template):
+def test_a_search_behaves_like_the_estimator_at_the_chosen_setting(template):
     X, y, weights = problem(weighted=True)
     names = np.where(y, "this", "other")
     search = PCSDACV(template, n_subclasses=[1], regularization=(0.01, 0.1))
@@ -573,7 +569,7 @@ def test_the_class_of_interest_may_be_the_first():
 
 @pytest.mark.parametrize("cv", ["leave-one-out", 3])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_all_labels_but_the_one_named_are_negatives(cv, wrapped):
+def test_all_labels_but_pos_label_are_negatives(cv, wrapped):
     X, y, _ = problem()
     many = np.where(y, "oak", np.array(["ash", "elm", "box"])[np.arange(len(y)) % 3])
     found, expected = (
@@ -614,7 +610,7 @@ def settings_of(search):
     return {tuple(params.values()) for params in search.cv_results_["params"]}
 
 
-def test_the_documented_grid_stands_where_none_is_given():
+def test_the_documented_grid_is_the_default():
     X, y, _ = problem(width=30, sizes=(30, 60, 60))  # K = 8 by the number of negatives
     sizes = {(1, 1), (5, 2), (5, 5), (8, 2), (8, 5), (8, 8)}
     ridges = {0.01, 0.1, auto_regularization(30, kernel=False), 1.0}
@@ -668,7 +664,7 @@ def test_settings_of_both_steps_score_as_in_a_grid_of_all(cv):
         pytest.param("ROWS_IN_FOLDS", (25, 200, 300), "k-fold", marks=pytest.mark.more),
     ],
 )
-def test_a_search_left_to_itself_looks_at_a_sample_and_fits_all_rows(
+def test_a_default_search_selects_on_a_sample_and_fits_all_rows(
     monkeypatch, constant, sizes, method
 ):
     X, y, _ = problem(sizes=sizes)
@@ -679,7 +675,7 @@ def test_a_search_left_to_itself_looks_at_a_sample_and_fits_all_rows(
     assert_array_equal(np.isnan(search.cv_scores_).all(axis=0), ~seen)
     assert (np.sum(seen & y), np.sum(seen & ~y)) == (20, 400)
     assert len(search.best_estimator_.partition_) == len(X)
-    # What the sample says is what it says alone.
+    # The sample gives the same result on its own.
     grid = {name: [*dict.fromkeys(search.cv_results_[f"param_{name}"].tolist())] for name in GRID}
     cv = "leave-one-out" if method == "leave-one-out" else 5
     alone = PCSDACV(PCSDA(3, random_state=0), cv=cv, **grid).fit(X[seen], y[seen])
@@ -689,7 +685,7 @@ def test_a_search_left_to_itself_looks_at_a_sample_and_fits_all_rows(
     assert np.isfinite(asked.cv_scores_).all()
 
 
-def test_a_single_value_stands_for_a_list_of_one():
+def test_a_single_value_equals_a_list_of_one():
     X, y, _ = problem()
     found = PCSDACV(KERNEL, n_subclasses=2, n_components=1, regularization=0.1, gamma="scale")
     assert found.fit(X, y).cv_results_["params"] == [
@@ -697,7 +693,7 @@ def test_a_single_value_stands_for_a_list_of_one():
     ]
 
 
-def test_one_ridge_alone_and_several_together_score_alike():
+def test_one_ridge_and_several_at_once_score_alike():
     X, y, _ = problem()
     together = PCSDACV(LINEAR, cv="leave-one-out", **GRID).fit(X, y)
     for ridge in GRID["regularization"]:
@@ -706,7 +702,7 @@ def test_one_ridge_alone_and_several_together_score_alike():
         close(alone.fit(X, y).cv_scores_, together.cv_scores_[rows])
 
 
-def test_groups_that_are_almost_separable_are_scored_at_a_tiny_ridge():
+def test_nearly_separable_groups_are_scored_at_a_tiny_ridge():
     rng = np.random.default_rng(0)
     groups = rng.permutation(np.repeat(np.arange(3), [12, 14, 13]))
     X = rng.standard_normal((3, 4))[groups] + 1e-6 * rng.standard_normal((len(groups), 4))
@@ -727,7 +723,7 @@ def test_single_precision_agrees():
     assert found.decision_function(narrow).dtype == np.float32
 
 
-def test_inputs_stay_as_they_are_and_may_be_read_only():
+def test_inputs_are_not_modified_and_may_be_read_only():
     X, y, weights = problem(weighted=True)
     for array in (X, y, weights):
         array.setflags(write=False)
@@ -850,15 +846,15 @@ def test_a_singular_scatter_names_the_ridge(width, ridges):
         search.fit(X, y)
 
 
-def test_a_search_that_is_not_fitted_says_so():
+def test_an_unfitted_search_says_so():
     with pytest.raises(ValueError, match="is not fitted yet"):
         PCSDACV().predict([[1.0]])
 
 
 def repeated_rows_differ_by_nature(estimator):
     reason = (
-        "left-out scores: a row that is repeated still has its twins in the model, a row of weight "
-        "two has not; and k-means draws other starts"
+        "left-out scores differ: copies of a repeated row stay in the model, but a row of weight "
+        "two leaves as a whole; and k-means draws other starts"
     )
     return {"check_sample_weight_equivalence_on_dense_data": reason}
 
@@ -885,7 +881,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
 
 
 def losses_of_all_settings(search, X, y, n_train):
-    """Test log-loss of every setting of a fitted search, trained on the first rows."""
+    """Return the test log-loss of every setting of a search that was fitted on the first rows."""
     cells = [Cell(**params) for params in search.cv_results_["params"]]
     data = Data(X, y, y == 1, None, None, 1)
     split = [(np.arange(n_train), np.arange(n_train, len(X)))]
@@ -919,7 +915,7 @@ def test_the_choice_is_close_to_the_best_of_the_grid_on_planted_data(n_seeds):
 
 
 @pytest.mark.parametrize("estimator", [LINEAR, make_pipeline(StandardScaler(), LINEAR)])
-def test_names_of_columns_reach_the_chosen_model(estimator):
+def test_column_names_reach_the_chosen_model(estimator):
     pd = pytest.importorskip("pandas")
     X, groups, _ = make_rows([30, 40, 50], 4)
     frame = pd.DataFrame(X, columns=list("abcd"))
@@ -934,7 +930,7 @@ def test_names_of_columns_reach_the_chosen_model(estimator):
 
 
 class Watched(PCSDA):
-    """PCSDA that notes how many threads BLAS has while it is fitted."""
+    """PCSDA that records the number of BLAS threads during its fit."""
 
     def fit(self, X, y, **rest):
         pools = threadpool_info()
@@ -943,7 +939,7 @@ class Watched(PCSDA):
 
 
 @pytest.mark.parametrize(("light", "threads"), [(120, {1}), (119, {2})])
-def test_a_light_last_fit_has_one_thread_as_the_search_has(monkeypatch, light, threads):
+def test_a_light_final_fit_uses_one_thread_like_the_search(monkeypatch, light, threads):
     X, y, _ = problem()
     assert X.shape == (120, 6)
     monkeypatch.setattr(selection, "LIGHT_LAST", light)

@@ -20,7 +20,7 @@ SHAPE = (6, 5)
 
 
 def planted(n_positive=20, n_negative=60, shape=SHAPE, seed=0):
-    """Tensors whose classes differ by an outer product; labels, 1 for the class of interest."""
+    """Draw tensors whose classes differ by an outer product, and labels (1 for positives)."""
     rng = np.random.default_rng(seed)
     y = np.repeat([1, 0], [n_positive, n_negative])
     X = rng.standard_normal((len(y), *shape))
@@ -48,7 +48,7 @@ def ratio(W, S_n, S_p):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize(("shape", "dims"), [((6, 5), (2, 3)), ((4, 3, 3), (2, 1, 2))])
-def test_the_ratio_is_that_of_the_outer_products_on_flat_rows(shape, dims, weighted):
+def test_the_ratio_equals_the_outer_products_on_flat_rows(shape, dims, weighted):
     X, y, _ = planted(shape=shape)
     weights = np.random.default_rng(1).uniform(0.5, 2, len(y)) if weighted else None
     model = MultilinearCSDA(dims, calibrate=False).fit(X, y, sample_weight=weights)
@@ -68,7 +68,7 @@ def test_the_ratio_is_that_of_the_outer_products_on_flat_rows(shape, dims, weigh
     assert_allclose(W @ W.T, np.eye(len(W)), atol=1e-10)
     assert_allclose(model.ratios_[-1], ratio(W, S_n, S_p), rtol=1e-9)
     assert np.all(np.diff(model.ratios_) >= -1e-10 * model.ratios_[-1])
-    # Outer products are some of the directions that CSDA chooses from.
+    # Outer products are among the directions that CSDA chooses from.
     flat = CSDA(len(W), solver="trace_ratio", calibrate=False)
     flat.fit(X.reshape(len(X), -1), y, sample_weight=weights)
     assert ratio(flat.components_, S_n, S_p) >= model.ratios_[-1] * (1 - 1e-10)
@@ -81,7 +81,7 @@ def test_the_ratio_is_that_of_the_outer_products_on_flat_rows(shape, dims, weigh
 
 
 @pytest.mark.parametrize("d", [1, 4, (4,), None])
-def test_one_mode_is_the_trace_ratio_of_csda(d):
+def test_one_mode_equals_csdas_trace_ratio(d):
     X, y, _ = planted()
     rows = X.reshape(len(X), -1)
     model = MultilinearCSDA(d, random_state=0).fit(rows, y)
@@ -112,7 +112,7 @@ def test_more_cycles_never_lower_the_ratio_and_none_stops_early():
         assert abs(top) < 1e-5 * np.trace(S_n)
 
 
-def test_planted_outer_products_are_found_better_from_two_positives():
+def test_with_two_positives_planted_outer_products_are_found_better():
     cosines = []
     for seed in range(6):
         X, y, outer = planted(2, 40, shape=(12, 10), seed=seed)
@@ -142,7 +142,7 @@ def test_flat_rows_with_a_shape_equal_tensors_also_in_pipelines_and_searches():
     assert_array_equal(model.accepts(X), model.log_likelihood_ratio(X) >= threshold.value)
 
 
-def test_ranking_and_ratios_are_those_of_the_core():
+def test_ranking_and_ratios_equal_the_cores():
     X, y, _ = planted()
     model = MultilinearCSDA.published((2, 2)).fit(X, y)
     z = model.transform(X)
@@ -252,7 +252,7 @@ def test_bad_input_is_refused_with_value_bound_and_remedy(case):
         MultilinearCSDA(**given).fit(X, y)
 
 
-def test_other_shapes_at_prediction_are_refused():
+def test_a_different_shape_at_prediction_is_refused():
     X, y, _ = planted()
     model = MultilinearCSDA((2, 2)).fit(X, y)
     with pytest.raises(ValueError, match=r"samples of shape \(5, 6\), but \(6, 5\) is expected"):
@@ -265,8 +265,8 @@ def test_other_shapes_at_prediction_are_refused():
 
 
 WEIGHTS = (
-    "calibration looks at fold scores, where a row that is repeated still has its twins in the "
-    "model and a row of weight two does not"
+    "fold scores differ: copies of a repeated row stay in the model, but a row of weight two "
+    "leaves as a whole"
 )
 
 
