@@ -26,8 +26,8 @@ UNREADABLE = (
 )
 # Maximum depth of a model tree; ours have about twenty levels.
 MOST_LEVELS = 100
-# Arrays that several parts of a model share are read several times. So the total may be this many
-# times the size of the file, or a GiB.
+# The total size of all arrays may be this many times the size of the file, or one GiB, because
+# arrays that several parts of a model share are read several times.
 MOST_TIMES, ALWAYS = 100, 1 << 30
 _END: Any = object()
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -126,7 +126,8 @@ def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
 
 def _walk(schema: object) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield each dict of the schema with the number of dicts below it, without recursion."""
-    # A dict, its parts that are still to be visited, and the number of dicts below it so far.
+    # Each entry holds a dict, its parts still to be visited, and the number of dicts found below it
+    # so far.
     path: list[tuple[Any, Iterator[Any], list[int]]] = [(None, iter([schema]), [0])]
     while path:
         table, parts, count = path[-1]

@@ -237,14 +237,16 @@ def _count_positives(n_samples: int, positive_fraction: float, n_subclasses: int
 
 def _random_orthogonal(n: int, rng: np.random.RandomState) -> Array:
     q, r = np.linalg.qr(rng.standard_normal((n, n)))
-    # QR picks arbitrary signs; the signs of R make the matrix uniform over the orthogonal group.
+    # QR picks arbitrary signs; multiplying by the signs of R makes the matrix uniformly
+    # distributed.
     return np.asarray(q * np.where(np.diag(r) < 0, -1.0, 1.0))
 
 
 def _spread_directions(n_points: int, n_dims: int, rng: np.random.RandomState) -> Array:
     """Return unit vectors that lie far apart and span as many dimensions as they can."""
     if n_points <= n_dims:
-        # Too few to surround the origin; repulsion would waste a dimension on a flat simplex.
+        # So few directions cannot surround the origin; repulsion would make them a flat simplex and
+        # waste a dimension.
         return _random_orthogonal(n_dims, rng)[:n_points]
     if n_dims == 1:
         return np.array([[-1.0], [1.0]])

@@ -313,7 +313,8 @@ class _OnDask:
 
     def _run(self, task: Pass[Result], blocks: list[Any]) -> Result | None:
         delayed = _dask().delayed
-        # One node for all: the task is sent once, and the scheduler can send it again.
+        # All blocks share one node for the task, so that it is sent once and the scheduler can send
+        # it again.
         shared = delayed(task, name=f"pcsda-{task.name}-{uuid.uuid4()}", traverse=False)
         of_block, merge = delayed(_of_block, pure=False), delayed(_merge, pure=False)
         level = [
@@ -344,7 +345,7 @@ class _OnDask:
 
     def _on_cluster(self, root: object, marks: list[Any]) -> Any:
         with warnings.catch_warnings():
-            # The task contains its D x D matrices on purpose, so that they are sent once.
+            # The task contains its D x D matrices on purpose, so that they are sent only once.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             result, *done = self.client.compute([root, *marks])
         try:

@@ -28,13 +28,13 @@ from .validation import Seed
 SCALED_KERNELS = ("rbf", "laplacian", "poly", "polynomial", "sigmoid", "chi2")
 # Kernels whose matrices are positive semi-definite for any rows and parameters.
 DEFINITE_KERNELS = ("linear", "rbf", "laplacian", "cosine", "chi2")
-# Mean distances use at most this many rows, drawn with a seed.
+# Mean distances are computed on at most this many rows, drawn with a seed.
 BANDWIDTH_ROWS = 2000
 # Kernel values are computed in row blocks of about this size.
 BLOCK_BYTES = 8 << 20
 # Columns of a block that are transposed at once.
 TILE = 512
-# For so few rows, computing each distance is faster than a matrix product.
+# Up to this many rows, computing each distance is faster than a matrix product.
 FEW_ROWS = 4
 
 Metric: TypeAlias = str | Callable[..., float]

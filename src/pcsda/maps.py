@@ -39,12 +39,12 @@ from .validation import MatrixLike, Seed
 
 # Writes the features of rows into an array.
 Writer = Callable[[Floats, Floats], None]
-# Pivots up to this share of the largest kernel value are rounding.
+# Pivots up to this share of the largest kernel value are rounding errors.
 KERNEL_TOLERANCE = 1e-14
-# Candidate rows per landmark: for pivoting and for k-means.
+# Number of candidate rows per landmark, for pivoting and for k-means.
 PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
-# Columns of a product with a triangular matrix that are computed at a time.
+# Number of columns computed at a time in a product with a triangular matrix.
 PANEL = 256
 
 
@@ -332,7 +332,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Add rows exactly (incremental NPT), only padding earlier features with zeros.
+        """Add rows exactly (incremental NPT); earlier features are only padded with zeros.
 
         With ``method="eigen"`` earlier features are also rotated. The bandwidth from the first call
         is kept.
@@ -639,7 +639,7 @@ def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
     return directions * lengths
 
 
-# Files name these classes after the package, like the estimators.
+# Model files name these classes after the package, like the estimators.
 for _public in (ExactKernelMap, FourierMap, NystroemMap):
     _public.__module__ = "pcsda"
 del _public

@@ -1,4 +1,4 @@
-"""Find the memory available to this process, given the machine, container and own limits."""
+"""Find the memory available to this process within the limits of machine, container and process."""
 
 from __future__ import annotations
 

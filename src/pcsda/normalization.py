@@ -21,7 +21,7 @@ from .documented import documented
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
-# Scores of one sample agree to this relative precision, however the rows were batched.
+# Scores of the same sample agree to this relative precision, however the rows are batched.
 SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 # A spread below this share of the largest score is rounding.
 FLAT = 1e-12
@@ -139,7 +139,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
         for value, left_out in zip(usual, without, strict=True):
-            # For models outside the top; a model inside it is replaced by the next one.
+            # These statistics are for models outside the top; a model inside it is replaced by the
+            # next one.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
@@ -185,7 +186,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._refuse_cohort(scores, ids, SAME[given.dtype])
         self._refuse_labels(y, len(scores))
         parts = []
-        with np.errstate(over="ignore"):  # the result shows it
+        with np.errstate(over="ignore"):  # an overflow shows in the result
             if self._of_rows:
                 means, spread = self._row_statistics(scores)
                 parts.append((scores - means) / spread)

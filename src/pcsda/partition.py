@@ -22,7 +22,7 @@ from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .validation import Seed, check_length, distinct
 
-# With n_subclasses="auto", one subclass per this many negatives, at most MOST_AUTO subclasses.
+# With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
 # K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and

@@ -85,7 +85,7 @@ OLD_TYPES: dict[str, tuple[type, ...]] = {
 OLD_NAMES = {f"pcsda.{m}.{kind.__name__}": kind for m, kinds in OLD_TYPES.items() for kind in kinds}
 OLD_NAMES["pcsda.calibration.Calibration"] = OldCalibration
 OLD_NAMES["pcsda.core.density.Density"] = OldDensity
-# Imputers of scikit-learn store a dtype, which is plain data.
+# scikit-learn's imputers store a dtype, which is plain data.
 TRUSTED = [*(f"{kind.__module__}.{kind.__qualname__}" for kind in OWN_TYPES), "numpy.dtype"]
 TRUSTED_OLD = [*TRUSTED, *(f"{__name__}.{kind.__name__}" for kind in (OldDensity, OldCalibration))]
 # JSON turns the keys of dictionaries into strings; these types can be restored.
@@ -216,7 +216,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     -------
     dict
         `format`, `pcsda` (the version that wrote it), `versions` (of Python and the libraries
-        beneath), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
+        used), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
         `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
         `metrics`. Unknown values are None. `rows_held` counts the training rows that a single model
         contains: kernel models need them for scoring, and `partial_fit` needs them to leave rows
@@ -293,7 +293,7 @@ def _title(model: BaseEstimator) -> str:
     name = type(model).__name__
     inside = parts(model)
     if isinstance(model, VerifierBank):
-        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # needs no model
+        alike = isinstance(model.estimator, (PCSDA, KernelPCSDA, type(None)))  # builds nothing
         one = model.estimator if alike else next(iter(model.models_.values()))
         inside = (PCSDA() if one is None else one,)
     elif isinstance(model, MixtureVerifier):

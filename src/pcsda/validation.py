@@ -28,7 +28,7 @@ class SparseLike(Protocol):
 
 # Rows as users pass them: arrays, lists, data frames and sparse matrices.
 MatrixLike: TypeAlias = ArrayLike | SparseLike
-# What scikit-learn takes as random_state.
+# What scikit-learn accepts as random_state.
 Seed: TypeAlias = int | np.random.RandomState | None
 
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
@@ -128,8 +128,8 @@ def check_labels(
     if not (isinstance(y, np.ndarray) and y.ndim == 1):
         y = column_or_1d(y, warn=True)
     found = different_labels(y)
-    # Whole numbers are classes. Of other types the distinct labels show the kind; if there are
-    # many, scikit-learn needs all of y.
+    # Whole numbers are always classes. For other types, the distinct labels show what kind of
+    # target y is; if there are many, scikit-learn needs all of y.
     if found.dtype.kind not in "biu":
         check_classification_targets(found if len(found) <= 20 else y)
     if names_rest(classes, pos_label):

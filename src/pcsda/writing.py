@@ -56,7 +56,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink()
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            error.filename = os.fspath(path)  # a full disk does not name the file
+            error.filename = os.fspath(path)  # the error for a full disk does not name the file
         raise
 
 
@@ -76,7 +76,8 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
 def _begin(target: Path) -> tuple[Path, BinaryIO]:
     """Open a new file next to the target, and lock it."""
     while True:
-        # Not tempfile: its files are readable only by their owner, whatever the user's umask says.
+        # tempfile is not used, because its files are readable only by their owner, whatever the
+        # user's umask.
         part = target.with_name(f".{target.name[:100]}.{uuid4().hex}.part")
         file = open(part, "xb")  # noqa: SIM115 - closed by the caller
         if fcntl is None:

@@ -89,7 +89,7 @@ class Blocks:
     def ahead(self, skip: int = 0, *, labels_only: bool = False) -> Iterator[Numbered]:
         """Yield the same as `read`, but read each block while the previous one is in use."""
         items = self.read(skip, labels_only=labels_only)
-        if self.addresses is None:  # a generator may be bound to the user's thread
+        if self.addresses is None:  # a generator may have to run in the user's thread
             yield from items
             return
         with ThreadPoolExecutor(1) as pool:
@@ -335,7 +335,7 @@ def check_rows(X: Any, start: int) -> NDArray[np.floating]:
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):  # a single number to check in the usual case
+        if np.isfinite(rows.sum()):  # usually, a single number shows that all are finite
             return rows
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):

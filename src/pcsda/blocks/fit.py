@@ -351,7 +351,7 @@ class _Fit:
         model.classes_ = self.intake.classes
         model.n_features_in_ = means.shape[1]
         model.__dict__.pop("feature_names_in_", None)
-        # A pipeline has the names that its first step knows.
+        # A pipeline takes its column names from its first step.
         first = self.intake.chain[0] if self.intake.chain else model
         if found.head.columns is not None:
             first.feature_names_in_ = np.array(found.head.columns, dtype=object)

@@ -46,15 +46,16 @@ def fit_blocks(
     ----------
     estimator : PCSDA, CSDA or a Pipeline that ends in one of them
         Fitted in place. Transformers before it, such as NystroemMap or FourierMap, are fitted on a
-        seeded sample of rows and then map block by block.
+        seeded sample of rows and then applied block by block.
     blocks : path, list of paths, array, data frame, iterable or callable
-        A ``.npy`` file; a ``.npz`` file with arrays ``X`` and ``y`` (and `subclass_labels` and
-        `sample_weight`, if wanted); a Parquet or Arrow file, read by row groups or batches; a CSV
-        file with a header; a folder, also with partitions such as ``year=2020``, or a list of files
-        of one kind, in the order of their names; an array, also memory-mapped or sparse; a data
-        frame of pandas, Polars or Arrow; or an iterable of ``(X, y)``, ``(X, y, subclass_labels)``
-        or ``(X, y, subclass_labels, sample_weight)``. If a fit takes several passes, give a
-        function that returns a new iterator instead of an iterator that can be read only once.
+        A ``.npy`` file; a ``.npz`` file with arrays ``X`` and ``y`` (and, optionally,
+        `subclass_labels` and `sample_weight`); a Parquet or Arrow file, read by row groups or
+        batches; a CSV file with a header; a folder, possibly with partitions such as ``year=2020``,
+        or a list of files of one kind, in the order of their names; an array, which may be
+        memory-mapped or sparse; a pandas, Polars or Arrow data frame; or an iterable of ``(X, y)``,
+        ``(X, y, subclass_labels)`` or ``(X, y, subclass_labels, sample_weight)``. If a fit takes
+        several passes, give a function that returns a new iterator instead of an iterator that can
+        be read only once.
     y, subclass_labels, sample_weight : array, path or name
         Labels and weights of the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long
         as the data, or, for a folder, a folder with files of the same names. For tables and

@@ -18,7 +18,7 @@ from .data import Piece
 
 # Purposes of random draws, each with its own stream of random numbers.
 FOR_SAMPLE, FOR_CALIBRATION, FOR_FOLDS = range(3)
-# Beyond this many rows, folds are drawn block by block: one draw takes a byte per row.
+# Beyond this many rows, folds are drawn block by block, because one draw takes a byte per row.
 MOST_FOLDED = 2_000_000
 
 
@@ -73,7 +73,7 @@ class Reservoir:
     def merge(self, other: Reservoir, size: int) -> Reservoir:
         """Merge with another sample."""
         chance = np.ones(len(other.keys), dtype=bool)
-        if 0 < size <= len(self.keys):  # a full sample: few later rows have smaller keys
+        if 0 < size <= len(self.keys):  # once a sample is full, few later rows have smaller keys
             chance = other.keys < self.keys.max()
         keys = np.concatenate([self.keys, other.keys[chance]])
         kept = _smallest(keys, size)
@@ -92,7 +92,8 @@ def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
     return np.sort(np.argpartition(keys, size)[:size])
 
 
-# Samples of the positives and of the negatives, so that a rare class is kept; and how to draw them.
+# Each class has its own sample, so that a rare class is kept; the second type says how to draw
+# both.
 Samples = tuple[Reservoir, Reservoir]
 Draws = tuple[Draw, Draw]
 

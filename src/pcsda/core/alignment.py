@@ -20,9 +20,9 @@ import numpy as np
 
 from .linalg import Array, Mask
 
-# A subclass of one row takes no axis with it if the other means span this share of its mean.
+# Removing a subclass of one row loses no axis if the other means span this share of its mean.
 SPANNED = 1e-6
-# If the axes fill the space, no leverage lies outside them; a smaller share of it is rounding.
+# If the axes fill the space, no leverage lies outside them; a share below this is rounding.
 ROUNDING = 1e-10
 # Directions of a left-out model below this share of the largest were lost with the rows.
 LOST = 1e-10

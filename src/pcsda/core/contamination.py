@@ -34,7 +34,7 @@ from .subspace import Factor, Subspace
 
 # Spread of the prior on the logarithm of the slope.
 SLOPE_SPREAD = 0.5
-# Slope expected of the views: with few positives a model is more confident than unseen rows
+# Slope expected of the views: with few positives, a model is more confident than unseen rows
 # justify.
 MODEL_SLOPE = 0.5
 # With fewer positives than this, the share is estimated with that slope too.
@@ -318,8 +318,8 @@ class Problem:
 def fit_contaminated(problem: Problem) -> Contaminated:
     """Fit in steps: set rows apart, solve, then fit the ratio and share to left-out scores.
 
-    The profile likelihood of a later step ignores that its model rests on guesses; the first step
-    rests on none. So the interval spans the intervals of the first step, the last step and the
+    The profile likelihood of a later step ignores that its model is based on guesses; the first
+    step uses none. So the interval spans the intervals of the first step, the last step and the
     final model.
     """
     way = [_one_crowd(problem)]
@@ -459,6 +459,6 @@ def _scores(
     scored = views[:, used], positive, mass[used]
     found, positive, mass = with_pseudo_positives(subspace, density, *scored)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
-    # One positive lies at its own mean; the offset has to compensate.
+    # A single positive lies at its own mean, and the offset has to compensate for that.
     spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)
     return Scores(found, positive, unchecked, mass, Expectation(MODEL_SLOPE, spread))

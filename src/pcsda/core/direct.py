@@ -18,7 +18,8 @@ from .solvers import Projection
 from .spread import naming_the_ridge, ridge_of
 from .subspace import Subspace
 
-# Below this gap digits are lost; up to this many rows per feature, the Gram matrix keeps them.
+# Below this gap, scatter matrices lose digits; up to this many rows per feature, the Gram matrix
+# keeps them.
 SMALL_GAP, FEW_ROWS = 1e-3, 3
 PCSDA_SOLVERS = {"cholesky": solvers.cholesky, "eigen": solvers.eigen, "spectral": solvers.spectral}
 

@@ -20,7 +20,7 @@ OUTSIDE = 1e-3
 # Points of the integral between a row and its reference, and the finite-difference step in
 # standard deviations of the class of interest.
 POINTS, STEP = 16, 1e-4
-# Number of columns named in a text, and of rows in a table.
+# Number of columns named in a text, and number of rows shown in a table.
 LISTED, LISTED_ROWS = 6, 5
 
 

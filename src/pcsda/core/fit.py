@@ -25,7 +25,7 @@ from .subspace import Factor, Subspace
 
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
-# Scores of the training rows by models that have not seen them; NaN if there is no such model.
+# Scores of the training rows from models that have not seen them; NaN if there is no such model.
 HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
 
 

@@ -68,7 +68,7 @@ class WideRows:
     def of(cls, X: Floats, weights: Array | None = None) -> WideRows:
         """Compute the inner products, at a cost of ``N^2 D``; `weights` affect only the mean."""
         middle, origin, variance = centred(X, weights)
-        with np.errstate(over="ignore", invalid="ignore"):  # shows in the variance
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
             return cls(X, origin, variance, middle @ middle.T)
 
 

@@ -18,8 +18,8 @@ from .linalg import Array, Ints, over_rows
 # Lloyd stops if the squared shift of the centres is below this share of the mean variance.
 TOLERANCE = 1e-4
 MOST_STEPS = 300
-# If at most this share of the rows changed cluster, a step on inner products updates the sums of
-# the last step; the copy of their products stays small.
+# If at most this share of the rows changed cluster, a step on inner products updates the sums from
+# the last step, so that only a few products are copied.
 MOST_MOVED = 1 / 8
 SINGLE = np.finfo(np.float32)
 

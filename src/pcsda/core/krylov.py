@@ -10,10 +10,10 @@ from scipy import linalg as scipy_linalg
 from .linalg import Array
 
 # A solution has converged if its residual is below this share of its image. Models of folds only
-# give a slope and an offset, which need fewer digits.
+# provide a slope and an offset, which need fewer digits.
 SETTLED, SETTLED_FOLD = 1e-10, 1e-3
-# Extra directions, which speed up the last ones requested. The basis may have this many blocks, or
-# fill this share of a large space, before dense algebra is cheaper.
+# Number of extra directions, which speed up the last ones requested. The basis may have this many
+# blocks, or fill this share of a large space, before dense algebra becomes cheaper.
 BESIDE, BLOCKS, SHARE = 6, 30, 0.25
 # Blocks between two solutions in the basis; a fold is nearly solved from the start.
 TURN, TURN_FOLD = 3, 2
@@ -99,7 +99,7 @@ def _outside(basis: Array, block: Array) -> Array:
     """Return orthonormal directions that span the part of a block outside a basis."""
     lengths = np.linalg.norm(block, axis=0)
     block = block / np.where(lengths > 0, lengths, 1.0)
-    for _ in range(2):  # one pass leaves rounding
+    for _ in range(2):  # a single pass would leave rounding errors
         block = block - basis @ (basis.T @ block)
     outside, sizes, _ = scipy_linalg.qr(
         block, mode="economic", pivoting=True, overwrite_a=True, check_finite=False

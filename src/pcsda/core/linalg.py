@@ -31,7 +31,7 @@ RANK_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 PIVOT_TOLERANCE = 8 * float(np.finfo(np.float64).eps)
 # Means closer than this share of the root mean square spread differ by rounding.
 SAME_POINT = 1e-13
-# Numbers closer than this share count as equal: rounding blurs their mean by as much.
+# Numbers closer than this share count as equal, because rounding changes their mean by as much.
 SAME_NUMBER = 1e-14
 # Rows processed at once: enough for BLAS-3, few enough to stay in cache.
 BLOCK_BYTES = 4 << 20
@@ -45,11 +45,11 @@ LIGHT_WORK = 2e8
 
 
 class SingularMatrixError(ValueError):
-    """Raised if a matrix is not positive definite to working precision, but should be."""
+    """Error raised if a matrix should be positive definite but is not, to working precision."""
 
 
 class TooFewRowsError(ValueError):
-    """Raised if the rows so far do not determine a model; more rows may."""
+    """Error raised if the rows so far do not determine a model, although more rows may."""
 
 
 def block_rows(width: int) -> int:
@@ -233,7 +233,7 @@ def whitened_square_norms(
     norms = np.zeros(len(rows))
     width = max(72, len(inverse_factor) // 8)
     size = len(inverse_factor)
-    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # fresh memory costs time
+    panels = np.empty((width + columns.shape[1], len(rows)), rows.dtype)  # new memory costs time
     for start in range(0, size, width):  # panels skip most of the zero triangle
         stop = min(start + width, size)
         factor = inverse_factor[start:stop, :stop]

@@ -127,7 +127,7 @@ def _newton(problem: _Problem, near: Array | None = None, max_iter: int = 100) -
     """Minimise the convex loss over slopes and level by damped Newton steps."""
     if near is not None:
         starts = [near]
-    elif len(problem.sign) > MANY:  # steps on a sample of the scores are cheap and get close
+    elif len(problem.sign) > MANY:  # steps on a sample of the scores are cheap and come close
         starts = [_newton(problem.thinned())]
     else:
         as_it_is = problem.scale / len(problem.scale)

@@ -21,13 +21,13 @@ from .linalg import Array, Floats, Ints, Mask
 from .scatter import GroupScatter
 from .solvers import Projection
 
-# A row is alone if the others of its group weigh less than this share of the group.
+# A row is alone if the other rows in its group have less than this share of the group's weight.
 ALONE = 1e-10
 # With fewer positives than this, left-out rows also show where new positives may lie (MATH 16).
 FEW_POSITIVES = 20
 # Smallest gap, one minus the leverage, for which float32 products have enough digits.
 WIDE_GAP = 0.05
-# A smaller gap is rounding: without the row the scatter is singular.
+# A smaller gap is rounding: without the row, the scatter would be singular.
 SMALLEST_GAP = 1e-12
 
 
@@ -501,12 +501,12 @@ def _whiten(
     columns: Floats,
     turn: Array | None,
 ) -> tuple[Array, Array]:
-    """Centre rows in the buffer; return their leverages, and ``Delta A r`` by way of `columns`.
+    """Centre rows in the buffer; return their leverages, and ``Delta A r`` computed from `columns`.
 
     `means` is given in parts, which are subtracted in turn. If `turn` is given, it maps the
     products with the columns to ``Delta A r``.
     """
-    # The few means stay in cache. "clip" avoids a copy; group numbers are in range.
+    # There are few means, so they stay in cache. "clip" avoids a copy; group numbers are in range.
     np.take(means[0], groups, axis=0, out=buffer, mode="clip")
     np.subtract(rows, buffer, out=buffer)
     for part in means[1:]:

@@ -31,7 +31,7 @@ CHOICE_LABELS = 40
 ENOUGH_POSITIVES = 20
 # Labels with at least this many rows show how much labels differ from the common calibration.
 MANY_ROWS = 20
-# Spread of log slope and offset between labels, used if fewer labels than this show it.
+# Spread of log slope and offset between labels, assumed if fewer labels than this reveal it.
 USUAL_SPREAD, LEAST_LABELS = 0.3, 5
 # Rows scored as strangers: at most this many of one identity, unless all identities together have
 # fewer than this.

@@ -213,7 +213,7 @@ class GroupScatter:
         )
 
 
-# Overflow does not warn here: the check of the total variance catches it.
+# No warning about overflow is needed here, because the check of the total variance catches it.
 @np.errstate(over="ignore", invalid="ignore")
 def _collect(
     X: Floats,

@@ -17,7 +17,7 @@ LARGEST_NUMBER = 1e150
 
 
 class OverflowingSquares(ValueError):
-    """Raised if the squares of the rows are not finite."""
+    """Error raised if the squares of the rows are not finite."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     if contaminated:
         times, least = (10, 0.2) if kernel else (30, 0.9)
         return float(max(times / count, least))
-    # A single positive is its own mean, and its error is that of a whole row.
+    # A single positive is its own mean, so the mean is off by as much as a row varies.
     if kernel:
         return float(max(2.5 / count**2, np.clip(1 / count, 0.1, 0.3)))
     return float(max(10 / count**2, np.clip(3 / count**0.5, 0.3, 2.0)))
@@ -101,12 +101,12 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
     total = len(X) if weights is None else weights.sum()
     share = np.full(len(X), 1 / total) if weights is None else weights / total
     exact = X.astype(np.float64, copy=False)
-    # About the first row, so that an offset of all rows costs no digits.
+    # Rows are taken about the first one, so that an offset of all rows costs no digits.
     rows = exact - exact[0]
     shift = share @ rows
     rows -= shift
     origin: Array = exact[0] + shift
-    with np.errstate(over="ignore", invalid="ignore"):  # the variance shows it
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the variance
         variance = float(share @ np.einsum("ij,ij->i", rows, rows))
     return rows, origin, known_variance(variance, origin)
 

@@ -13,7 +13,7 @@ from . import linalg
 from .linalg import Array, Ints
 
 LOG_2PI = float(np.log(2 * np.pi))
-# Range of degrees of freedom. Beyond it, tails are Gaussian.
+# Range of the degrees of freedom; beyond it, tails count as Gaussian.
 HEAVIEST, LIGHTEST = 2.5, 200.0
 # More distances than this are binned, with this many bins per unit of their logarithm.
 TAIL_ROWS, BINS = 5000, 200

@@ -21,7 +21,7 @@ from .linalg import Array
 LEVEL = 0.9
 # The tail is this share of the rows, with at least this many of them, and at most half.
 TAIL_SHARE, TAIL_ROWS = 0.05, 20
-# Rates below this are not written out: no number of rows that people have could show them.
+# Rates below this are not written out, because no realistic number of rows could show them.
 NEGLIGIBLE = 1e-4
 # Larger ratios are clipped, so that their mean cannot overflow.
 FARTHEST = 1e100
@@ -93,7 +93,7 @@ class Threshold:
         )
 
 
-Threshold.__module__ = "pcsda"  # the name in files
+Threshold.__module__ = "pcsda"  # model files use this name
 
 
 def _percent(rate: float, interval: tuple[float, float]) -> str:
@@ -288,5 +288,5 @@ def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
         f"{tail.n_effective:.4g} {kind} can show; the threshold extrapolates their tail. Ask for a "
         f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
         UserWarning,
-        stacklevel=4,  # the user's call
+        stacklevel=4,  # points to the user's call
     )

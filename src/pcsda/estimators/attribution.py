@@ -17,7 +17,8 @@ from ..validation import MatrixLike
 if TYPE_CHECKING:
     from .verifier import Verifier
 
-# More rows are explained by axes only: columns take a few hundred scores per row.
+# If there are more rows than this, they are explained by axes only, because columns take a few
+# hundred scores per row.
 MOST_ROWS = 200
 NEAREST = 3
 

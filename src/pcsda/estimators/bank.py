@@ -153,12 +153,12 @@ class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstim
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        state.setdefault("calibration", "per-label")  # what version 0.1.0 had
+        state.setdefault("calibration", "per-label")  # the only choice in version 0.1.0
         pooled, models = state.pop("_pooled", None), state.pop("models_", None)
         kindred, support = state.pop("_kindred", None), state.pop("_support", None)
         fitted = pooled is not None or models is not None or kindred is not None
         if fitted:
-            for name in ("_source", "_factor", "_matrix"):  # from earlier versions
+            for name in ("_source", "_factor", "_matrix"):  # stored by earlier versions
                 state.pop(name, None)
             X, labels = state.pop("_X"), state.pop("_labels")
             together, ids = state.pop("_together", None), state.pop("_ids", None)

@@ -21,8 +21,8 @@ from .steps import auto_ridge
 if TYPE_CHECKING:
     from .search import PCSDACV
 
-# Tried in addition to the estimator's own K, d and ridge. A finer grid does not choose better: the
-# best of more settings owes more to chance.
+# These values are tried in addition to the estimator's own K, d and ridge. A finer grid does not
+# choose better, because the best of more settings owes more to chance.
 N_SUBCLASSES = (1, 5)
 N_COMPONENTS = (2, 5, 10)
 REGULARIZATION = (1e-2, 1e-1, 1.0)

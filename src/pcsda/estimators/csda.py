@@ -36,17 +36,17 @@ class CSDA(Verifier):
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
-        Dimension of the subspace. "auto" is 25, or fewer if there are fewer axes; None is the
-        largest, ``min(n_negatives, n_features, rank)``, where a few hundred negatives are too few
-        to determine a density.
+        Dimension of the subspace. "auto" means 25, or fewer if there are fewer axes. None means the
+        largest possible, ``min(n_negatives, n_features, rank)``; a few hundred negatives are then
+        too few to determine a density.
     solver : {"auto", "eigen", "lowrank", "trace_ratio", "labels", "raw_labels", "spectral"}, \
 default="auto"
         "eigen", chosen by "auto", solves the literal generalised eigenproblem; "lowrank" is the
         low-rank regression form with the same subspace; "trace_ratio" maximises the trace ratio
         itself over orthonormal directions. The others are fast approximations that regress on
-        targets derived from the labels: "raw_labels" uses the result directly, "spectral" does too
-        except for the length of the first axis (class-specific spectral regression), and "labels"
-        takes the best directions in the span of the result.
+        targets derived from the labels: "raw_labels" uses the result directly, "spectral" differs
+        from it only in the length of the first axis (class-specific spectral regression), and
+        "labels" takes the best directions in the span of the result.
     reference : {"mean", "optimal"}, default="mean"
         The point around which negatives spread and to which positives are close: the positive mean,
         or a vector learned together with the directions. "optimal" maximises a trace

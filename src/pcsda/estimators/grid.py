@@ -236,7 +236,7 @@ def left_out_scores(
     for number, cell in enumerate(grid):
         of_gamma.setdefault(cell.gamma, []).append(number)
     models = {gamma: with_setting(template, grid[own[0]]) for gamma, own in of_gamma.items()}
-    drawn = clone(template)  # a generator of the user's stays where it is
+    drawn = clone(template)  # the user's random generator must not advance
     seed = draw_seed((drawn[-1] if isinstance(drawn, Pipeline) else drawn).random_state)
     for train, test in tasks:
         part = data.take(train) if test is not None else data

@@ -52,8 +52,8 @@ class PCSDA(Verifier):
     ----------
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses into which k-means divides the negatives. "auto" means about one per
-        15 negatives, between 1 and 20. Asking for more subclasses than distinct negatives is an
-        error.
+        15 negatives, but between 1 and 20. Asking for more subclasses than there are distinct
+        negatives is an error.
     n_components : int or None, default=None
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.
@@ -65,14 +65,15 @@ class PCSDA(Verifier):
         equally many Gaussian samples for each. Leave-one-out is not defined for drawn samples, so
         resubstitution is used.
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
-        "cholesky" is exact and fastest, "eigen" the literal generalised eigenproblem, "spectral"
-        the paper's spectral regression, "lsqr" its iterative form that never makes sparse data
-        dense (with resubstituted covariances). "auto" takes "lsqr" for sparse X and "cholesky"
-        otherwise.
+        "cholesky" is exact and fastest, "eigen" solves the literal generalised eigenproblem,
+        "spectral" is the paper's spectral regression, and "lsqr" is its iterative form, which never
+        makes sparse data dense (and uses resubstituted covariances). "auto" means "lsqr" for sparse
+        X and "cholesky" otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
-        means 3 / sqrt(number of positives), between 0.3 and 2, and at least 10 / (number of
-        positives)^2; with `contamination` it means 30 / (number of positives), at least 0.9.
+        means 3 / sqrt(number of positives), clipped to between 0.3 and 2, but at least 10 / (number
+        of positives)^2; with `contamination`, it means 30 / (number of positives), but at least
+        0.9.
     negatives : {"blend", "mixture", "marginal"}, default="blend"
         Density of the negatives in the subspace: a "mixture" has one component at each subclass
         mean, the published "marginal" is one Gaussian about the positive mean. A "blend" combines
@@ -114,14 +115,14 @@ class PCSDA(Verifier):
         weld". For numeric labels it is -1, or one below the smallest label if there are negative
         labels.
     random_state : int, RandomState instance or None, default=None
-        Seeds k-means, the draws of ``balance="resampled"`` and the calibration folds.
+        Seed for k-means, the draws of ``balance="resampled"`` and the calibration folds.
     verbose : bool, default=False
         Print the stages of fitting.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        Directions, scaled so that the ridged within-class scatter becomes the identity.
+        The directions, scaled so that the ridged within-class scatter becomes the identity.
     eigenvalues_ : array of shape (n_components,)
         Criterion value along each direction.
     positive_mean_ : array of shape (n_features,)
@@ -140,8 +141,8 @@ class PCSDA(Verifier):
         In the order of `classes_`.
     n_components_ : int
     partition_ : array of shape (n_samples,)
-        Group of each training row: 0 positive, 1..K subclass, -1 for a row of weight zero. After
-        `partial_fit` it has one entry per row of `sample_`.
+        Group of each training row: 0 for a positive, 1..K for a subclass, -1 for a row of weight
+        zero. After `partial_fit` it has one entry per row of `sample_`.
     loo_scores_ : array of shape (n_samples,)
         Left-out log-likelihood ratios of the training rows, if computed; NaN outside the sample of
         `calibration_rows`. After `partial_fit`, it has one entry per row of `sample_`.
@@ -150,20 +151,20 @@ class PCSDA(Verifier):
     calibration_ : Calibration
         Slope and offset that turn the log ratio of the densities into the log-likelihood ratio.
     contamination_ : float
-        Estimated share of positives among the unchecked negatives; only if `contamination` is not
-        0.
+        Estimated share of positives among the unchecked negatives; set only if `contamination` is
+        not 0.
     contamination_interval_ : pair of float
         Its 90 % profile-likelihood interval; both ends equal the share if it was given.
     responsibilities_ : array of shape (n_samples,)
         Probability that each training row is a hidden positive; 0 for checked rows.
     scatter_ : GroupScatter
-        Merged statistics of all rows so far; only after `partial_fit`.
+        Merged statistics of all rows so far; set only by `partial_fit`.
     sample_ : RowSample
         The rows that `partial_fit` keeps so that they can be left out, in order of arrival: `X`,
         `groups`, `weights`, and `numbers`, their positions among all rows so far. Absent if nothing
         is left out or calibrated.
     n_samples_seen_, seed_ : int
-        Number of rows so far, and the seed for all random draws; only after `partial_fit`.
+        Number of rows so far, and the seed for all random draws; set only by `partial_fit`.
 
     Notes
     -----

@@ -207,7 +207,7 @@ default=None
         if left_out is not None and not np.isnan(left_out).all():
             scores = np.empty(len(rows.y))
             scores[counted] = left_out
-            if (rest := np.flatnonzero(rows.weights == 0)).size:  # new to every verifier
+            if (rest := np.flatnonzero(rows.weights == 0)).size:  # unseen by every verifier
                 scores[rest] = join(chosen.scores(rows.X[rest]), chosen.counts)
             self.loo_scores_ = self.calibration_(scores[None])
         if losses:

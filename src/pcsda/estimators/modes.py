@@ -133,7 +133,7 @@ class Rows:
             for mode, verifier in enumerate(verifiers):
                 rows = ~self.positive | (fitted.modes == mode)
                 scores[mode, rows] = verifier.loo_scores_
-                if not rows.all():  # positives of other modes are new to this verifier
+                if not rows.all():  # this verifier has not seen the positives of other modes
                     new = self.X[~rows]
                     scores[mode, ~rows] = asked(fitted.models[mode], "log_likelihood_ratio", new)
             return join(scores, fitted.counts)

@@ -185,7 +185,7 @@ n_components_, partition_, density_, calibration_
         if not asked:
             used = ~positive if weights is None else ~positive & (weights > 0)
             dims = usual_dims(X[used], sizes)
-        found: list[Factors] = []  # first those of all rows, then those of folds
+        found: list[Factors] = []  # the factors for all rows come first, then those for folds
 
         def factorise(rows: Floats, weights: Array | None) -> Factor:
             settings = sizes, dims, self.regularization_, weights, found.append

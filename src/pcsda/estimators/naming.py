@@ -52,7 +52,7 @@ def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
     groups = getattr(inside, "partition_", None)
     if groups is None or len(groups) != len(owners):
         return
-    # The labels themselves are the subclasses where labels share two covariances.
+    # If labels share two covariances, the labels themselves are the subclasses.
     count = len(inside.subclass_counts_)
     if count <= max(MOST_NAMED, len(labels)):
         names = np.array([*map(str, labels), "background"])

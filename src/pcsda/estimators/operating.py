@@ -162,7 +162,8 @@ def count(self: Verifier, X: MatrixLike) -> PriorEstimate:
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_samples, n_features)
-        Rows whose negatives resemble those seen in the fit, mixed with any share of positives.
+        Rows in which the negatives resemble the training negatives, mixed with any share of
+        positives.
 
     Returns
     -------

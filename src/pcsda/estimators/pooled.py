@@ -32,8 +32,8 @@ from ..progress import progress
 LEAST_SAMPLE, MOST_PAIRS = 1000, 10_000_000
 # Number of left-out negatives, over all labels, used to fit the tails.
 TAIL_PAIRS = 20_000
-# With fewer rows or identities per cluster, strangers come from folds with separate clusters: an
-# identity leaves a trace in the clusters it shaped (MATH 17).
+# With fewer rows or identities per cluster, strangers come from folds with separate clusters,
+# because an identity leaves a trace in the clusters it shaped (MATH 17).
 ROWS_PER_CLUSTER, PEOPLE_PER_CLUSTER = 50, 10
 # Folds of identities, and the number of labels up to which the larger number is used.
 FOLDS, FEW_FOLDS, FEW_LABELS = 10, 5, 40

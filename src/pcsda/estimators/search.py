@@ -36,7 +36,7 @@ class PCSDACV(
     TransformerMixin,
     BaseEstimator,
 ):
-    """PCSDA with K, d, ridge and bandwidth chosen by left-out scores in closed form.
+    """PCSDA whose K, d, ridge and bandwidth are chosen by left-out scores in closed form.
 
     All d come from one fit, all K from one factorisation, and all ridges of a linear model from one
     eigendecomposition (for a kernel model, each ridge takes one Cholesky factor).

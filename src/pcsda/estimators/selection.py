@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDS = 5
 # Leave-one-out keeps the clustering fixed, which needs at least this many negatives per subclass.
 HONEST_SUBCLASS = 50
-# With fewer positives, left-out scores favour complex settings, so folds are used.
+# With fewer positives than this, left-out scores favour complex settings, so folds are used.
 FEW_POSITIVES = 30
 # A search without given values uses at most this many positives and negatives: in folds, and with
 # leave-one-out. The chosen setting is fitted on all rows.
@@ -40,7 +40,8 @@ ROWS_IN_FOLDS = 150, 450
 ROWS_LEFT_OUT = 500, 1000
 # Up to this many rows or columns, the final fit is less work than the search.
 LIGHT_LAST = 2500
-# With fewer positives among the landmarks their scores are biased, so folds refit the map.
+# With fewer positives than this among the landmarks, left-out scores are biased, so folds refit the
+# map.
 HONEST_POSITIVES = 200
 # Number of parts of the rows, for metrics that have no value for a single row.
 PARTS = 5
@@ -129,7 +130,7 @@ def choose_setting(
     in_folds = not isinstance(cv, str)
     n_rows, rows = len(data.X), None
     if in_folds:
-        make_rows = grid_rows  # folds cannot use the factorisation of all rows
+        make_rows = grid_rows  # folds cannot use a factorisation of all rows
     if standard and make_rows is grid_rows:
         rows = _some_rows(search, data, ROWS_IN_FOLDS if in_folds else ROWS_LEFT_OUT)
         data = data.take(rows)
@@ -410,7 +411,7 @@ def _gains(units: Array, other: int, weights: Array | None) -> tuple[Array, Arra
 
 
 def _average(units: Array, weights: Array | None) -> Array:
-    """Average over rows, with weights, or over parts."""
+    """Average scores over rows, using weights, or over parts."""
     if weights is not None and units.shape[1] == len(weights):
         mean: Array = units @ weights / weights.sum()
         return mean

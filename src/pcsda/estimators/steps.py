@@ -42,8 +42,8 @@ OF_ONE_FIT = (
     *("partition_", "loo_scores_", "loo_weights_", "threshold_"),
     *("subclass_names_", "subclass_examples_", "row_ids_"),
 )
-# Default number of axes for CSDA. It can have as many as there are negatives or columns, but
-# samples determine a density along only a few dozen.
+# Default number of axes for CSDA, which can have as many axes as there are negatives or columns;
+# the samples determine a density along only a few dozen of them.
 MOST_AXES = 25
 
 

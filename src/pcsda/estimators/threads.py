@@ -17,7 +17,7 @@ Model = TypeVar("Model")
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
-# Not attributes: a lock could be neither pickled nor copied.
+# The locks are not attributes, because a lock can be neither pickled nor copied.
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _GUARD = Lock()
 if hasattr(os, "register_at_fork"):  # in a forked child, no thread is left to release the locks

@@ -154,7 +154,7 @@ class Verifier(
     def _project(self, X: Any) -> Floats:
         self._require_model()
         validation.refuse_dask(X, predicts=True)
-        # NaN and infinity in a row show in its coordinates, which are much quicker to check.
+        # NaN and infinity in a row show up in its coordinates, which are much quicker to check.
         X = validate_data(
             self,
             X,
@@ -266,7 +266,7 @@ class Verifier(
         """
         odds = self.decision_function(X)
         both: Floats = np.column_stack([expit(-odds), expit(odds)])
-        # Not below the smallest normal number, so that logarithms stay finite.
+        # Probabilities are kept above the smallest normal number, so that logarithms stay finite.
         return np.maximum(both, np.finfo(both.dtype).tiny)
 
     @reads
@@ -283,7 +283,8 @@ class Verifier(
         """
         odds = self.decision_function(X)
         odds = np.column_stack([-odds, odds])
-        # Above one half, the logarithm of the rounded probability; below, the exact tail.
+        # Above one half, this is the logarithm of the rounded probability; below, it is the exact
+        # tail.
         top = np.log(np.maximum(expit(odds), 0.5))
         logs: Floats = np.where(odds > 0, top, -np.logaddexp(0, -odds))
         return logs
@@ -305,7 +306,7 @@ class Verifier(
         z = self._project(X)
         if getattr(self, "reference", "mean") == "optimal":
             z = z - self.reference_.astype(z.dtype)
-        # Scaled, because squares could overflow even if distances do not.
+        # Coordinates are scaled, because squares could overflow even if distances do not.
         far = np.maximum(np.abs(z).max(axis=1, keepdims=True), np.finfo(z.dtype).tiny)
         z = z / far
         with np.errstate(over="ignore"):

@@ -22,9 +22,9 @@ FARTHEST = 300.0
 MANY, WIDTH = 500, 0.05
 # Nodes of the quadrature over slope and offset, and quantiles of the proportion at each node.
 NODES, QUANTILES = 5, 9
-# Information in the priors on the slope and the offset, as in the calibration.
+# Information in the priors on the slope and the offset; the calibration uses the same priors.
 PRIOR_SLOPE, PRIOR_OFFSET = 1.0, 0.01
-# Bisections of an interval of log odds, for about ten digits.
+# Number of bisections of an interval of log odds, which gives about ten digits.
 STEPS = 40
 # A wider interval for the proportion is uninformative.
 VAGUE = 0.8
@@ -47,7 +47,7 @@ class PriorEstimate:
     n_rows : int
         Number of rows in the pool.
     note : str
-        Text that says what the data cannot show; empty if there is nothing to say.
+        What the data cannot show, in words; empty if there is nothing to say.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class _Pool:
         return share
 
     def likelihood(self, share: Array) -> Array:
-        """Return the log-likelihood of proportions with shape (n_calibrations, any number)."""
+        """Return the log-likelihood of proportions in an array of shape (n_calibrations, any)."""
         with np.errstate(divide="ignore"):  # a share of one, if a row is surely negative
             return np.asarray(np.log1p(share[..., None] * self.gain) @ self.counts)
 
@@ -284,7 +284,7 @@ def _calibrations(
 
 
 def _note(ratios: Array, low: float, high: float) -> str:
-    """Return a text that says what the data cannot show."""
+    """Describe in words what the data cannot show."""
     if np.ptp(ratios) == 0:
         return f"All rows have the same ratio, {ratios[0]:.4g}: no row stands out from the others."
     if high - low > VAGUE:

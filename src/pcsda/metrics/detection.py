@@ -82,7 +82,7 @@ def _equal_rate(trials: Trials, convex_hull: bool = False) -> tuple[float, float
     """Interpolate the rate where both error rates are equal; also return the nearest threshold."""
     trials = trials.pooled() if convex_hull else trials
     match, non_match = trials.rates
-    # From 1 (all accepted) to -1 (all rejected), never rising.
+    # The difference falls from 1 (all accepted) to -1 (all rejected) and never rises.
     gap = match - non_match
     low = int(np.searchsorted(-gap, 0.0, side="right")) - 1
     high = low + 1

@@ -192,7 +192,7 @@ def bayes_error_curve(
     match, non_match = trials.rates
     at = np.searchsorted(trials.levels, -odds)
     actual = _normalized(odds, match[at], non_match[at])
-    # The best threshold for any prior is a vertex of the hull, of which there are few.
+    # The best threshold for any prior is a vertex of the hull, which has only a few vertices.
     match, non_match = trials.pooled().rates
     minimum = _normalized(odds[:, None], match, non_match).min(axis=1)
     return odds, actual, minimum

@@ -36,7 +36,7 @@ OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z", "accepted")
 MAPS = (ExactKernelMap, NystroemMap, FourierMap)
 MODELS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA, PCSDACV, VerifierBank)
 # skl2onnx passes zipmap to every classifier at the end of a pipeline; probabilities are always an
-# array here. With `raw_scores` it requests decision values instead, as its converters of
+# array here. With `raw_scores` it requests decision values instead, as its converters for
 # scikit-learn's meta-estimators do. `transform` returns z only, for a model in the middle of a
 # pipeline. `single` keeps probabilities above the smallest float32 number.
 OPTIONS: dict[str, list[Any]] = {"zipmap": [True, False, "columns"]}

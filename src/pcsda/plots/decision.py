@@ -69,7 +69,7 @@ def draw_decision(
     style = {f"{name}s": value for name, value in DECISION_STYLE.items()}
     contour = ax.contour(*sides, values, levels=[0.0], zorder=5.5, **style)
     contour.set_path_effects(rimmed(3.6, 0.8))
-    # Fixed limits would fight with axes of equal scale; the data limits do not.
+    # Fixed limits would conflict with axes of equal scale; the data limits do not.
     ax.dataLim.set(view)
     ax.autoscale_view(tight=False)
     return contour

@@ -319,7 +319,7 @@ class BayesErrorDisplay(Display):
             self.minimum, "minimum", "minCllr", self.min_cllr, LINE_COLOR, "--"
         )
         self.ax_.set_xlim(self.prior_log_odds[0], self.prior_log_odds[-1])
-        # The cost of misleading ratios is unbounded; what matters is that it is above 1.
+        # The cost of misleading ratios is unbounded; it only matters that it is above 1.
         self.ax_.set_ylim(0, float(np.clip(1.1 * self.actual.max(), 1.15, 2.0)))
         self.ax_.set_xlabel("prior log odds of the class of interest")
         self.ax_.set_ylabel("normalised Bayes error rate")

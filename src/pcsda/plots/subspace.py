@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from ..estimators import Verifier
 
-# With more subclasses, colours are no help; all negatives are then drawn as one group.
+# With more subclasses than this, colours do not help, so all negatives are drawn as one group.
 _MAX_SUBCLASSES = 20
 # Standard deviations of the ellipses, and the widths of their lines.
 _ELLIPSES = ((1.0, 1.8), (2.0, 1.1))
 _SUBCLASS = "subclass "
-# More subclasses are named only in the plot, and share one line of the legend.
+# With more subclasses than this, names appear only in the plot, and the legend has one line for
+# all.
 _LEGEND_SUBCLASSES = 6
 
 

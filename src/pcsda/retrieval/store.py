@@ -45,7 +45,7 @@ CREATE TABLE audits (
 
 
 class StoreError(ValueError):
-    """Raised if a store cannot be used; the message suggests a remedy."""
+    """Error raised if a store cannot be used; the message suggests a remedy."""
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,7 @@ def no_column(source: str, name: str, known: Sequence[str], option: str = "") ->
 
 
 def did_you_mean(name: str, known: Sequence[str], they: str) -> str:
-    """Make the end of a message about an unknown name: the closest match and known names."""
+    """Make the ending of a message about an unknown name: the closest match and the known names."""
     lower = {one.lower(): one for one in known}
     near = [lower[one] for one in get_close_matches(name.lower(), lower, n=1, cutoff=0.7)]
     guess = f", did you mean {near[0]!r}? {they[:1].upper()}{they[1:]}" if near else f"; {they}"
