@@ -173,7 +173,23 @@ def speed_table(rows: list[Row]) -> list[Block]:
         if ours in case and peer in case:
             lines.append(_speed_line(words, case[ours], case[peer]))
     head = ["job", "pcsda", "what you would use", "pcsda is"]
-    return [speed_tables.headings(timed), Table(head, lines)]
+    return [_machine(timed), Table(head, lines)]
+
+
+def _machine(rows: list[Row]) -> str:
+    """Say briefly where and with what the shown times were measured."""
+    notes = []
+    for row in rows:
+        threads = f"{row['threads']} thread{'' if row['threads'] == 1 else 's'}"
+        known = [name for name in ("pcsda", "sklearn") if name in row["versions"]]
+        versions = ", ".join(f"{name} {row['versions'][name]}" for name in known)
+        note = f"{row['cpu']}, {threads}; {versions}."
+        if row.get("clock") == "processor":
+            note += " Processor time, because other programs kept the machine busy."
+        elif row["noisy"]:
+            note += " Other programs used the machine too, so only ratios count."
+        notes.append(note.replace("sklearn", "scikit-learn"))
+    return " ".join(dict.fromkeys(notes))
 
 
 def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
@@ -182,9 +198,8 @@ def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
     faster = f"{ratio:.2g} x faster" if ratio >= 1 else f"{1 / ratio:.2g} x slower"
     if abs(ratio - 1) <= ALIKE:
         faster = "as fast"
-    noise = " ~" if own["noisy"] else ""
     return [
-        words.format(**own["case"]) + noise,
+        words.format(**own["case"]),
         f"`{own['contestant']}` {times[0]}",
         f"`{peer['contestant']}` {times[1]}",
         faster,

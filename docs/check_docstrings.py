@@ -1,6 +1,6 @@
 """Hold the docstrings of all public names against numpydoc's checks; `make lint` runs this.
 
-Public names are those in `docs/api.md` and the public methods of these classes.
+Public names are those in `docs/api` and the public methods of these classes.
 """
 
 import dataclasses
@@ -29,7 +29,9 @@ CODES_OF_METHODS = CODES - {"EX01", "RT01"}
 def documented_names() -> Iterator[str]:
     """Full names in the tables of the reference."""
     module = "pcsda"
-    for line in (HERE / "api.md").read_text(encoding="utf-8").splitlines():
+    pages = sorted((HERE / "api").glob("*.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for line in text.splitlines():
         if line.startswith(".. currentmodule::"):
             module = line.split()[-1]
         elif found := re.fullmatch(r"   ([A-Za-z_][\w.]*)", line):
