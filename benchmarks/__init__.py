@@ -1,1 +1,1 @@
-"""Measurements of the library: how fast it is, and how well it does."""
+"""Benchmarks: how fast the library is, and how well it works."""

@@ -1,7 +1,7 @@
 """Find, verify, reject strangers: the three jobs on scikit-learn's digits; ``make demo``.
 
-Logistic regression and SVC do the same jobs beside pcsda, with the same rows. Half of the digits is
-the collection that is searched and learned from; the other half is fresh, and only judges.
+Logistic regression and SVC do the same jobs as pcsda, with the same rows. One half of the digits is
+searched and learned from; the other half is used only for evaluation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RIVALS: dict[str, Callable[[], Any]] = {
 
 @dataclass
 class Story:
-    """What is printed, and the same as HTML."""
+    """The story as it is printed, and as HTML."""
 
     html: list[str] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Digits:
-    """Half of the digits to search and learn from, the other half to judge by."""
+    """One half of the digits for searching and learning, the other half for evaluation."""
 
     X: np.ndarray
     y: np.ndarray
@@ -126,7 +126,7 @@ def find(data: Digits, digit: int, story: Story) -> SearchSession:
 def search_with(
     make: Callable[[], Any], data: Digits, truth: np.ndarray, examples: np.ndarray, budget: int
 ) -> int:
-    """How many a person finds who puts a classifier into a loop, random rows as first negatives."""
+    """Count what a person finds with a classifier in a loop, starting with random negatives."""
     rng = np.random.default_rng(0)
     weak = rng.choice(len(truth), 300, replace=False)
     seen = set(examples.tolist())
@@ -142,7 +142,7 @@ def search_with(
 
 
 def verify(data: Digits, digit: int, session: SearchSession, story: Story) -> None:
-    """Put the verifier of the search, with its threshold, before fresh rows."""
+    """Try the verifier of the search, with its threshold, on fresh rows."""
     fresh = data.fresh_y == digit
     story.begin(
         f"2. Verify: a threshold for {FALSE_ALARMS:.0%} false alarms, {len(fresh)} fresh pictures"
@@ -168,7 +168,7 @@ def rates(name: str, accepted: np.ndarray, truth: np.ndarray) -> tuple[str, ...]
 
 
 def know_strangers(data: Digits, story: Story) -> None:
-    """Enroll eight digits as if they were people; two others come to the door."""
+    """Enroll eight digits as if they were people, and let two strangers try."""
     known = ~np.isin(data.y, STRANGERS)
     stranger = np.isin(data.fresh_y, STRANGERS)
     story.begin(

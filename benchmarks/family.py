@@ -3,8 +3,8 @@
     python -m benchmarks.family       run what is missing, some minutes on one core; it resumes
     gzip -9 -n -c results/family.jsonl > family.jsonl.gz      in this folder, to publish the rows
 
-Every method has its defaults, ten axes where it asks for a number, and the same training rows:
-half of the negatives, and half of the positives or three of them. It is judged on all other rows.
+Every method has its defaults, ten axes if it needs a number, and the same training rows: half of
+the negatives, and half of the positives or three of them. All other rows are used for evaluation.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PLANTED = ("PCSDA", "CSDA", "CSDA, trace ratio", "MultilinearCSDA")
 
 
 def plant(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Noise of which negatives have a multiple of one outer product."""
+    """Draw noise, and add a multiple of one outer product to the negatives."""
     y = np.arange(2200) < 1100
     sides = [rng.standard_normal(size) for size in SHAPES["planted"]]
     outer = np.outer(*(side / np.linalg.norm(side) for side in sides)).ravel()
@@ -69,7 +69,7 @@ def plant(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def problems() -> Iterator[tuple[str, str, int, int, np.ndarray, np.ndarray]]:
-    """Set, class, draw and number of positives (0 for half), with rows and labels."""
+    """Yield set, class, draw and number of positives (0 for half), with rows and labels."""
     sets = {"digits": load_digits(return_X_y=True)}
     try:
         pictures = load("ORL")
@@ -85,7 +85,7 @@ def problems() -> Iterator[tuple[str, str, int, int, np.ndarray, np.ndarray]]:
 
 
 def split(y: np.ndarray, count: int, n_negative: int, rng: np.random.Generator) -> np.ndarray:
-    """Numbers of the training rows."""
+    """Return the indices of the training rows."""
     positives, negatives = (rng.permutation(np.flatnonzero(part)) for part in (y, ~y))
     return np.append(positives[: count or len(positives) // 2], negatives[:n_negative])
 
@@ -120,7 +120,7 @@ def run(file: RowFile) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    """Means over classes and draws, as Markdown; what was not run is said so."""
+    """Return means over classes and draws as Markdown, or a note if nothing was run."""
     if not rows:
         return "**Not run yet.** `python -m benchmarks.family` makes the rows.\n"
     cells = [

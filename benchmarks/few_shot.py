@@ -4,9 +4,9 @@
     python -m benchmarks.few_shot --sets ORL --classes 10 --draws 3 --positives 1,3
     python -m benchmarks.few_shot --page              write docs/few_shot.md from the stored rows
 
-A cell is a set, a number of positives, a number of negatives and how these were drawn. For each of
-some classes and draws every method is fitted on the same rows and scored on all others (at most
-`TEST` negatives). The defaults were chosen on `TUNED`; the other sets were for evaluation only.
+A cell is a set, a number of positives, a number of negatives and how these were drawn. For several
+classes and draws, every method is fitted on the same rows and scored on all others (at most `TEST`
+negatives). The defaults were chosen on `TUNED`; the other sets were used for evaluation only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEAST = 30
 
 @dataclass(frozen=True)
 class Problem:
-    """Training rows, with known positives where `y`, and rows to score."""
+    """Training rows, of which `y` marks the known positives, and rows to score."""
 
     X: np.ndarray
     y: np.ndarray
@@ -71,7 +71,7 @@ METHODS: dict[str, Callable[[Problem], Scores]] = {}
 
 
 def method(name: str) -> Callable[[Callable[[Problem], Scores]], Callable[[Problem], Scores]]:
-    """Enter a method: from a problem to log ratios, decisions and the estimated count."""
+    """Register a method: it returns log ratios, decisions and the estimated count."""
 
     def enter(function: Callable[[Problem], Scores]) -> Callable[[Problem], Scores]:
         METHODS[name] = function
@@ -81,7 +81,7 @@ def method(name: str) -> Callable[[Callable[[Problem], Scores]], Callable[[Probl
 
 
 def by_probability(model: object, problem: Problem) -> Scores:
-    """Log ratios, decisions and count of a classifier with probabilities."""
+    """Return log ratios, decisions and count from a classifier with probabilities."""
     model.fit(problem.X, problem.y)
     share = np.clip(model.predict_proba(problem.new)[:, 1], 1e-12, 1 - 1e-12)
     prior = problem.y.mean()
@@ -90,13 +90,13 @@ def by_probability(model: object, problem: Problem) -> Scores:
 
 
 def by_decision(model: object, problem: Problem) -> Scores:
-    """Raw scores as if they were log ratios."""
+    """Return raw scores as if they were log ratios."""
     scores = model.fit(problem.X, problem.y).decision_function(problem.new)
     return scores, scores >= 0, float(np.sum(scores >= 0))
 
 
 def unchecked(problem: Problem) -> Problem:
-    """Refuse problems with checked negatives, for methods meant for unchecked ones."""
+    """Reject problems with checked negatives, for methods meant for unchecked ones."""
     if not problem.contaminated:
         raise ValueError("the negatives were checked")
     return problem
@@ -104,7 +104,7 @@ def unchecked(problem: Problem) -> Problem:
 
 @method("logistic regression")
 def logistic(problem: Problem) -> Scores:
-    """Balanced, its penalty tuned by folds where the positives allow it."""
+    """Fit it balanced, with the penalty chosen by folds if there are enough positives."""
     folds = min(5, int(problem.y.sum()))
     if folds >= 2:
         model = LogisticRegressionCV(
@@ -145,7 +145,7 @@ def lda(problem: Problem) -> Scores:
 
 @method("QDA")
 def qda(problem: Problem) -> Scores:
-    """Shrunk by half: with "auto", columns constant in few positives give a singular covariance."""
+    """Shrink by half: with "auto", columns constant in few positives make it singular."""
     if "shrinkage" not in signature(QuadraticDiscriminantAnalysis).parameters:
         raise ValueError("QDA has no shrinkage before scikit-learn 1.8")
     model = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
@@ -154,7 +154,7 @@ def qda(problem: Problem) -> Scores:
 
 @method("cosine")
 def cosine(problem: Problem) -> Scores:
-    """Cosine to the mean of the positives."""
+    """Score by the cosine to the mean of the positives."""
     mean = problem.X[problem.y].mean(axis=0)
     lengths = np.linalg.norm(problem.new, axis=1) * np.linalg.norm(mean)
     scores = problem.new @ mean / np.maximum(lengths, 1e-300)
@@ -169,7 +169,7 @@ def nearest(problem: Problem) -> Scores:
 
 @method("PU bagging")
 def pu_bagging(problem: Problem) -> Scores:
-    """Bagging of positives against draws of the unlabelled rows, by the package pulearn."""
+    """Bag positives against draws of the unlabelled rows, with the package pulearn."""
     pulearn = optional("pulearn")
     model = pulearn.BaggingPuClassifier(
         LogisticRegression(max_iter=500), n_estimators=30, random_state=0
@@ -183,7 +183,7 @@ def pu_bagging(problem: Problem) -> Scores:
 
 @method("Elkan-Noto")
 def elkan_noto(problem: Problem) -> Scores:
-    """Logistic regression corrected for unlabelled positives, by the package pulearn."""
+    """Correct logistic regression for unlabelled positives, with the package pulearn."""
     pulearn = optional("pulearn")
     if problem.y.sum() < 3:
         raise ValueError("too few positives to hold one out")
@@ -193,7 +193,7 @@ def elkan_noto(problem: Problem) -> Scores:
 
 
 def optional(name: str) -> ModuleType:
-    """Import the package of another method, on which the project does not depend."""
+    """Import a package that another method needs and the project does not."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -229,7 +229,7 @@ def kernel_unchecked(problem: Problem) -> Scores:
 def draw(
     X: np.ndarray, y: np.ndarray, label: int, seed: int, n_pos: int, n_neg: int, how: str
 ) -> Problem | None:
-    """Draw a problem; None if the set is too small for it."""
+    """Draw a problem, or return None if the set is too small."""
     rng = np.random.default_rng([seed, label, n_pos, n_neg, how == "clean"])
     own = rng.permutation(np.flatnonzero(y == label))
     if len(own) < n_pos + 5:
@@ -251,7 +251,7 @@ def draw(
 
 
 def measured(name: str, problem: Problem) -> dict[str, float]:
-    """Figures of a method on a problem; NaN if it cannot be fitted."""
+    """Measure a method on a problem, or return the error if it cannot be fitted."""
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
@@ -277,7 +277,7 @@ def measured(name: str, problem: Problem) -> dict[str, float]:
 
 
 def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Problem]]:
-    """All problems, draw by draw, so that a stopped run has all cells."""
+    """Yield all problems, draw by draw, so that a stopped run has all cells."""
     sets = {}
     for name in options.sets:
         try:
@@ -318,7 +318,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation: ranks and losses for each measure, full tables folded."""
+    """Write the page: ranks and losses for each measure, with the full tables folded."""
     parts = [INTRODUCTION.strip()]
     for measure, title, better in (
         ("ap", "Average precision", "more is better"),
@@ -375,7 +375,7 @@ COUNTS = (
 
 
 def _ranks(rows: list[Row], measure: str) -> str:
-    """Mean rank of each method over the sets, for each number of positives."""
+    """Return the mean rank of each method over the sets, for each number of positives."""
     ranks: dict[tuple, dict[str, list[float]]] = {}
     for (_, how, n_neg, n_pos), found in sorted(_cells(rows, measure).items()):
         names = list(found)
@@ -394,13 +394,13 @@ def _ranks(rows: list[Row], measure: str) -> str:
 
 
 def _shown(cells: dict[tuple, dict]) -> list[str]:
-    """Names of the methods that any cell has; ours come first."""
+    """Return the names of the methods that occur in any cell, ours first."""
     names = [name for name in METHODS if any(name in found for found in cells.values())]
     return sorted(names, key=lambda name: "PCSDA" not in name)
 
 
 def _bold(values: dict[str, float], names: list[str], best: float, digits: int = 3) -> list[str]:
-    """A cell for each name; the best value is bold, a missing one a dash."""
+    """Return a cell for each name; the best value is bold, a missing one is a dash."""
     texts = {
         name: f"**{value:.{digits}f}**" if value == best else f"{value:.{digits}f}"
         for name, value in values.items()
@@ -409,7 +409,7 @@ def _bold(values: dict[str, float], names: list[str], best: float, digits: int =
 
 
 def _losses(rows: list[Row], measure: str) -> list[str]:
-    """Cells where a model of ours is behind logistic regression by two paired standard errors."""
+    """List cells in which we are behind logistic regression by two paired standard errors."""
     lines = []
     for (dataset, how, n_neg, n_pos), found in sorted(_cells(rows, measure).items()):
         rival = found["logistic regression"]
@@ -426,7 +426,7 @@ def _losses(rows: list[Row], measure: str) -> list[str]:
 
 
 def _cells(rows: list[Row], measure: str) -> dict[tuple, dict[str, dict[tuple, float]]]:
-    """Figures of each method in each cell that is complete, by class and draw."""
+    """Return each method's figures by class and draw, for all complete cells."""
     cells: dict[tuple, dict[str, dict[tuple, float]]] = {}
     for row in rows:
         if measure in row and not (measure == "cllr" and row["method"] == "cosine"):

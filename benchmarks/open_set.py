@@ -4,9 +4,9 @@
     python -m benchmarks.open_set --sets ORL --rows-per-label 1,5 --draws 2
     python -m benchmarks.open_set --page              write docs/open_set.md from the stored rows
 
-In each draw a quarter of the labels of a set are strangers; of each of the others some rows are
-enrolled. Every method scores the same new rows of the known and of the strangers against every
-label. The defaults of pcsda were chosen on other draws of `TUNED`.
+In each draw a quarter of a set's labels are strangers; some rows of each other label are enrolled.
+Every method scores the same new rows, of known labels and of strangers, against every label. The
+defaults of pcsda were chosen on other draws of `TUNED`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ DOUBLES = {"Caltech101": (1, 2)}
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of known labels 0..C-1, and new rows; strangers have labels below 0.
+    """Enrolled rows with labels 0..C-1, and new rows; strangers have labels below 0.
 
-    `double` tells which new rows show a stranger whose double is known, see `DOUBLES`.
+    `double` marks new rows of a stranger whose double is known (see `DOUBLES`).
     """
 
     X: np.ndarray
@@ -67,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of new rows for all labels; some are log ratios, some come with thresholds."""
+    """Scores of new rows for all labels, possibly log ratios, possibly with thresholds."""
 
     values: np.ndarray
     ratios: bool = False
@@ -78,7 +78,7 @@ METHODS: dict[str, Callable[[Problem], Scores]] = {}
 
 
 def method(name: str) -> Callable[[Callable[[Problem], Scores]], Callable[[Problem], Scores]]:
-    """Enter a method: from a problem to scores."""
+    """Register a method: it returns scores for a problem."""
 
     def enter(function: Callable[[Problem], Scores]) -> Callable[[Problem], Scores]:
         METHODS[name] = function
@@ -104,12 +104,12 @@ def kernel_bank(problem: Problem) -> Scores:
 
 
 def means_of(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Mean of each label."""
+    """Return the mean of each label."""
     return np.stack([X[y == label].mean(axis=0) for label in range(y.max() + 1)])
 
 
 def nearest_of(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Cosine to the nearest row of each label."""
+    """Return the cosine to the nearest row of each label."""
     cosines = normalize(new) @ normalize(X).T
     return np.stack([cosines[:, y == label].max(axis=1) for label in range(y.max() + 1)], axis=1)
 
@@ -127,7 +127,7 @@ def centroid(problem: Problem) -> Scores:
 
 @method("LDA, cosine")
 def lda_cosine(problem: Problem) -> Scores:
-    """Cosine to the means of labels on the axes of LDA with Ledoit and Wolf's shrinkage."""
+    """Score by the cosine to label means, on the axes of LDA with Ledoit-Wolf shrinkage."""
     repeated(problem)
     model = LinearDiscriminantAnalysis("eigen", shrinkage="auto").fit(problem.X, problem.y)
     means = means_of(model.transform(problem.X), problem.y)
@@ -135,20 +135,20 @@ def lda_cosine(problem: Problem) -> Scores:
 
 
 def repeated(problem: Problem) -> None:
-    """Refuse labels of one row, which do not show the spread within labels."""
+    """Reject labels with one row, which do not show the spread within labels."""
     if np.bincount(problem.y).max() < 2:
         raise ValueError("one row per label does not show the spread within labels")
 
 
 def one_against_rest(model: object, X: np.ndarray, new: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Decision values of a balanced model for each label."""
+    """Return the decision values of a balanced model for each label."""
     columns = [model.fit(X, y == label).decision_function(new) for label in range(y.max() + 1)]
     return np.stack(columns, axis=1)
 
 
 @method("logistic regression")
 def logistic(problem: Problem) -> Scores:
-    """Balanced, so that its decision values are log ratios."""
+    """Fit it balanced, so that its decision values are log ratios."""
     scaler = StandardScaler().fit(problem.X)
     X, new = scaler.transform(problem.X), scaler.transform(problem.new)
     # Fewer rows than columns: a rotation to as many columns as rows changes nothing but time.
@@ -159,7 +159,7 @@ def logistic(problem: Problem) -> Scores:
 
 @method("SVC")
 def svc(problem: Problem) -> Scores:
-    """Balanced, with Gaussian kernel values that all labels share; raw values as log ratios."""
+    """Fit it balanced, on shared Gaussian kernel values; use raw scores as log ratios."""
     scaler = StandardScaler().fit(problem.X)
     X, new = scaler.transform(problem.X), scaler.transform(problem.new)
     gamma = 1 / (X.shape[1] * X.var())
@@ -170,7 +170,7 @@ def svc(problem: Problem) -> Scores:
 
 @method("PLDA")
 def plda(problem: Problem) -> Scores:
-    """Two covariances: labels are drawn about the mean, their rows about them."""
+    """Use two covariances: labels vary about the mean, and rows about their label."""
     repeated(problem)
     principal = PCA(svd_solver="full").fit(problem.X)
     X, new = principal.transform(problem.X), principal.transform(problem.new)
@@ -195,7 +195,7 @@ def plda(problem: Problem) -> Scores:
 def draw(
     X: np.ndarray, y: np.ndarray, n_rows: int, seed: int, doubles: tuple[int, ...] = ()
 ) -> Problem:
-    """Draw strangers among the labels, rows to enroll of the others, and new rows of both."""
+    """Draw strangers, rows to enroll from the other labels, and new rows from both."""
     rng = np.random.default_rng([seed, n_rows])
     labels = rng.permutation(np.flatnonzero(np.bincount(y) > n_rows))
     away = round(STRANGERS * len(labels))
@@ -215,7 +215,7 @@ def draw(
 
 
 def measured(name: str, problem: Problem) -> Row:
-    """Figures of a method on a problem, or the error if it cannot be fitted."""
+    """Measure a method on a problem, or return the error if it cannot be fitted."""
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
@@ -232,7 +232,7 @@ def measured(name: str, problem: Problem) -> Row:
 def figures(
     scores: Scores, truth: np.ndarray, double: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Rank-1, naming at shares of strangers, results at chosen thresholds, and Cllr."""
+    """Compute rank-1, naming at given shares of strangers and at thresholds, and Cllr."""
     values, known = scores.values, truth >= 0
     others = ~known if double is None else ~known & ~double
     best, place = values.max(axis=1), values.argmax(axis=1)
@@ -254,7 +254,7 @@ def figures(
 
 
 def problems(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Problem]]]:
-    """All problems, draw by draw, so that a stopped run has all cells."""
+    """Yield all problems, draw by draw, so that a stopped run has all cells."""
     sets = {}
     for name in options.sets:
         try:
@@ -287,7 +287,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation: the strictest threshold, then all else folded."""
+    """Write the page: results at the strictest threshold first, all else folded."""
     strict, *others = sorted(RATES)
     parts = [INTRODUCTION.strip(), f"## Named correctly if {strict:.0%} of strangers are accepted"]
     parts += [*_behind(rows, f"named_{strict}"), _table(rows, f"named_{strict}")]
@@ -336,7 +336,7 @@ OURS = ("VerifierBank", "VerifierBank, kernel")
 
 
 def _cells(rows: list[Row], measure: str) -> dict[tuple, dict[str, dict[int, float]]]:
-    """Figures of each method in each cell, for draws that all methods of the cell have."""
+    """Return each method's figures in each cell, for draws that all its methods have."""
     cells: dict[tuple, dict[str, dict[int, float]]] = {}
     for row in rows:
         if measure in row:
@@ -359,13 +359,13 @@ def _mean(values: dict[int, float]) -> float:
 
 
 def _better(found: dict[str, dict[int, float]], least: bool = False) -> str:
-    """Which of our banks has the better mean."""
+    """Return which of our banks has the better mean."""
     names = [name for name in OURS if name in found]
     return (min if least else max)(names, key=lambda name: _mean(found[name]))
 
 
 def _gap(one: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
-    """Mean difference over the draws and its standard error, NaN for one draw."""
+    """Return the mean difference over draws and its standard error (NaN for one draw)."""
     gap = np.array([one[draw] - other[draw] for draw in one])
     error = gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else np.nan
     return float(gap.mean()), float(error)
@@ -394,7 +394,7 @@ def _table(rows: list[Row], measure: str, least: bool = False) -> str:
 
 
 def _behind(rows: list[Row], measure: str) -> list[str]:
-    """Cells in which the better bank is ahead of all, and in which it is behind."""
+    """Say in which cells the better bank is ahead of all, and in which it is behind."""
     cells, ahead, clear, lines = _cells(rows, measure), 0, 0, []
     for (dataset, n_rows), found in cells.items():
         own = _better(found)

@@ -1,10 +1,10 @@
-"""The tables of quality and speed in the documentation and the README, from the rows only.
+"""Tables of quality and speed for the documentation and the README, from stored rows only.
 
     python -m benchmarks.pages      rewrite the tables of the README and of docs/reproduction.md
 
-Rows of the study are in `benchmarks/paper/rows.jsonl.gz`, those behind the choice of defaults in
-`benchmarks/paper/defaults.jsonl.gz`, those of the speed suite in `benchmarks/speed/rows.jsonl.gz`.
-If a file is absent, the page says that nothing was run yet.
+The rows are in `benchmarks/paper/rows.jsonl.gz` (the paper's study), `defaults.jsonl.gz` beside it
+(the choice of defaults) and `benchmarks/speed/rows.jsonl.gz`. If a file is absent, the page says
+that nothing was run yet.
 """
 
 from __future__ import annotations
@@ -81,20 +81,20 @@ NOT_RUN = {
 
 
 def load(name: str) -> list[Row]:
-    """Rows of the study "paper" (the whole protocol), "defaults" or "speed"; none if not run."""
+    """Read the rows of "paper" (the whole protocol), "defaults" or "speed", if there are any."""
     found = read(ROWS[name])
     return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
 
 
 def reproduction(rows: list[Row]) -> str:
-    """Tables of the paper's experiments, as part of a page that has its title already."""
+    """Return the tables of the paper's experiments, for a page that has its title already."""
     if not rows:
         return NOT_RUN["paper"] + "\n"
     return paper_tables.to_markdown(list(fold_long(paper_tables.page(rows)[1:])))
 
 
 def defaults(rows: list[Row]) -> str:
-    """Tables of the study behind the defaults."""
+    """Return the tables of the study behind the defaults."""
     if not rows:
         return NOT_RUN["defaults"] + "\n"
     return paper_tables.to_markdown(list(fold_long(chosen.page(rows))))
@@ -114,19 +114,19 @@ def fold_long(blocks: list[Block]) -> Iterator[Block]:
 
 
 def speed(rows: list[Row]) -> str:
-    """Tables of the speed suite, as part of a page that has its title already."""
+    """Return the tables of the speed suite, for a page that has its title already."""
     if not rows:
         return NOT_RUN["speed"] + "\n"
     return speed_tables.markdown(rows).partition("\n\n")[2]
 
 
 def speed_page(rows: list[Row]) -> str:
-    """The same, with the calls that users make first and the rest folded."""
+    """Return the same, with the calls that users make first and the rest folded."""
     return folded.page(rows) if rows else NOT_RUN["speed"] + "\n"
 
 
 def quality_table(rows: list[Row]) -> list[Block]:
-    """Ours and the other methods on every set of the paper, in ranking and classification."""
+    """Compare our method with others on the paper's sets, in ranking and classification."""
     extra = {source.name for source in EXTRA}
     rows = [row for row in rows if row["dataset"] not in extra]
     if not rows:
@@ -145,13 +145,13 @@ def quality_table(rows: list[Row]) -> list[Block]:
 
 
 def _compared(methods: dict[str, Cells], kind: str) -> dict[str, Cells]:
-    """The other methods and ours, under the names of the table."""
+    """Return the other methods and ours, under the names of the table."""
     sources = {name: source[kind] for name, source in RIVALS.items()} | {OURS: OURS}
     return {name: methods[source] for name, source in sources.items() if source in methods}
 
 
 def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]) -> list[str]:
-    """A cell for each column; the best, and what equals it as shown, is bold."""
+    """Return a cell for each column; the best, and any that looks equal to it, is bold."""
     shown = {name: round(value, digits) for name, value in values.items()}
     texts = {
         name: f"**{value:.{digits}f}**" if value == best(shown.values()) else f"{value:.{digits}f}"
@@ -161,7 +161,7 @@ def _best_bold(values: dict[str, float], digits: int, best: Callable[..., float]
 
 
 def speed_table(rows: list[Row]) -> list[Block]:
-    """Ours and the peer that users would choose, a line for each of SHOWN."""
+    """Compare our call with the one that users would choose, for each entry of SHOWN."""
     timed = [row for row in rows if "seconds" in row and row["job"] in SHOWN]
     if not timed:
         return [NOT_RUN["speed"]]
@@ -207,7 +207,7 @@ def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
 
 
 def anew(text: str, names: tuple[str, ...]) -> str:
-    """The text with the tables of these names rewritten between their marks."""
+    """Return the text with the named tables rewritten between their marks."""
     for name in names:
         pattern = re.compile(rf"(<!-- {name}: from rows -->\n).*?(<!-- end -->)", re.DOTALL)
         if len(pattern.findall(text)) != 1:

@@ -47,7 +47,7 @@ KEY = ("dataset", "class", "start", "draw", "method")
 
 @dataclass
 class Search:
-    """What another method knows: rows, those with an answer, and unchecked random rows."""
+    """What another method knows: all rows, the answers, and unchecked random rows."""
 
     X: object
     truth: np.ndarray
@@ -60,7 +60,7 @@ class Search:
         self._drawn = order[:WEAK]
 
     def training(self, weak: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, labels, and which rows are random ones without an answer."""
+        """Return rows, labels, and which rows are random ones without an answer."""
         extra = np.setdiff1d(self._drawn, [*self.yes, *self.no]) if weak else []
         rows = np.array([*self.yes, *self.no, *extra], dtype=int)
         known = len(self.yes) + len(self.no)
@@ -114,7 +114,7 @@ def logistic_weak(search: Search) -> np.ndarray:
 
 @enter(RIVALS, "uncertainty sampling")
 def uncertain(search: Search) -> np.ndarray:
-    """Half of each batch near even odds, half of the best, by the same logistic regression."""
+    """Suggest half of each batch near even odds and half from the top, by the same model."""
     scores = logistic(search, 0.05)
     order = np.argsort(np.argsort(-np.abs(scores)))
     best = np.argsort(np.argsort(scores))
@@ -146,7 +146,7 @@ def bayes(search: Search) -> np.ndarray:
 
 
 def simulate(search: Search, score: Score, labels: int, batch: int) -> tuple[list[bool], float]:
-    """Answers in the order given, and seconds per round."""
+    """Return the answers in the order given, and the seconds per round."""
     found, spent, rounds = [], 0.0, 0
     while len(found) < labels:
         start = time.process_time()
@@ -162,7 +162,7 @@ def simulate(search: Search, score: Score, labels: int, batch: int) -> tuple[lis
 def simulate_session(
     X: object, truth: np.ndarray, yes: list[int], no: list[int], labels: int, batch: int
 ) -> tuple[list[bool], float, Row]:
-    """The same with a session, and how good its estimates were."""
+    """Do the same with a session, and measure how good its estimates were."""
     session = SearchSession(X)
     session.label(yes, True)
     session.label(no, False)
@@ -187,7 +187,7 @@ def simulate_session(
 
 
 def problems(options: argparse.Namespace) -> Iterator[tuple[Row, object, np.ndarray, list, list]]:
-    """All searches: a set, a class and its examples."""
+    """Yield all searches: a set, a class and its examples."""
     cells = product(range(options.draws), options.sets, options.starts)
     for draw, name, n_start in cells:
         try:
@@ -220,7 +220,7 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[Row, object, np.ndar
 
 
 def measured(name: str, X: object, truth: np.ndarray, yes: list, no: list) -> Row:
-    """Figures of one search."""
+    """Measure one search."""
     documents = sparse.issparse(X)
     labels = int(0.3 * X.shape[0]) // 10 * 10 if documents else LABELS
     batch = 10 if documents else BATCH
@@ -286,7 +286,7 @@ depend on this library, but their times were measured at another time.
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation, losses included."""
+    """Write the page of the documentation, losses included."""
     few, *more = MARKS
     parts = [INTRODUCTION.strip(), f"## Recall after {few} labels"]
     parts += [_table(rows, SETS, f"recall_{few}")]

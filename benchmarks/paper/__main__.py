@@ -71,7 +71,7 @@ def positive(text: str) -> int:
 
 
 def chosen_methods(names: list[str] | None) -> list[str]:
-    """Names of methods from names and groups, in the order of the tables."""
+    """Return the names of methods, given names and groups, in the order of the tables."""
     wanted = set(names or [group for group in GROUPS if group != "ablation"])
     unknown = wanted - set(METHODS) - set(GROUPS)
     if unknown:
@@ -81,7 +81,7 @@ def chosen_methods(names: list[str] | None) -> list[str]:
 
 
 def load_all(args: argparse.Namespace) -> dict[str, Dataset]:
-    """The data sets that are there; those that are not are reported."""
+    """Load the data sets that are available, and report the others."""
     found = {}
     for name in args.datasets:
         try:
@@ -97,7 +97,7 @@ def load_all(args: argparse.Namespace) -> dict[str, Dataset]:
 
 
 def measure(args: argparse.Namespace) -> dict[str, str]:
-    """Run what is still to be run; returns what failed."""
+    """Run what is missing, and return what failed."""
     datasets = load_all(args)
     file = RowFile(args.rows)
     try:

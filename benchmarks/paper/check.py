@@ -1,10 +1,10 @@
-"""Compute some rows of the study anew and compare them with those that are kept.
+"""Recompute some rows of the study and compare them with the stored ones.
 
     python -m benchmarks.paper.check                         four problems, one split, some minutes
     python -m benchmarks.paper.check --methods paper         methods or groups of methods
 
-Methods at defaults of the library (group "ours") are left out: their kept rows are of an earlier
-version, as the reproduction page says.
+Methods with the library's defaults (group "ours") are left out: their stored rows come from an
+earlier version, as the reproduction page says.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BY_LIBLINEAR, CLOSE_ENOUGH = ("SVM", "SVR", "PCA+SVM", "CSDA+SVM"), 0.01
 
 
 def apart(found: Iterable[Row], kept: Iterable[Row]) -> list[str]:
-    """Say which rows differ from the kept ones in value or in the setting that was chosen."""
+    """List rows that differ from the stored ones in value or in the chosen setting."""
     known = {rows.key(row): row for row in kept}
     lines = []
     for row in found:

@@ -1,8 +1,8 @@
-"""The data sets of the paper by name, and a few more: what they are and how they are obtained.
+"""The data sets of the paper by name, and a few more: what they are and where to get them.
 
 A set is read from the folder that the environment variable PCSDA_DATA names: an NPZ archive with
 `X`, `y` and `label_names`, or, for faces, a folder of pictures for each class. A set that is not
-there is absent; nothing takes its place.
+there is absent; nothing replaces it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".tif", ".tiff"}
 class Source:
     """A data set: its row in the paper's tables, its origin and its terms.
 
-    `archive` and `folder` are looked for in PCSDA_DATA, `openml` is a number there; `published` is
-    the row of the paper's tables, None for sets that the paper does not have.
+    `archive` and `folder` are names within PCSDA_DATA, `openml` is a number at OpenML, and
+    `published` is the row of the paper's tables, or None for sets that the paper does not use.
     """
 
     name: str
@@ -181,7 +181,7 @@ SOURCES = {source.name: source for source in (*PAPER, *EXTRA)}
 
 
 def load(name: str, *, openml: bool = False) -> Dataset:
-    """Read a data set; with `openml` those that OpenML has are fetched where they are absent."""
+    """Read a data set; with `openml`, fetch it from OpenML if it is absent there."""
     source = SOURCES[name]
     if name == "digits":
         from sklearn.datasets import load_digits
@@ -210,7 +210,7 @@ def _dataset(name: str, X: np.ndarray, labels: np.ndarray) -> Dataset:
 
 
 def read_pictures(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read grey pictures, a subfolder for each class, resized to 40 x 30 by area."""
+    """Read grey pictures from one subfolder per class, resized to 40 x 30 by area."""
     from PIL import Image
 
     size = PICTURE_SHAPE[::-1]  # Pillow counts columns first

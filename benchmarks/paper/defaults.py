@@ -2,11 +2,11 @@
 
     python -m benchmarks.paper.defaults [--splits N] [--jobs N] [--datasets ORL ISOLET USPS]
 
-Only ORL, ISOLET and USPS are used; none is a set of the paper. For each class of a set (10
-seeded ones of more than 15), the splits of the protocol; of USPS 3000 random rows for each split,
-which keeps the study short. A variant changes one default of an estimator, or a few that belong
-together, and is judged by average precision, F1 and log-loss on the test part. Rows go to a file
-that a restart continues from.
+Only ORL, ISOLET and USPS are used; none is a set of the paper. Each class of a set (10 seeded ones
+if there are more than 15) is tested on the splits of the protocol. USPS contributes 3000 random
+rows to each split, which keeps the study short. A variant changes one default of an estimator, or
+a few that belong together, and is judged by average precision, F1 and log-loss on the test part.
+Rows go to a file from which a restart continues.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Make = Callable[[int, Array], Any]
 
 
 def before(y: Array) -> dict[str, Any]:
-    """Defaults before this study, from the first design notes."""
+    """Return the defaults before this study, from the first design notes."""
     return {
         "negatives": "mixture",
         "tails": "gaussian",
@@ -99,7 +99,7 @@ def _search(changes: dict[str, Any]) -> Make:
 
 
 def variants() -> dict[str, Make]:
-    """Estimators by name, "family: change"."""
+    """Return functions that make the estimators, by name ("family: change")."""
     found: dict[str, Make] = {}
     for family, kind, own in (("PCSDA", PCSDA, {}), ("KernelPCSDA", KernelPCSDA, OF_KERNELS)):
         for name, changes in (CHANGES | own).items():
@@ -116,7 +116,7 @@ def variants() -> dict[str, Make]:
 
 
 def part_of(dataset: Dataset, split: int) -> Dataset:
-    """The rows of a split: a sample of USPS, all rows of the others."""
+    """Return the rows of a split: a sample of USPS, or all rows of another set."""
     if dataset.name != "USPS" or len(dataset.X) <= USPS_ROWS:
         return dataset
     kept = np.random.default_rng(split).choice(len(dataset.X), USPS_ROWS, replace=False)
@@ -125,7 +125,7 @@ def part_of(dataset: Dataset, split: int) -> Dataset:
 
 
 def run_unit(dataset: Dataset, unit: Unit) -> list[Row]:
-    """Rows of one class and split for the variants that the unit names."""
+    """Return the rows of one class and split for the variants that the unit names."""
     part = part_of(dataset, unit.split)
     y = part.y == part.classes.index(unit.label)
     train, test = split_rows(y, unit.seed)
@@ -163,7 +163,7 @@ def run_unit(dataset: Dataset, unit: Unit) -> list[Row]:
 
 
 def page(rows: list[Row]) -> list[Block]:
-    """Tables of the study, one per family."""
+    """Return the tables of the study, one per family."""
     if not rows:
         return ["Nothing was measured."]
     blocks: list[Block] = []
@@ -175,7 +175,7 @@ def page(rows: list[Row]) -> list[Block]:
 
 
 def _table(rows: list[Row]) -> Table:
-    """Variants by mean rank over sets and measures, with significant differences."""
+    """List variants by mean rank over sets and measures, with significant differences."""
     failed = {row["method"] for row in rows if row["value"] is None}
     rows = [row for row in rows if row["method"] not in failed]
     found = {kind: cells(rows, kind) for kind in KINDS}
@@ -202,7 +202,7 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _significant(found: Any, sets: list[str], name: str, own: str) -> str:
-    """Where a variant is better or worse than the default by more than two paired errors."""
+    """Say where a variant differs from the default by more than two paired errors."""
     if name == own:
         return "-"
     notes: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The benchmark in quick form on the bundled digits, and a picture; ``make study``."""
+"""A short version of the benchmark on the bundled digits, and a picture; ``make study``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure(digits: Dataset, classes: list[str] | None, n_jobs: int) -> tuple[list[Row], list[str]]:
-    """Rows of the quick protocol, and what failed."""
+    """Return the rows of the quick protocol, and what failed."""
     units = plan([digits], chosen_methods(None), classes, QUICK.n_splits, QUICK.profile, set())
     with tempfile.TemporaryDirectory() as folder:
         file = RowFile(Path(folder) / "rows.jsonl")
@@ -65,7 +65,7 @@ def measure(digits: Dataset, classes: list[str] | None, n_jobs: int) -> tuple[li
 
 
 def table(rows: list[Row]) -> str:
-    """Every method, and beside it what the paper reports on OptDigits."""
+    """List every method, with the paper's values for OptDigits beside it."""
     here = {kind: summarise(cells(rows, kind)["digits"]) for kind in KINDS}
     paper = {kind: published.values(kind) for kind in KINDS}
     lines = [LINE.format(*HEAD)]

@@ -1,13 +1,13 @@
 """Settings that cross-validation chooses from, for every method that is not our own.
 
-Fixed before anything of ours was tuned. Two rules, and no exception:
+They were fixed before anything of ours was tuned. There are two rules, without exception:
 
 - A method of the paper's tables gets the ranges that the paper states, whole: regularisation
   10^-3..10^3, dimension 1..25, K in {5, 10, 15, 20}.
 - Every other method gets exactly `N_SETTINGS` settings.
 
-All of them are judged on the same folds. A grid is a list of settings in the order of preference
-among equals: small and heavily regularised first.
+All are judged on the same folds. A grid lists settings in order of preference in case of a tie:
+small and heavily regularised ones first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FEW_COSTS = (1e-3, 1e-1, 1e1, 1e3)
 
 
 def settings(**ranges: Any) -> list[Setting]:
-    """All combinations; the first range changes slowest."""
+    """Return all combinations; the first range changes slowest."""
     return [dict(zip(ranges, values, strict=True)) for values in product(*ranges.values())]
 
 

@@ -1,7 +1,7 @@
 """The protocol of the paper: problems, splits, folds, metrics, and all rows of one problem.
 
-Whatever the paper leaves open is settled here, in `grids.py` and in `methods`, and listed in
-`README.md` beside this file.
+What the paper leaves open is decided here, in `grids.py` and in `methods`; `README.md` in this
+folder lists these decisions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VERSIONS = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """How thorough a run is; rows of different profiles are never mixed."""
+    """How thorough a run is. Rows of different profiles are never mixed."""
 
     profile: str
     n_splits: int
@@ -53,7 +53,7 @@ class Protocol:
     most_settings: int | None = None
 
     def grid(self, method: Method) -> list[Setting]:
-        """Settings of a method; a quick run takes a few that are spread over all of them."""
+        """Return the settings of a method; a quick run takes a few of them, spread evenly."""
         if self.most_settings is None or len(method.grid) <= self.most_settings:
             return method.grid
         spread = np.linspace(0, len(method.grid) - 1, self.most_settings)
@@ -66,7 +66,7 @@ QUICK = Protocol("quick", n_splits=1, n_folds=3, exact_up_to=0, n_landmarks=250,
 
 @dataclass(frozen=True)
 class Unit:
-    """One class-specific problem with one split, and the methods that are still to be run on it."""
+    """One class-specific problem with one split, and the methods that have yet to run on it."""
 
     dataset: str
     label: str
@@ -79,13 +79,13 @@ class Unit:
 
     @property
     def seed(self) -> int:
-        """Of the split, the folds and all that a method draws; known from the names alone."""
+        """Seed of the split, the folds and a method's draws; it depends on the names alone."""
         return zlib.crc32(f"{self.dataset}/{self.label}/{self.split}".encode())
 
 
 @dataclass
 class Outcome:
-    """Rows of a unit, and what went wrong by method."""
+    """The rows of a unit, and what went wrong for each method."""
 
     unit: Unit
     rows: list[Row] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Outcome:
 
 
 def chosen_classes(dataset: Dataset) -> list[str]:
-    """All classes, or some that are drawn with a seed from the name of the set."""
+    """Return all classes, or some drawn with a seed that depends on the name of the set."""
     if len(dataset.classes) <= ALL_CLASSES:
         return list(dataset.classes)
     rng = np.random.default_rng(zlib.crc32(dataset.name.encode()))
@@ -113,7 +113,7 @@ def split_rows(y: Array, seed: int) -> tuple[Array, Array]:
 
 
 def average_precisions(y: Array, scores: Array) -> Array:
-    """Average precision of every row of scores, equal scores as one threshold."""
+    """Compute the average precision of each row of scores; ties are one threshold."""
     order = np.argsort(-scores, axis=1, kind="stable")
     ranked, hits = np.take_along_axis(scores, order, axis=1), y[order]
     places = np.arange(1, len(y) + 1)
@@ -127,13 +127,13 @@ def average_precisions(y: Array, scores: Array) -> Array:
 
 
 def f1_scores(y: Array, scores: Array) -> Array:
-    """F1 of every row of decision values; 0 where nothing is called positive."""
+    """Compute the F1 of each row of decision values; 0 if nothing is accepted."""
     called = scores >= 0
     return 2 * np.sum(called & y, axis=1) / (np.sum(called, axis=1) + y.sum())
 
 
 def fold_values(kind: str, y: Array, scores: Array) -> Array:
-    """Metric of every setting in a fold, NaN where a setting could not be fitted."""
+    """Compute the metric of each setting in a fold; NaN if a setting could not be fitted."""
     usable = np.isfinite(scores).all(axis=1)
     values = np.full(len(scores), np.nan)
     measure = average_precisions if kind == "ranking" else f1_scores
@@ -142,7 +142,7 @@ def fold_values(kind: str, y: Array, scores: Array) -> Array:
 
 
 def best_setting(values: list[Array]) -> int:
-    """Number of the setting with the best mean over folds; the first of those that are equal."""
+    """Return the index of the setting with the best mean over folds; ties go to the first."""
     mean = np.mean(values, axis=0)  # NaN where that of any fold is
     if np.isnan(mean).all():
         raise ValueError("no setting could be fitted in every fold")
@@ -163,7 +163,7 @@ def run_unit(dataset: Dataset, unit: Unit, protocol: Protocol) -> Outcome:
 
 
 class _Run:
-    """The work on one unit: fold by fold, so that one fold's factorisations are held at a time."""
+    """The work on one unit, fold by fold, so that only one fold's factorisations are kept."""
 
     def __init__(self, dataset: Dataset, unit: Unit, protocol: Protocol) -> None:
         self.unit, self.protocol = unit, protocol
@@ -194,7 +194,7 @@ class _Run:
         return Space(X, y, others, self.unit.seed, *sizes)
 
     def _choose(self) -> dict[str, dict[str, int]]:
-        """Number of the best setting by method and kind."""
+        """Return the index of the best setting, by method and kind."""
         tally: dict[tuple[str, str], list[Array]] = {}
         folds = StratifiedKFold(self.protocol.n_folds, shuffle=True, random_state=self.unit.seed)
         for train, held in folds.split(self.X, self.y):
@@ -252,7 +252,7 @@ class _Run:
 
 
 class _Watch:
-    """Take the processor time of a method, note its warnings, and let others go on if it fails."""
+    """Record a method's processor time, warnings and failure; the other methods go on."""
 
     def __init__(self, run: _Run, name: str) -> None:
         self.run, self.name = run, name

@@ -1,7 +1,7 @@
 """The paper's tables: read from CSV files, and checked against the source of the paper.
 
-``python -m benchmarks.paper.published`` compares every entry; ``--write`` makes the files anew.
-The source is looked for in the folder that PCSDA_PAPER names, else in ``../shared/paper``.
+``python -m benchmarks.paper.published`` compares every entry; ``--write`` writes the files again.
+The source is expected in the folder that PCSDA_PAPER names, or else in ``../shared/paper``.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Line = tuple[str, ...]
 
 
 def find_source() -> Path | None:
-    """The LaTeX source of the paper, where it is at hand."""
+    """Find the LaTeX source of the paper, if it is available."""
     folder = Path(os.environ.get("PCSDA_PAPER", ROOT.parent / "shared" / "paper"))
     return next(iter(sorted(folder.glob("*.tex"))), None) if folder.is_dir() else None
 
 
 def parse(source: str) -> dict[str, list[Line]]:
-    """All entries of the three tables of the paper, as text."""
+    """Parse all entries of the paper's three tables, as text."""
     return {name: _parse_table(name, _table(source, label)) for name, label in LABELS.items()}
 
 
 def _table(source: str, label: str) -> list[list[str]]:
-    """Cells of the table with this label."""
+    """Return the cells of the table with this label."""
     body = source.split(f"\\label{{{label}}}", 1)[1].split("\\end{tabular}", 1)[0]
     body = re.sub(r"\\(cline|multicolumn)(\{[^{}]*\})+", "", body)
     body = re.sub(r"\\(hline|cite\{[^}]*\})|\\begin\{tabular\}\{[^}]*\}|[$]", "", body)
@@ -66,7 +66,7 @@ def _parse_table(name: str, cells: list[list[str]]) -> list[Line]:
 
 
 def read(name: str) -> list[Line]:
-    """Entries of one of the CSV files, as text."""
+    """Read the entries of one of the CSV files, as text."""
     with open(FOLDER / f"{name}.csv", encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
     if head != HEADINGS[name]:
@@ -75,7 +75,7 @@ def read(name: str) -> list[Line]:
 
 
 def values(kind: str) -> dict[tuple[str, str], tuple[float, float]]:
-    """Published mean and standard deviation by data set and method."""
+    """Return the published mean and standard deviation by data set and method."""
     return {(d, m): (float(mean), float(sd)) for d, m, mean, sd in read(kind)}
 
 

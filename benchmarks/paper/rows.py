@@ -1,4 +1,4 @@
-"""Rows in a file that survives whatever ends the run: one line each, written whole."""
+"""Rows in a file that survives an interrupted run: one line each, written whole."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KEY = ("profile", "dataset", "class", "split", "method", "kind")
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """What a row is the result of; no two rows of a file have it in common."""
+    """Return what identifies a row; no two rows of a file share it."""
     return tuple(row[name] for name in KEY)
 
 
 def read(path: Path) -> list[Row]:
-    """Rows of a file, plain or compressed (.gz); none where there is no file.
+    """Read the rows of a file, plain or compressed (.gz); none if there is no file.
 
-    A last line without its end was cut when the run was stopped, and is left out.
+    An incomplete last line, cut off when the run was stopped, is ignored.
     """
     if not path.exists():
         return []
@@ -38,7 +38,7 @@ def read(path: Path) -> list[Row]:
 
 
 class RowFile:
-    """Appends rows to a file, each on the disk before the next; holds the file alone."""
+    """Appends rows to a file, each on disk before the next; locks the file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class RowFile:
             self.file.truncate(end)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Write rows; each line is handed over in one piece."""
+        """Write rows, each line in one piece."""
         for row in rows:
             self.file.write(json.dumps(row).encode() + b"\n")
             self.file.flush()
@@ -81,7 +81,7 @@ class RowFile:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole: whoever reads it never sees half of it."""
+    """Replace a file as a whole, so that no reader sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""Plan the units of work that are still to be done and run them side by side."""
+"""Plan the remaining units of work and run them in parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan(
     profile: str,
     done: set[tuple],
 ) -> list[Unit]:
-    """Units with the methods that lack a row; all sets advance together, split by split."""
+    """List units with the methods that lack a row, split by split over all sets."""
     units = []
     for split in range(n_splits):
         for dataset in datasets:
@@ -43,7 +43,7 @@ def plan(
 def run(
     units: list[Unit], datasets: dict[str, Dataset], protocol: Protocol, file: RowFile, n_jobs: int
 ) -> dict[str, str]:
-    """Run the units and append their rows; returns what failed."""
+    """Run the units, append their rows, and return what failed."""
     done, failures = {key(row) for row in file.rows}, {}
     jobs = (delayed(run_unit)(datasets[unit.dataset], unit, protocol) for unit in units)
     with Parallel(n_jobs=n_jobs, return_as="generator_unordered") as parallel:
@@ -60,7 +60,7 @@ def run(
 
 
 def announced(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
-    """Say on standard error how far the work is and what time is left."""
+    """Print progress and the remaining time on standard error."""
     begin, on_terminal = time.monotonic(), sys.stderr.isatty()
     for number, outcome in enumerate(outcomes, start=1):
         yield outcome

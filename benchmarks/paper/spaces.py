@@ -1,7 +1,7 @@
-"""Training rows and the rows to be scored, with every factorisation that methods share.
+"""Training rows and rows to score, with all factorisations that methods share.
 
-One `Space` belongs to one fold, or to the whole training part and the test part. What is costly is
-computed when it is first asked for, and then kept.
+One `Space` belongs to one fold, or to the whole training part and the test part. Costly results
+are computed on first use, and then kept.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Space:
         return float(np.log(self.y.sum() / (~self.y).sum()))
 
     def gamma(self, rule: str | float) -> float:
-        """Bandwidth: the paper's rule for "positive", else a multiple of scikit-learn's "scale"."""
+        """Return the bandwidth: the paper's for "positive", else a multiple of "scale"."""
         if rule == "positive":
             return 1 / (2 * pdist(self.X[self.y]).mean() ** 2)
         return float(rule) / (self.X.shape[1] * self.X.var())
 
     def features(self, rule: str | float) -> tuple[Array, Array]:
-        """Features of the training rows and of the others: exact (NPT) or Nystroem (ANPT)."""
+        """Return features of the training rows and the others: exact (NPT) or Nystroem (ANPT)."""
         gamma = self.gamma(rule)
         kernel_map = ExactKernelMap(gamma=gamma)
         if self.n_rows > self.exact_up_to:
@@ -85,7 +85,7 @@ class Space:
 
     @cached_property
     def mapped(self) -> tuple[Array, Array]:
-        """Features at the paper's bandwidth, which most methods work on."""
+        """Return features at the paper's bandwidth, which most methods use."""
         return self.features("positive")
 
     @cached_property
@@ -104,7 +104,7 @@ class Space:
         return {}
 
     def subclasses(self, count: int) -> Array:
-        """Groups: 0 for positives, 1..K for the k-means clusters of the negatives' features."""
+        """Return groups: 0 for positives, 1..K for k-means clusters of the negatives' features."""
         if count not in self._partitions:
             groups = np.where(self.y, 0, 1)
             if count > 1:
@@ -115,7 +115,7 @@ class Space:
 
     @cached_property
     def distances(self) -> tuple[Array, Array]:
-        """Squared distances between training rows, and from the others to them."""
+        """Return squared distances between training rows, and from the other rows to them."""
         return (
             euclidean_distances(self.X, squared=True),
             euclidean_distances(self.others, self.X, squared=True),

@@ -1,10 +1,10 @@
 """Subspaces at every setting of a grid from one factorisation, for choosing among them.
 
-These are shortcuts for the folds only: what is reported comes from the estimators themselves. The
-tests hold each of them against the estimator that it stands for. Axes come from the estimators
-too, all d of a setting at once, but for the trace ratio, whose axes are not nested in d. Rows are
-those of a `Basis`. Ridges are relative: `eps` is the ridge times the mean squared distance from
-the grand mean.
+These are shortcuts for the folds only: reported results come from the estimators themselves. Tests
+compare each shortcut with the estimator that it replaces. Axes come from the estimators too, all d
+of a setting at once, except for the trace ratio, whose axes are not nested in d. Rows are those of
+a `Basis`. Ridges are relative: `eps` is the ridge times the mean squared distance from the grand
+mean.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SETTLED = 1e-4
 class Subspace:
     """Coordinates about the positive mean, or a learned reference; axes are nested in d.
 
-    `groups` are 0 for positives and 1..K for subclasses; None where every negative is a subclass
-    of its own, as in CSDA. `ridge` is what the ridge of the criterion, eps I, is on these axes.
+    `groups` is 0 for positives and 1..K for subclasses, or None if every negative is its own
+    subclass, as in CSDA. `ridge` is the ridge of the criterion, eps I, on these axes.
     """
 
     rows: Array
@@ -39,14 +39,14 @@ class Subspace:
     ridge: Array | float = 0.0
 
     def distance(self, d: int) -> Array:
-        """Minus the distance to the origin in the leading d axes: the ranking score."""
+        """Return minus the distance to the origin in the leading d axes, the ranking score."""
         return -np.sqrt(np.sum(self.others[:, :d] ** 2, axis=1))
 
     def rule(self, ridged: bool = False) -> Array:
-        """Decision values g of eq. (classifier) at equal priors, a row for each leading d.
+        """Return decision values g, eq. (27), at equal priors, one row for each leading d.
 
-        NaN where the covariances of so many axes are singular. With `ridged` they are those of
-        S_p + eps I and S_w + eps I.
+        They are NaN if the covariances of so many axes are singular. With `ridged`, covariances
+        are those of S_p + eps I and S_w + eps I.
         """
         added = self.ridge if ridged else 0.0
         positive, negative = self.rows[self.y], self.rows[~self.y]
@@ -74,7 +74,7 @@ class Subspace:
 
 
 def _log_densities(covariance: Array, rows: Array) -> Array:
-    """Log densities of rows, up to 2 pi, in the leading 1, 2, ... axes of a centred Gaussian."""
+    """Compute log densities of a centred Gaussian in the leading 1, 2, ... axes, without 2 pi."""
     factor, broken = dpotrf(covariance, lower=1)
     regular = len(covariance) if broken == 0 else max(broken - 1, 0)
     pivots = factor.diagonal() ** 2
@@ -92,14 +92,14 @@ def _log_densities(covariance: Array, rows: Array) -> Array:
 def subspace_of(
     model: Any, basis: Basis, y: Array, ridge: float, groups: Array | None = None
 ) -> Subspace:
-    """The axes of a fitted estimator, on the rows of a basis and on the others."""
+    """Project the rows of a basis, and the others, onto the axes of a fitted estimator."""
     W = model.components_
     added = ridge * basis.unit * (W @ W.T)
     return Subspace(model.transform(basis.rows), model.transform(basis.others), y, groups, added)
 
 
 def best_in_span(found: Subspace, d: int) -> Subspace:
-    """The best directions within the first d axes, by a Rayleigh-Ritz step."""
+    """Find the best directions within the first d axes, by a Rayleigh-Ritz step."""
     positive, negative = (found.rows[part, :d] for part in (found.y, ~found.y))
     bottom = positive.T @ positive + np.asarray(found.ridge)[:d, :d]
     turn = linalg.eigh(negative.T @ negative, bottom)[1][:, ::-1]
@@ -147,12 +147,12 @@ def trace_ratio(
     dims: tuple[int, ...],
     learn_reference: bool = False,
 ) -> dict[tuple[float, int], Subspace]:
-    """Maximal tr(W'S_n W) / tr(W'(S_p + eps I)W) over orthonormal W, for every ridge and d.
+    """Maximise tr(W'S_n W) / tr(W'(S_p + eps I)W) over orthonormal W, for all ridges and d.
 
     W holds the top eigenvectors of ``S_n - rho S_p`` at the right rho, whatever the ridge, and
     these change smoothly with rho. So all problems are solved in the span of the eigenvectors at a
-    few rho, to which those at the worst rho are added until no solution leaves a residual. Where
-    the reference is learned too, the gap of the class means comes along with a weight.
+    few rho, to which those at the worst rho are added until no solution leaves a residual. If the
+    reference is learned too, the gap between the class means enters with a weight.
     """
     most = min(max(dims), len(problem.S_p))
     size = np.linalg.norm(problem.S_n)
@@ -183,7 +183,7 @@ def trace_ratio(
 
 
 def _joined(span: Array, added: Array) -> Array:
-    """Orthonormal basis of both, which starts with the first."""
+    """Return an orthonormal basis of both, which starts with the first."""
     for _ in range(2):  # once leaves rounding
         added = added - span @ (span.T @ added)
     fresh, sizes, _ = linalg.qr(added, mode="economic", pivoting=True)
@@ -195,8 +195,8 @@ def _dinkelbach(
 ) -> tuple[Array, float, float, float]:
     """Raise rho until the top d eigenvalues of S_n - rho (S_p + eps I) sum to zero.
 
-    Both scatters are about m + s (m - m_n), with the s that is best at each rho; without a gap that
-    is 0. Returns W, rho, the weight of the gap and s.
+    Both scatters are about m + s (m - m_n), with the best s at each rho, or 0 without a gap.
+    Returns W, rho, the weight of the gap and s.
     """
     n_p, n_n = counts
     square = np.outer(gap, gap)
@@ -216,7 +216,7 @@ def _dinkelbach(
 
 
 def _top(matrix: Array, d: int) -> tuple[Array, Array]:
-    """Leading d eigenpairs of a symmetric matrix, in descending order."""
+    """Return the leading d eigenpairs of a symmetric matrix, in descending order."""
     size = len(matrix)
     window = [max(size - d, 0), size - 1]
     values, vectors = linalg.eigh(matrix, subset_by_index=window, check_finite=False)

@@ -29,7 +29,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Lag:
-    """Our method against the best other one on a set, paired by class-specific problem."""
+    """Our method compared with the best other one on a set, paired by problem."""
 
     rival: str
     rival_mean: float
@@ -39,12 +39,12 @@ class Lag:
 
     @property
     def holds(self) -> bool:
-        """Whether ours is not behind by more than one standard error."""
+        """Whether ours is behind by at most one standard error."""
         return self.difference >= 0 or -self.difference <= self.error
 
 
 def cells(rows: list[Row], kind: str) -> dict[str, dict[str, Cells]]:
-    """Values by data set, method, and class with split."""
+    """Return the values by data set, method, and class with split."""
     found: dict[str, dict[str, Cells]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row["kind"] == kind:
@@ -54,7 +54,7 @@ def cells(rows: list[Row], kind: str) -> dict[str, dict[str, Cells]]:
 
 
 def by_problem(values: Cells) -> dict[str, float]:
-    """Mean over the splits of each class."""
+    """Return the mean over the splits of each class."""
     of_class = defaultdict(list)
     for (label, _), value in values.items():
         of_class[label].append(value)
@@ -62,7 +62,7 @@ def by_problem(values: Cells) -> dict[str, float]:
 
 
 def summarise(methods: dict[str, Cells]) -> dict[str, Summary]:
-    """Summaries of all methods on one set."""
+    """Summarise all methods on one set."""
     everything = set().union(*methods.values())
     found = {}
     for name, values in methods.items():
@@ -74,7 +74,7 @@ def summarise(methods: dict[str, Cells]) -> dict[str, Summary]:
 
 
 def mean_ranks(summaries: dict[str, dict[str, Summary]]) -> dict[str, float]:
-    """Mean rank over sets, 1 is best, of the methods that are complete on all of them."""
+    """Return mean ranks over sets (1 is best), for methods complete on all of them."""
     complete = [
         {name for name, one in methods.items() if one.n_missing == 0}
         for methods in summaries.values()
@@ -87,7 +87,7 @@ def mean_ranks(summaries: dict[str, dict[str, Summary]]) -> dict[str, float]:
 
 
 def lag(methods: dict[str, Cells], ours: str = OURS) -> Lag | None:
-    """Our method against the best of the others; None if either is incomplete."""
+    """Compare our method with the best of the others; None if either is incomplete."""
     summaries = summarise(methods)
     complete = {name: one.mean for name, one in summaries.items() if one.n_missing == 0}
     if ours not in complete or len(complete) < 2:

@@ -1,4 +1,4 @@
-"""Tables of the rows next to the published values, as Markdown and as HTML.
+"""Tables of our rows next to the published values, as Markdown and as HTML.
 
 They use only the rows, the published values and the names of sets and methods.
 """
@@ -39,7 +39,7 @@ Block = str | Table  # text that begins with "#" is a heading
 
 
 def page(rows: list[Row]) -> list[Block]:
-    """All blocks of the page, from rows of one profile."""
+    """Return all blocks of the page, from rows of one profile."""
     if not rows:
         return ["# The paper's tables", "Nothing was measured."]
     blocks: list[Block] = ["# The paper's tables", heading(rows)]
@@ -75,7 +75,7 @@ def heading(rows: list[Row]) -> str:
 
 
 def _best(found: Iterable[Summary]) -> list[Summary]:
-    """The methods with the largest mean, among those with the fewest missing problems."""
+    """Return the methods with the best mean, among those with the fewest missing problems."""
     found = list(found)
     least = min(one.n_missing for one in found)
     whole = [one for one in found if one.n_missing == least]
@@ -83,7 +83,7 @@ def _best(found: Iterable[Summary]) -> list[Summary]:
 
 
 def entry(one: Summary | tuple[float, float] | None, best: bool = False) -> str:
-    """Mean and deviation, as in the paper."""
+    """Write mean and deviation as the paper does."""
     if one is None:
         return "-"
     mean, deviation = (one.mean, one.deviation) if isinstance(one, Summary) else one
@@ -94,7 +94,7 @@ def entry(one: Summary | tuple[float, float] | None, best: bool = False) -> str:
 
 
 def beside(found: dict[str, dict[str, Summary]], kind: str) -> Table:
-    """Methods of the paper: here, published, and the difference in mean."""
+    """Compare the paper's methods: here, published, and the difference in mean."""
     known = published.values(kind)
     methods = list(dict.fromkeys(method for _, method in known))
     places = [(source.name, source.published) for source in PAPER]
@@ -118,7 +118,7 @@ def beside(found: dict[str, dict[str, Summary]], kind: str) -> Table:
 
 
 def open_choices(found: dict[str, dict[str, Summary]], kind: str) -> list[Block]:
-    """PCSDA as published, and with other readings of what the paper leaves open, if run."""
+    """List PCSDA as published and with other readings of the paper, if they were run."""
     known = published.values(kind)
     variants = [m.name for m in METHODS.values() if m.group == "ablation"]
     bases = dict.fromkeys(map(_base, variants))
@@ -151,7 +151,7 @@ def _base(variant: str) -> str:
 
 
 def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
-    """Every method on every set, and its mean rank over them.
+    """List every method on every set, and its mean rank over them.
 
     Variants of one method are in another table: they would lower the ranks of the others.
     """
@@ -176,7 +176,7 @@ def all_methods(found: dict[str, dict[str, Summary]], sets: list[str]) -> Table:
 
 
 def against(rows: list[Row], kind: str, sets: list[str]) -> list[Block]:
-    """Our method against the best of the others on each set."""
+    """Compare our method with the best of the others on each set."""
     lines = []
     values = cells(rows, kind)
     for name in sets:
@@ -198,7 +198,7 @@ def against(rows: list[Row], kind: str, sets: list[str]) -> list[Block]:
 
 
 def absent(seen: set[str]) -> list[Block]:
-    """The sets of the paper without results."""
+    """List the sets of the paper that have no results."""
     missing = [source for source in PAPER if source.name not in seen]
     if not missing:
         return ["None."]
@@ -208,7 +208,7 @@ def absent(seen: set[str]) -> list[Block]:
 
 
 def about(rows: list[Row]) -> Table:
-    """A description of each method, the number of settings tried, and the cost."""
+    """Describe each method, with the number of settings tried and the cost."""
     lines = []
     for method in METHODS.values():
         own = [row for row in rows if row["method"] == method.name]
@@ -230,7 +230,7 @@ def _markdown(block: Block) -> str:
 
 
 def to_html(blocks: list[Block]) -> str:
-    """One file that needs nothing else, and scrolls tables that are wider than the window."""
+    """Write one self-contained file, in which tables wider than the window scroll."""
     body = "\n".join(map(_html, blocks))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">

@@ -1,4 +1,4 @@
-"""Banks of ten thousand labels: fitted, asked, changed and saved. These run only when named."""
+"""Banks of ten thousand labels: fitted, scored, changed and saved. They run only if named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK = 250
 
 
 def planted(n_labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of planted identities in single precision."""
+    """Draw rows of planted identities in single precision."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((n_labels, WIDTH), dtype=np.float32)
     y = np.repeat(np.arange(n_labels), ROWS)
@@ -37,7 +37,7 @@ def sized(setup: Setup, n_labels: int) -> int:
 
 
 def new_bank(n_subclasses: int | str = "auto") -> VerifierBank:
-    """A bank whose labels share two covariances, or one of clusters."""
+    """Make a bank whose labels share two covariances, or one with clusters."""
     return VerifierBank(PCSDA(n_subclasses=n_subclasses, random_state=0))
 
 
@@ -64,7 +64,7 @@ def bank_scale(setup: Setup) -> Iterator[Job]:
 
 
 def asking(bank: VerifierBank, axes: np.ndarray, X: np.ndarray, new: np.ndarray, case: dict) -> Job:
-    """Score rows for all labels, beside the product with an axis each and nearest neighbours."""
+    """Score rows for all labels, compared with one product per row and nearest neighbours."""
     limit = "X W, an axis for each label"
     return Job(
         "bank-scale-ask",
@@ -83,7 +83,7 @@ def asking(bank: VerifierBank, axes: np.ndarray, X: np.ndarray, new: np.ndarray,
 
 
 def neighbours(X: np.ndarray, new: np.ndarray) -> Iterator[Contestant]:
-    """The nearest row, by scikit-learn and, where it is installed, by faiss."""
+    """Find the nearest row with scikit-learn and, if it is installed, with faiss."""
     nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(X)
     yield Contestant("NearestNeighbors(1)", "peer", lambda: nearest.kneighbors(new))
     try:
@@ -96,7 +96,7 @@ def neighbours(X: np.ndarray, new: np.ndarray) -> Iterator[Contestant]:
 
 
 def files(bank: VerifierBank, axes: np.ndarray, X: np.ndarray, case: dict) -> Iterator[Job]:
-    """The file of a bank beside its rows and axes: bytes, and seconds to write and to read."""
+    """Compare a bank's file with its rows and axes: bytes, and seconds to write and read."""
     with TemporaryDirectory(prefix="pcsda-bank-") as name:
         path, arrays = Path(name) / "bank.pcsda", Path(name) / "arrays.npz"
         limit = "np.savez of rows and axes"
@@ -144,7 +144,7 @@ def bank_changes(setup: Setup) -> Iterator[Job]:
         bank.enroll(fresh(ROWS), last[-1])
 
     def update_and_ask() -> None:
-        """The covariances are solved anew when the bank is asked."""
+        """Update and score, because the covariances are solved again at the next score."""
         bank.update(fresh(1), 3).log_likelihood_ratio(X[:1])
 
     def enroll_and_remove() -> None:

@@ -20,7 +20,7 @@ N_LABELS = 50
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows with their binary labels and the groups, 0 for the positives, behind them."""
+    """Rows with binary labels and groups, of which 0 is that of the positives."""
 
     X: np.ndarray
     y: np.ndarray
@@ -54,7 +54,7 @@ def make_labelled(labels: np.ndarray, width: int, seed: int = 0) -> np.ndarray:
 def make_verification(
     n_rows: int, width: int, n_positive: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of one class of interest and of many others; by default it is one of 50 alike."""
+    """Draw rows of one class of interest and of many others; by default 50 classes alike."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(1, N_LABELS, n_rows)
     labels[: n_rows // N_LABELS + 2 if n_positive is None else n_positive] = 0
@@ -62,7 +62,7 @@ def make_verification(
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """OptDigits from the folder that PCSDA_DATA names, or the part that scikit-learn ships."""
+    """Load OptDigits from the folder PCSDA_DATA, or the part that scikit-learn ships."""
     path = Path(os.environ.get("PCSDA_DATA", "")) / "optdigits.npz"
     if "PCSDA_DATA" in os.environ and path.exists():
         with np.load(path, allow_pickle=False) as archive:
@@ -71,5 +71,5 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def rbf_gamma(width: int) -> float:
-    """Bandwidth 1 / (2 s^2) with s the distance of two rows of one group in `width` dimensions."""
+    """Return 1 / (2 s^2), with s the distance of two rows of a group in `width` dimensions."""
     return 1 / (4 * width)

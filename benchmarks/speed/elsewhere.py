@@ -1,8 +1,8 @@
 """metric-learn, which requires an older scikit-learn, in a separate Python.
 
 This file runs on both sides: here it sends the request; there, as a program, it fits and times.
-Nothing but NumPy, scikit-learn, threadpoolctl and metric-learn is needed there, for instance by
-``pip install metric-learn "scikit-learn<1.8"``: metric-learn 0.7 does not fit with a newer one.
+It needs only NumPy, scikit-learn, threadpoolctl and metric-learn there, for instance from
+``pip install metric-learn "scikit-learn<1.8"``: metric-learn 0.7 does not work with a newer one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALGORITHMS = ("LFDA", "RCA_Supervised")
 
 
 def fit_seconds(python: str, algorithm: str, n_rows: int, width: int, threads: int) -> float:
-    """Seconds of one fit in the other Python, after one that warms up."""
+    """Return the seconds of one fit in the other Python, after a warm-up."""
     case = json.dumps([algorithm, n_rows, width, threads])
     done = subprocess.run(
         [python, "-W", "ignore", "-m", "benchmarks.speed.elsewhere", case],
@@ -36,7 +36,7 @@ def fit_seconds(python: str, algorithm: str, n_rows: int, width: int, threads: i
 
 
 def measure_here(algorithm: str, n_rows: int, width: int, threads: int) -> float:
-    """Fit twice in this process and return the seconds of the second time."""
+    """Fit twice in this process and return the seconds of the second fit."""
     import metric_learn
 
     sample = make_sample(n_rows, width)

@@ -1,4 +1,4 @@
-"""The page of the documentation: the calls that users make at a glance, all else to unfold."""
+"""The speed page of the documentation: the calls that users make, and all else folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ many times as long ours takes. `~` marks noise.
 
 
 def page(rows: list[Row]) -> str:
-    """A short table of the calls that users make, and the full tables, folded."""
+    """Write a short table of the calls that users make, and the full tables, folded."""
     first = [row for row in rows if row["job"] in FIRST and "seconds" in row]
     parts = [tables.headings(first), GLANCE.rstrip(), glance(first)] if first else []
     single = [row for row in rows if "grows" not in row or row["bounds"]]
@@ -43,7 +43,7 @@ def page(rows: list[Row]) -> str:
 
 
 def glance(rows: list[Row]) -> str:
-    """One line for each of ours, with the first of the others; two columns fit on a phone."""
+    """Write a line for each call of ours, with the first others; two columns fit on a phone."""
     lines = []
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
         of_case = list(contestants)
@@ -56,21 +56,21 @@ def glance(rows: list[Row]) -> str:
 
 
 def call(row: Row) -> str:
-    """A contestant of ours and the size of its data."""
+    """Name a contestant of ours and the size of its data."""
     size = " x ".join(f"{row['case'][name]:g}" for name in ("N", "D") if name in row["case"])
     noise = " ~" if row["noisy"] else ""
     return "<br>".join(part for part in (f"`{row['contestant']}`", size) if part) + noise
 
 
 def beside(own: Row, others: list[Row]) -> Iterator[str]:
-    """The others in words."""
+    """Describe the times of the others."""
     for row in others:
         time, ratio = tables.cells(row, "seconds")["ms"], own["seconds"] / row["seconds"]
         yield f"{row['contestant']} {time} ({ratio:.2g} x)"
 
 
 def fold(title: str, legend: str, rows: list[Row], unit: str) -> list[str]:
-    """One full table, folded; nothing where there are no rows."""
+    """Fold one full table; return nothing if there are no rows."""
     if not rows:
         return []
     return [details(title, tables.headings(rows), legend.rstrip(), tables.table(rows, unit))]

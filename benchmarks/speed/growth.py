@@ -1,7 +1,7 @@
 """How time grows with N, D, K, C and L: sizes for the jobs, and exponents from their rows.
 
-Beside each exponent stands the one of theory: the same fit through the operations that the
-formula of a contestant counts at the same sizes. Lower terms bend it just as they bend the times.
+Each exponent is compared with the theoretical one: the same fit to the operations that a
+contestant's formula counts at the same sizes. Lower-order terms bend both in the same way.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ NYSTROEM_COST = Cost(
 
 
 def left_out(n_rows: float, n_subclasses: int) -> float:
-    """Number of rows that a fit leaves out of equally large groups: at most 5000 of each class."""
+    """Count the rows that a fit on equal groups leaves out: at most 5000 of each class."""
     positives = n_rows / (n_subclasses + 1)
     return min(positives, 5000) + min(n_rows - positives, 5000)
 
 
 def limit(X: np.ndarray) -> Contestant:
-    """The calls that no fit from second moments can do without."""
+    """Run the calls that no fit from second moments can avoid."""
     return Contestant(LIMIT, "limit", partial(gram_and_cholesky, X), cost=LIMIT_COST)
 
 
 def ours(label: str, fit: Any, cost: Cost) -> Contestant:
-    """One of our fits."""
+    """Make a contestant from one of our fits."""
     return Contestant(label, "pcsda", fit, cost=cost)
 
 
@@ -89,7 +89,7 @@ def growth_k(setup: Setup) -> Iterator[Job]:
 
 
 def linear_growth(name: str, grows: str, n_rows: int, width: int, count: int) -> Job:
-    """One case of the linear model, k-means included."""
+    """Make one case of the linear model, k-means included."""
     sample = make_sample(n_rows, width, n_subclasses=count)
     fit = partial(PCSDA(n_subclasses=count, random_state=0).fit, sample.X, sample.y)
     contestants = (limit(sample.X), ours("PCSDA()", fit, FIT_COST))
@@ -128,7 +128,7 @@ def growth_kernel_n(setup: Setup) -> Iterator[Job]:
 
 
 def kernel_and_cholesky(X: np.ndarray, gamma: float) -> np.ndarray:
-    """What an exact kernel fit has to do."""
+    """Do what every exact kernel fit has to do."""
     values = rbf_kernel(X, gamma=gamma)
     values.flat[:: len(values) + 1] += 1
     return np.linalg.cholesky(values)
@@ -172,7 +172,7 @@ def growth_l(setup: Setup) -> Iterator[Job]:
 
 
 def landmark_work(X: np.ndarray, landmarks: int, gamma: float) -> np.ndarray:
-    """What a fit on landmarks has to do, whatever their choice."""
+    """Do what every fit on landmarks has to do, however they are chosen."""
     return gram_and_cholesky(rbf_kernel(X, X[:landmarks], gamma=gamma))
 
 
@@ -253,9 +253,9 @@ def _size(row: dict[str, Any]) -> float:
 
 
 def fit_exponent(sizes: list[float], values: list[float]) -> tuple[float, float]:
-    """Slope of log value over log size by least squares, and its standard error.
+    """Return the least-squares slope of log value over log size, and its standard error.
 
-    Two points leave no error to be seen: it is zero then.
+    Two points show no error, so it is zero.
     """
     x, y = np.log(sizes), np.log(values)
     x, y = x - x.mean(), y - y.mean()

@@ -31,7 +31,7 @@ FEWEST = 60
 
 
 def fits(X: np.ndarray, y: np.ndarray, **peers: Any) -> Iterator[Contestant]:
-    """Common choices on the same rows; keywords are further peers by name."""
+    """Make contestants from common choices on the same rows; keywords name further peers."""
     known = {LOGISTIC: LogisticRegression(), "RidgeClassifier": RidgeClassifier()}
     for label, peer in (known | peers).items():
         yield Contestant(label, "peer", partial(peer.fit, X, y))
@@ -98,7 +98,7 @@ def default_search(setup: Setup) -> Iterator[Job]:
 
 
 def searching(label: str, estimator: Any, X: np.ndarray, y: np.ndarray, bound: Bound) -> Contestant:
-    """One of our searches without given values."""
+    """Make a contestant from one of our searches without given values."""
     return Contestant(label, "pcsda", partial(PCSDACV(estimator).fit, X, y), (bound,))
 
 
@@ -137,7 +137,7 @@ def command_line(setup: Setup) -> Iterator[Job]:
 
 
 def process_seconds(now: Callable[[], float], *arguments: str) -> float:
-    """Seconds from start to end of a Python process, by a clock."""
+    """Return the seconds from start to end of a Python process, by the given clock."""
     start = now()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     return now() - start

@@ -28,7 +28,7 @@ FITS = 3
 def fit_seconds(
     python: str, estimator: str, size: tuple[int, int, int | None], setup: Setup
 ) -> float:
-    """Seconds of a fit in the other Python."""
+    """Return the seconds of a fit in the other Python."""
     case = json.dumps([estimator, size, setup.threads, setup.clock.elsewhere])
     done = subprocess.run(
         [python, "-W", "ignore", "-m", "benchmarks.speed.intelex", case],

@@ -76,7 +76,7 @@ def linear_fit(setup: Setup) -> Iterator[Job]:
 
 
 def published_fitting(sample: Sample) -> Contestant:
-    """The paper's own way: the generalised eigenproblem, subclasses given."""
+    """Fit as the paper does: the generalised eigenproblem, with subclasses given."""
     model = PCSDA.published(solver="eigen")
     return Contestant(PUBLISHED, "peer", partial(fit_grouped, model, sample))
 
@@ -152,7 +152,7 @@ def memory_job(
 def kernel_fit(setup: Setup) -> Iterator[Job]:
     """Fit KernelPCSDA, K = 10 given; yardsticks: KernelRidge, and the published route.
 
-    The machines with support vectors work more or less depending on how the classes overlap.
+    How long support vector machines take depends on how much the classes overlap.
     """
     gamma = rbf_gamma(KERNEL_WIDTH)
     label, bare = f"KernelPCSDA({BARE_LABEL})", KernelPCSDA(gamma=gamma, **BARE)
@@ -189,7 +189,7 @@ def kernel_fit(setup: Setup) -> Iterator[Job]:
 
 
 def published_route(sample: Sample, gamma: float) -> object:
-    """Explicit features from all positive eigenvalues of the kernel matrix, then linear PCSDA."""
+    """Compute explicit features from all positive eigenvalues of the kernel, then PCSDA."""
     values, vectors = np.linalg.eigh(rbf_kernel(sample.X, gamma=gamma))
     kept = values > len(values) * np.finfo(float).eps * values[-1]
     features = vectors[:, kept] * np.sqrt(values[kept])
@@ -264,7 +264,7 @@ def bank_fit(setup: Setup) -> Iterator[Job]:
 def one_versus_rest(
     name: str, peer: Any, X: np.ndarray, labels: np.ndarray, count: int, *bounds: Bound
 ) -> Contestant:
-    """A peer on the first `count` labels in turn: all of them would take as much longer."""
+    """Fit a peer on the first `count` labels in turn; all labels take proportionally longer."""
 
     def fit() -> None:
         for label in range(count):
@@ -318,7 +318,7 @@ def metric_learn(setup: Setup) -> Iterator[Job]:
 def selection(setup: Setup) -> Iterator[Job]:
     """Choose K, d and ridge, 255 settings; yardstick: GridSearchCV on a tenth of them, 5 folds.
 
-    On OptDigits where the folder PCSDA_DATA has it, else on scikit-learn's digits.
+    It uses OptDigits if the folder PCSDA_DATA has it, else scikit-learn's digits.
     """
     X, y = digits()
     X, y = X[: setup.size(len(X))], y[: setup.size(len(X))] == 8
@@ -380,7 +380,7 @@ def metrics(setup: Setup) -> Iterator[Job]:
 
 
 def three_metrics(y: np.ndarray, llr: np.ndarray) -> tuple[float, float, float]:
-    """What a report says about a verifier at the least."""
+    """Compute the least that a report says about a verifier."""
     return equal_error_rate(y, llr)[0], cllr(y, llr), min_cllr(y, llr)
 
 

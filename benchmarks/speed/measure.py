@@ -200,9 +200,9 @@ LOOK = Effort(repeats=2, attempts=1, turn=0.02, pause=0.0, look=0.02)
 
 
 def foreign_seconds() -> float:
-    """Processor seconds that all programs but this one and its children have used.
+    """Return the processor seconds used by all programs but this one and its children.
 
-    Zero if the system does not report them.
+    They are zero if the system does not report them.
     """
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
@@ -214,7 +214,7 @@ def foreign_seconds() -> float:
 
 
 def processor_seconds() -> float:
-    """Processor seconds of this program and of those it has waited for."""
+    """Return the processor seconds of this program and of those it has waited for."""
     import resource  # absent on Windows
 
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -229,7 +229,7 @@ PROCESSOR = Clock(
 
 
 def ignore(round_number: int, attempt: int) -> None:
-    """Watch nothing."""
+    """Ignore the progress of a measurement."""
 
 
 def measure(
@@ -261,7 +261,7 @@ def measure(
 
 
 def variation(values: list[float]) -> float:
-    """Largest value over smallest."""
+    """Return the largest value divided by the smallest."""
     return max(values) / min(values)
 
 
@@ -286,7 +286,7 @@ def take_turns(
 
 
 def best_call(one: Contestant, clock: Clock, turn: float) -> float:
-    """Seconds of the fastest call within one turn."""
+    """Return the seconds of the fastest call within one turn."""
     best, spent = math.inf, 0.0
     while spent < turn:
         start = clock.now()

@@ -1,4 +1,4 @@
-"""Peak memory of a fit, taken in a fresh process in which nothing else has been done.
+"""Peak memory of a fit, measured in a fresh process that does nothing else.
 
 Linux only: the high-water mark of the process is reset right before the fit. `ru_maxrss` does not
 work, because a child process inherits the mark of its parent.
@@ -25,15 +25,15 @@ RESET_PEAK = "5"
 
 
 def available() -> bool:
-    """Whether this system reports the peak memory of a process."""
+    """Return whether this system reports the peak memory of a process."""
     return Path("/proc/self/clear_refs").exists()
 
 
 def peak_of_fit(estimator: str, params: dict, n_rows: int, width: int, threads: int) -> int:
-    """Peak memory of ``fit`` in bytes, beyond what was used before, X included.
+    """Return the peak memory of ``fit`` in bytes, beyond what was used before (X included).
 
-    Arrays of 64 KiB and more are made to go back to the system when they are freed; otherwise
-    memory kept for later use would be counted, or hidden, by chance.
+    Arrays of 64 KiB and more return to the system when they are freed; otherwise memory kept for
+    later use would be counted, or hidden, by chance.
     """
     case = json.dumps([estimator, params, n_rows, width, threads])
     done = subprocess.run(
@@ -60,7 +60,7 @@ def measure_here(estimator: str, params: dict, n_rows: int, width: int, threads:
 
 
 def _settle(estimator: object) -> None:
-    """Let late imports and the working space of BLAS, which is not the fit's, be taken before."""
+    """Trigger late imports and the workspace of BLAS first, which are not part of the fit."""
     sample = make_sample(200, 10)
     estimator.fit(sample.X, sample.y, subclass_labels=sample.groups)
     square = np.eye(1500)
@@ -69,7 +69,7 @@ def _settle(estimator: object) -> None:
 
 
 def status(name: str) -> int:
-    """Bytes of an entry of the status of this process, such as VmHWM."""
+    """Return an entry of this process's status, such as VmHWM, in bytes."""
     with open("/proc/self/status", encoding="ascii") as lines:
         table = dict(line.split(":", 1) for line in lines)
     return int(table[name].split()[0]) * 1024

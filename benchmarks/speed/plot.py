@@ -1,4 +1,4 @@
-"""Rows to a picture: ratios of all jobs, then growth; nothing but the rows is looked at."""
+"""A picture from the rows alone: the ratios of all jobs, then growth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROWTH_INCHES = 3.0
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Write the picture as SVG, the same for the same rows."""
+    """Write the picture as SVG; the same rows give the same file."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "pcsda", "svg.fonttype": "none"}):
@@ -47,7 +47,7 @@ def figure(rows: list[Row]) -> Any:
 
 
 def halves(rows: list[Row]) -> tuple[list[Row | str], list[Row | str]]:
-    """Rows from top to bottom, each case below its title, in two columns about equally long."""
+    """Arrange rows, each case below its title, in two columns of about equal length."""
     first: list[Row | str] = []
     second: list[Row | str] = []
     n_cases = len(list(groupby(rows, key=_case)))
@@ -65,7 +65,7 @@ def _case(row: Row) -> tuple[str, dict[str, float]]:
 
 
 def draw_ratios(axes: Any, lines: list[Row | str], longest: int) -> None:
-    """Dots at the ratios to the first contestant of each case, with their range over the rounds."""
+    """Draw dots at the ratios to each case's first contestant, with their range over rounds."""
     axes.axvline(1, color=COLOURS["limit"], linewidth=0.8)
     for role, colour in COLOURS.items():
         own = [(at, row) for at, row in enumerate(lines) if _role(row) == role]
@@ -104,7 +104,7 @@ def _role(row: Row | str) -> str:
 
 
 def draw_growth(axes: Any, part: list[Growth]) -> None:
-    """Times over sizes on logarithmic axes, with both exponents in the legend."""
+    """Draw times over sizes on logarithmic axes, with both exponents in the legend."""
     for one in part:
         theory = "" if one.theory is None else f", theory {one.theory:.2f}"
         label = f"{one.contestant}: {one.exponent:.2f}{theory}"

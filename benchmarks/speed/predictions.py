@@ -107,7 +107,7 @@ def request_job(
 
 
 def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.ndarray]:
-    """Write out the log-likelihood ratio; whatever is constant is made before."""
+    """Write out the log-likelihood ratio, with all constants computed beforehand."""
     density, weights, offset = model.density_, model.calibration_.weights, model.calibration_.offset
     of_mixture, of_cloud = bare_ratio(density.base), None
     if density.n_views == 2:
@@ -150,12 +150,12 @@ def bare_ratio(density: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def scoring(label: str, score: Callable[..., Any], X: np.ndarray, *bounds: Bound) -> Contestant:
-    """One of our ways to score."""
+    """Make a contestant from one of our ways to score."""
     return Contestant(label, "pcsda", partial(score, X), bounds)
 
 
 def peers_scoring(peers: dict[str, Any], sample: Any, X: np.ndarray) -> Iterator[Contestant]:
-    """Peers, fitted, on the rows to score; KernelRidge has no decision_function."""
+    """Make contestants from fitted peers; KernelRidge has no decision_function."""
     for label, peer in peers.items():
         fitted = peer.fit(sample.X, sample.y)
         score = getattr(fitted, "decision_function", fitted.predict)

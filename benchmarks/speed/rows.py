@@ -1,4 +1,4 @@
-"""From measurements to rows, and rows to files: each row says all that is needed to read it."""
+"""Rows from measurements, and files of rows; each row contains all that is needed to read it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Row = dict[str, Any]
 
 
 def make_rows(job: Job, found: Measurement, context: dict[str, Any], *, judge: bool) -> list[Row]:
-    """One row for every contestant; bounds are judged only with `judge`."""
+    """Make a row for every contestant; bounds are judged only with `judge`."""
     return [_row(job, one, found, judge) | context for one in job.contestants]
 
 
 def add_where(rows: list[Row], shares: dict[str, dict[str, float]]) -> None:
-    """Add to the rows of one case where the profiled contestants spend their time."""
+    """Add to the rows of a case where the profiled contestants spend their time."""
     for row in rows:
         if row["contestant"] in shares:
             row["where"] = shares[row["contestant"]]
@@ -68,7 +68,7 @@ def _judged(bound: Bound, own: list[float], found: Measurement, judge: bool) -> 
 
 
 def environment(threads: int) -> dict[str, Any]:
-    """What the numbers depend on besides the code."""
+    """Describe what the numbers depend on besides the code."""
     libraries = (lib for lib in threadpool_info() if lib["user_api"] == "blas")
     blas = {f"{lib['internal_api']} {lib['version']}" for lib in libraries}
     return {
@@ -84,7 +84,7 @@ def environment(threads: int) -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """Name of the processor, as far as the system reports it."""
+    """Return the name of the processor, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -94,7 +94,7 @@ def cpu_model() -> str:
 
 
 def read(path: Path) -> list[Row]:
-    """Rows of an earlier run; none if there is no file."""
+    """Read the rows of an earlier run; none if there is no file."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -106,24 +106,24 @@ def read(path: Path) -> list[Row]:
 
 
 def comparable(rows: list[Row], context: dict[str, Any]) -> list[Row]:
-    """Rows measured under the same conditions; others must not share a table."""
+    """Return the rows measured under the same conditions, which may share a table."""
     same = json.loads(json.dumps(context))
     return [row for row in rows if all(row.get(name) == value for name, value in same.items())]
 
 
 def in_order(rows: list[Row], jobs: list[str]) -> list[Row]:
-    """Rows in the order of the requested jobs, without those of removed jobs."""
+    """Return rows in the order of the requested jobs, without those of removed jobs."""
     known = (row for row in rows if row["asked"] in jobs)
     return sorted(known, key=lambda row: jobs.index(row["asked"]))
 
 
 def to_json_lines(rows: list[Row]) -> str:
-    """One row a line."""
+    """Write one row per line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file atomically: neither a reader nor a stopped run sees half of it."""
+    """Replace a file atomically, so that neither a reader nor a stopped run sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

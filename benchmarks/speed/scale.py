@@ -1,6 +1,6 @@
 """Jobs on files too large for memory; they run only if named.
 
-Each generates its file in a temporary folder, and deletes it when it is done.
+Each generates its file in a temporary folder and deletes it afterwards.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Source:
 
 @contextmanager
 def generated(folder: Path | None, n_rows: int, width: int) -> Iterator[Source]:
-    """Make a file of float32 rows in equally large groups, block by block, and delete it after."""
+    """Write a file of float32 rows in equal groups, block by block, and delete it afterwards."""
     with TemporaryDirectory(prefix="pcsda-scale-", dir=folder) as name:
         source = Source(*(Path(name) / f"{part}.npy" for part in "Xyg"), n_rows, width)
         needed, free = 5 * n_rows * width, shutil.disk_usage(name).free
@@ -129,7 +129,7 @@ def scale_rates(setup: Setup) -> Iterator[Job]:
 
 
 def passes_job(name: str, source: Source) -> Job:
-    """Fits of one pass, without and with a sample to leave out, compared with the bare loop."""
+    """Compare fits of one pass, with and without a sample to leave out, with the bare loop."""
     limit, slack = "read + X'X, one pass", math.floor(100 / THROUGHPUT) / 100
     return Job(
         name,
@@ -153,7 +153,7 @@ def passes_job(name: str, source: Source) -> Job:
 
 
 def memory_job(name: str, source: Source, threads: int) -> Job:
-    """Peak resident memory of a whole process that fits."""
+    """Measure the peak resident memory of a whole process that fits."""
     limit = "1 GB"
     return Job(
         f"{name}-memory",
@@ -172,7 +172,7 @@ def memory_job(name: str, source: Source, threads: int) -> Job:
 
 
 def peak_of_process(source: Source, threads: int) -> int:
-    """Peak resident memory of a fresh process that does nothing but fit."""
+    """Return the peak resident memory of a fresh process that does nothing but fit."""
     case = json.dumps([str(source.X), str(source.y), str(source.groups), threads])
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.speed.scale", case],
@@ -243,7 +243,7 @@ def scale_dask(setup: Setup) -> Iterator[Job]:
 
 
 def time_spent(dask_scheduler: Any) -> dict[str, dict[str, float]]:
-    """Seconds that the workers spent on each kind of task, and on moving what it needs."""
+    """Return the workers' seconds on each kind of task, and on moving its data."""
     return {
         prefix.name: {what: round(float(took), 2) for what, took in prefix.all_durations.items()}
         for prefix in dask_scheduler.task_prefixes.values()

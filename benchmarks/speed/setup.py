@@ -1,4 +1,4 @@
-"""What jobs share: their sizes, the settings of our models, and the peers."""
+"""Shared parts of the jobs: sizes, the settings of our models, and the peers."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Setup:
     clock: Clock = REAL
 
     def size(self, full: int) -> int:
-        """The full size, or a small one for a quick look."""
+        """Return the full size, or a small one for a quick look."""
         return full // QUICK if self.quick else full
 
 
 def gram_and_cholesky(X: np.ndarray) -> np.ndarray:
-    """What every fit from second moments has to do."""
+    """Do what every fit from second moments has to do."""
     gram = X.T @ X
     gram.flat[:: len(gram) + 1] += 1
     return np.linalg.cholesky(gram)
@@ -76,18 +76,18 @@ def fit_grouped(estimator: PCSDA | KernelPCSDA, sample: Sample) -> Any:
 
 
 def fitting(label: str, estimator: Any, sample: Sample, *bounds: Bound) -> Contestant:
-    """One of our estimators, with the subclasses given."""
+    """Make a contestant from one of our estimators, with the subclasses given."""
     return Contestant(label, "pcsda", partial(fit_grouped, estimator, sample), bounds)
 
 
 def peer_fitting(peers: dict[str, Any], sample: Sample, *bounds: Bound) -> Iterator[Contestant]:
-    """Peers on the same rows."""
+    """Make contestants from peers on the same rows."""
     for label, peer in peers.items():
         yield Contestant(label, "peer", partial(peer.fit, sample.X, sample.y), bounds)
 
 
 def linear_peers() -> dict[str, Any]:
-    """What a user might pick for the linear problem."""
+    """Return what a user might choose for the linear problem."""
     return {
         f"LDA({solver})": LinearDiscriminantAnalysis(solver=solver)
         for solver in ("svd", "eigen", "lsqr")
@@ -100,7 +100,7 @@ def linear_peers() -> dict[str, Any]:
 
 
 def nystroem_peers(gamma: float, landmarks: int) -> dict[str, Any]:
-    """What a user might pick when the kernel matrix is too large."""
+    """Return what a user might choose if the kernel matrix is too large."""
     return {
         f"Nystroem + {name}": make_pipeline(
             Nystroem(gamma=gamma, n_components=landmarks, random_state=0), last
@@ -113,7 +113,7 @@ def nystroem_peers(gamma: float, landmarks: int) -> dict[str, Any]:
 
 
 def svc(gamma: float) -> SVC:
-    """A support vector machine with room for its whole kernel matrix at these sizes."""
+    """Make a support vector machine with room for its whole kernel matrix."""
     return SVC(gamma=gamma, cache_size=500)
 
 

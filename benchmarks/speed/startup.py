@@ -1,4 +1,4 @@
-"""The time of imports, each in a fresh interpreter."""
+"""Import times, each measured in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def imports(setup: Setup) -> Iterator[Job]:
 
 
 def import_seconds(now: str, *names: str) -> float:
-    """Seconds that the imports take one after the other, by a clock of the module `time`."""
+    """Return the seconds that imports take in sequence, by a clock of the module `time`."""
     return float(in_fresh_process(IMPORT, now, *names))
 
 
 def in_fresh_process(code: str, *arguments: str) -> str:
-    """What a Python program prints."""
+    """Return what a Python program prints."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

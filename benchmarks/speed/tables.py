@@ -1,4 +1,4 @@
-"""A Markdown page from the rows, and from nothing else."""
+"""A Markdown page made from the rows alone."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def heading(row: Row) -> str:
 
 
 def growth_table(found: list[Growth]) -> str:
-    """Lines of the table of growth; the job is named once."""
+    """Write the table of growth; each job is named once."""
     lines = []
     for name, contestants in groupby(found, key=lambda one: one.job):
         for place, one in enumerate(contestants):
@@ -108,7 +108,7 @@ def ends_of_growth(rows: list[Row]) -> Iterator[Row]:
 
 
 def where_table(rows: list[Row]) -> str:
-    """Lines of the table of places."""
+    """Write the table of where the time goes."""
     columns = ("job", "case", "contestant", "ratio", "where")
     lines = []
     for row in rows:
@@ -121,7 +121,7 @@ def where_table(rows: list[Row]) -> str:
 
 
 def table(rows: list[Row], unit: str) -> str:
-    """Lines of one table; the job and its case are named once."""
+    """Write one table; each job and case is named once."""
     columns = COLUMNS[unit]
     lines = []
     for _, contestants in groupby(rows, key=lambda row: (row["job"], row["case"])):
@@ -134,7 +134,7 @@ def table(rows: list[Row], unit: str) -> str:
 
 
 def cells(row: Row, unit: str) -> dict[str, str]:
-    """Text of one row by column."""
+    """Return the text of one row by column."""
     amount = number(row[unit] * SCALE[unit])
     low, high = row["ratio_spread"]
     return {
@@ -151,12 +151,12 @@ def cells(row: Row, unit: str) -> dict[str, str]:
 
 
 def number(value: float) -> str:
-    """Three or more digits, without an exponent."""
+    """Write a number with three or more digits, without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def factor(ratio: float) -> str:
-    """Two decimals, or two digits if these would be zeros."""
+    """Write a ratio with two decimals, or two digits if these would be zeros."""
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a contestant goes: samples of the stack while it runs.
+"""Where the time of a contestant goes, from samples of the stack while it runs.
 
 A timer interrupts the run every millisecond. The time since the last interruption is attributed to
 the innermost running function of the library, or module of scikit-learn. A long BLAS call, which
@@ -28,7 +28,7 @@ OURS, THEIRS = "pcsda", "sklearn"
 
 
 def available() -> bool:
-    """Whether this system has timers, and this thread may set one."""
+    """Return whether this system has timers, and this thread may set one."""
     in_main = threading.current_thread() is threading.main_thread()
     return in_main and hasattr(signal, "setitimer")
 
@@ -42,7 +42,7 @@ def of_job(job: Job, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
-    """Largest shares of the time, by place, of as many calls as fit into `seconds`."""
+    """Return the largest shares of time by place, over as many calls as fit in `seconds`."""
     spent: Counter[str] = Counter()
     last, watching = time.perf_counter(), True
 
@@ -88,9 +88,9 @@ def place(frame: FrameType | None) -> str:
 
 
 def _just_entered(frame: FrameType) -> bool:
-    """Whether a function has done nothing yet.
+    """Return whether a function has done nothing yet.
 
-    Python looks for signals when a function begins, but not after every operator, so what came
-    before the call is often seen only there.
+    Python looks for signals when a function begins, but not after every operator, so the time
+    before the call often shows only there.
     """
     return frame.f_lasti <= 2 * frame.f_code.co_code[::2].find(RESUME)

@@ -1,7 +1,7 @@
-"""The methods: how each is chosen in folds and how it is fitted for the report.
+"""The methods: how their settings are chosen in folds, and how they are fitted for the report.
 
 A method has two functions. `choose(space, grid)` scores the held-out rows of a fold at every
-setting, by the cheapest exact way; `report(space, setting)` fits the estimator itself on the whole
+setting, in the cheapest exact way; `report(space, setting)` fits the estimator itself on the whole
 training part and scores the test rows. Both return scores by kind of problem: for "ranking" larger
 is better, for "classification" at least zero means positive.
 """

@@ -1,4 +1,4 @@
-"""What a method is, and what several of them use."""
+"""The interface of a method, and functions that several of them share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Scores = dict[str, Array]
 class Method:
     """A method of the study.
 
-    `choose` is None where nothing is chosen in folds; then `report` may put what the method chose
-    by itself, and among how many settings (`n_settings`), into its setting. `group` is the part of
-    the tables that the method stands in.
+    `choose` is None if nothing is chosen in folds. Then `report` may write into its setting what
+    the method chose by itself, and from how many settings (`n_settings`). `group` is the method's
+    part of the tables.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Method:
 
 
 def both(scores: Array) -> Scores:
-    """The same scores for ranking and for classification."""
+    """Return the same scores for ranking and for classification."""
     return dict.fromkeys(KINDS, scores)
 
 
 def published(model: Any, others: Array) -> Scores:
-    """Scores of a class-specific model as published: distance for ranking, else the rule g.
+    """Score as published: by distance for ranking, by the rule g for classification.
 
-    The distance needs no density, so a setting may rank well and have no rule.
+    The distance needs no density, so a setting may rank well even if it has no rule.
     """
     try:
         decided = model.decision_function(others)
@@ -52,7 +52,7 @@ def published(model: Any, others: Array) -> Scores:
 
 
 def linear_svm(C: float) -> LinearSVC:
-    """LIBLINEAR's support vector machine, in the primal, which converges at every C."""
+    """Make LIBLINEAR's support vector machine, in the primal, which converges at every C."""
     return LinearSVC(C=C, dual=False)
 
 

@@ -1,4 +1,4 @@
-"""Our own methods, as they come."""
+"""Our own methods, with their defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report_kernel_default(space: Space, setting: Setting) -> Scores:
 
 
 def report_selected(space: Space, setting: Setting) -> Scores:
-    """PCSDACV; what it chose is put into `setting`."""
+    """Fit PCSDACV, and write what it chose into `setting`."""
     estimator: Any = KernelPCSDA(random_state=space.seed)
     if len(space.X) > EXACT_KERNEL_ROWS:
         kernel_map = NystroemMap(gamma="positive", random_state=space.seed)

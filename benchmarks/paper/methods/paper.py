@@ -27,7 +27,7 @@ FIXED_RIDGE = 1e-2
 
 
 def choose_ridge(space: Space, grid: list[Setting]) -> Scores:
-    """All ridges from the eigenbasis of the total scatter."""
+    """Solve for all ridges in the eigenbasis of the total scatter."""
     basis, centred = space.basis, space.targets - space.targets.mean()
     ridges = np.array([setting["ridge"] for setting in grid])
     weights = (basis.rows.T @ centred)[:, None] / (basis.scatter[:, None] + ridges)
@@ -86,7 +86,7 @@ def report_pca_svm(space: Space, setting: Setting) -> Scores:
 
 
 def _axes(space: Space, K: int, ridge: float) -> Subspace:
-    """All axes of PCSDA with K subclasses."""
+    """Return all axes of PCSDA with K subclasses."""
     groups = space.subclasses(K)
     model = PCSDA.published(K, regularization=ridge)
     model.fit(space.basis.rows, space.y, subclass_labels=groups)
@@ -94,7 +94,7 @@ def _axes(space: Space, K: int, ridge: float) -> Subspace:
 
 
 def _one_axis(space: Space, ridge: float) -> Subspace:
-    """With one subclass the axis of PCSDA is that of LDA."""
+    """Return the axis of PCSDA with one subclass, which is that of LDA."""
     return _axes(space, 1, ridge)
 
 
@@ -110,7 +110,7 @@ def choose_lda(space: Space, grid: list[Setting]) -> Scores:
 
 
 def report_lda(space: Space, setting: Setting) -> Scores:
-    """scikit-learn's LDA; its shrinkage is the share of the identity that the ridge amounts to."""
+    """Fit scikit-learn's LDA with the shrinkage that corresponds to the ridge."""
     rows, others = space.mapped
     parts = (rows[space.y], rows[~space.y])
     within = sum(np.sum((part - part.mean(axis=0)) ** 2) for part in parts)
@@ -127,7 +127,7 @@ def report_lda(space: Space, setting: Setting) -> Scores:
 
 
 def choose_pcsda(space: Space, grid: list[Setting], ridged: bool = False) -> Scores:
-    """Every K needs its own clustering, every ridge a few small systems, every d nothing."""
+    """Score all settings: each K needs a clustering, each ridge small systems, each d nothing."""
     scores = {kind: np.full((len(grid), len(space.others)), np.nan) for kind in KINDS}
     for K in dict.fromkeys(setting["K"] for setting in grid):
         for ridge in dict.fromkeys(s["ridge"] for s in grid if s["K"] == K):
@@ -156,7 +156,7 @@ def report_pcsda(space: Space, setting: Setting, priors: str = "equal") -> Score
 
 
 def report_ridged(space: Space, setting: Setting) -> Scores:
-    """By the shortcut: the estimators keep the ridge out of the covariances."""
+    """Fit by the shortcut, because the estimators keep the ridge out of the covariances."""
     return {kind: scores[0] for kind, scores in choose_pcsda(space, [setting], True).items()}
 
 

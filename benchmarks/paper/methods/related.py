@@ -33,7 +33,7 @@ def _ridges(grid: list[Setting]) -> tuple[float, ...]:
 
 
 def _on_paths(grid: list[Setting], find: Callable[[Setting], Subspace]) -> Scores:
-    """Scores in class-specific subspaces, of which `find` gives the one of a setting."""
+    """Score in class-specific subspaces; `find` returns the one for a setting."""
     found = [(find(setting), setting["d"]) for setting in grid]
     rules = {id(sub): sub.rule() for sub, _ in found}
     return {
@@ -49,7 +49,7 @@ def _problem(space: Space) -> ClassSpecific:
 
 @lru_cache(maxsize=12)
 def _solved(space: Space, ridge: float, solver: str = "eigen") -> Subspace:
-    """The first axes of CSDA; those of a smaller d are the first of them."""
+    """Return the leading axes of CSDA; a smaller d uses the first of them."""
     most = min(MOST, int((~space.y).sum()), space.basis.rows.shape[1])
     rule = CSDA.published(most, solver=solver, regularization=ridge, random_state=space.seed)
     model = rule.fit(space.basis.rows, space.y)
@@ -61,7 +61,7 @@ def choose_csda(space: Space, grid: list[Setting], solver: str = "eigen") -> Sco
 
 
 def choose_labels(space: Space, grid: list[Setting]) -> Scores:
-    """The best directions in the span of the first d targets."""
+    """Find the best directions in the span of the first d targets."""
 
     def find(setting: Setting) -> Subspace:
         raw = _solved(space, setting["ridge"], "raw_labels")

@@ -16,9 +16,9 @@ from .interface import Method, Scores, both
 
 
 def choose_svc(space: Space, grid: list[Setting]) -> Scores:
-    """One kernel matrix for every bandwidth, and no fit where C has ceased to matter.
+    """Use one kernel matrix per bandwidth, and fit no C that makes no difference.
 
-    Where no coefficient is at its bound C, the solution is that of every larger C as well.
+    If no coefficient is at its bound C, every larger C has the same solution.
     """
     scores: list[Any] = [None] * len(grid)
     for gamma in dict.fromkeys(setting["gamma"] for setting in grid):
@@ -41,7 +41,7 @@ def report_svc(space: Space, setting: Setting) -> Scores:
 
 
 def choose_qda(space: Space, grid: list[Setting]) -> Scores:
-    """All shrinkages from the eigenvectors of each covariance, which shrinkage does not turn."""
+    """Score all shrinkages from the eigenvectors of each covariance, which they share."""
     rows, others = space.mapped
     shares = np.array([setting["shrinkage"] for setting in grid])
     scores = np.full((len(grid), len(others)), space.log_odds)
@@ -66,7 +66,7 @@ def _logistic(C: float) -> LogisticRegression:
 
 
 def choose_logistic(space: Space, grid: list[Setting]) -> Scores:
-    """One map for every bandwidth, and from each C to the next a warm start."""
+    """Use one map per bandwidth, and start each C from the solution of the last."""
     scores: list[Any] = [None] * len(grid)
     for gamma in dict.fromkeys(setting["gamma"] for setting in grid):
         rows, others = space.mapped if gamma == "positive" else space.features(gamma)
