@@ -1,0 +1,37 @@
+"""The built site in a real browser: pages fit on a phone, and none is a wall of tables."""
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.more  # `make browser` runs it, after `make docs`
+
+SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
+PAGES = [path for path in SITE.rglob("*.html") if not {"_static", "_modules"} & set(path.parts)]
+MOST_TABLE = 2000  # pixels
+# Folded tables have no height; those of the reference are part of a docstring.
+HEIGHTS = """() => [...document.querySelectorAll("article table")]
+    .filter(table => !table.closest("details:not([open]), dl.py"))
+    .map(table => table.getBoundingClientRect().height)
+    .reduce((sum, height) => sum + height, 0)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_pages_are_narrow_enough_and_short_of_tables(browser, width, scheme):
+    if not PAGES:
+        pytest.skip("the site is not built; run make docs")
+    faults = []
+    view = {"width": width, "height": 900}
+    context = browser.new_context(viewport=view, color_scheme=scheme)
+    page = context.new_page()
+    page.on("console", lambda m: m.type in ("error", "warning") and faults.append(m.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda r: r.url.startswith(("file:", "data:")) or faults.append(r.url))
+    for path in PAGES if scheme == "light" else [SITE / "index.html"]:
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert page.evaluate(HEIGHTS) <= MOST_TABLE, path
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    context.close()
+    assert faults == []
