@@ -21,7 +21,9 @@ from benchmarks.speed import (
 )
 from benchmarks.speed.jobs import JOBS, ON_REQUEST
 from benchmarks.speed.measure import Bound, Contestant, Cost, Effort, Job, measure
-from benchmarks.speed.setup import Setup
+from benchmarks.speed.setup import Setup, factor_and_leverages, kernel_and_leverages
+from numpy.testing import assert_allclose
+from sklearn.metrics.pairwise import rbf_kernel
 from threadpoolctl import threadpool_limits
 
 CONTEXT = rows.environment(1) | {"quick": False}
@@ -102,6 +104,25 @@ def test_the_bare_expression_must_give_the_same_numbers(monkeypatch):
     monkeypatch.setattr(predictions, "bare_expression", lambda *_: lambda X: np.zeros(len(X)))
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         next(predictions.requests(QUICK))
+
+
+@pytest.mark.parametrize("shape", [(50, 7), (20, 50)])
+def test_the_limit_of_fits_that_leave_rows_out_finds_their_leverages(shape):
+    X = np.random.default_rng(0).standard_normal(shape)
+    found = factor_and_leverages(X)
+    if shape[0] > shape[1]:
+        hat = X @ np.linalg.solve(X.T @ X + np.eye(shape[1]), X.T)
+        assert_allclose(np.sum(found**2, axis=0), np.diag(hat))
+    else:  # LAPACK leaves the other triangle as it was
+        inverse = np.linalg.inv(X @ X.T + np.eye(shape[0]))
+        assert_allclose(np.sum(np.tril(found) ** 2, axis=0), np.diag(inverse))
+
+
+def test_the_limit_of_kernel_fits_inverts_only_the_rows_left_out():
+    X = np.random.default_rng(0).standard_normal((20, 5))
+    found = np.sum(np.square(np.tril(kernel_and_leverages(X, 0.1, 8))), axis=0)
+    matrix = rbf_kernel(X, gamma=0.1) + np.eye(20)
+    assert_allclose(found, np.diag(np.linalg.inv(matrix))[-8:])
 
 
 def test_a_single_request_has_both_its_bounds():

@@ -23,9 +23,10 @@ from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, fit_blocks
 from . import intelex
 from .data import make_verification
 from .measure import Bound, Contestant, Job
-from .setup import Setup, gram_and_cholesky
+from .setup import Setup, factor_and_leverages, gram_and_cholesky, kernel_and_leverages
 
 LIMIT, LOGISTIC, MACHINES = "X'X + Cholesky", "LogisticRegression", "GridSearchCV(SVC), 12 settings"
+LEAVING = "bare BLAS and LAPACK"
 # A quick look has rows of both classes for every fold.
 FEWEST = 60
 
@@ -50,12 +51,18 @@ def default_fit(setup: Setup) -> Iterator[Job]:
 
 
 def few_positives(setup: Setup) -> Iterator[Job]:
-    """Fit PCSDA() with its defaults on ten positives; yardstick: LogisticRegression."""
+    """Fit PCSDA() with its defaults on ten positives; yardstick: LogisticRegression.
+
+    The limit is what BLAS and LAPACK need for the factor and for leaving every row out.
+    """
     for n_rows, width, most in ((310, 512, 6e-3), (3010, 512, 60e-3)):
         X, y = make_verification(max(setup.size(n_rows), FEWEST), setup.size(width), 10)
         bound = Bound(None, at_most=most)
         ours = Contestant("PCSDA()", "pcsda", partial(PCSDA(random_state=0).fit, X, y), (bound,))
-        yield Job("few-positives", {"N": len(X), "D": X.shape[1]}, (*fits(X, y), ours))
+        logistic, *others = fits(X, y)
+        limit = Contestant(LEAVING, "limit", partial(factor_and_leverages, X))
+        contestants = (logistic, limit, *others, ours)
+        yield Job("few-positives", {"N": len(X), "D": X.shape[1]}, contestants)
 
 
 def default_kernel(setup: Setup) -> Iterator[Job]:
@@ -64,11 +71,14 @@ def default_kernel(setup: Setup) -> Iterator[Job]:
     landmarks = setup.size(1000)
     route = make_pipeline(NystroemMap(landmarks, random_state=0), PCSDA(random_state=0))
     exact = partial(KernelPCSDA(random_state=0).fit, X, y)
+    n_left = min(5000, int(np.sum(y == 0))) + int(np.sum(y))
+    bare = partial(kernel_and_leverages, X, 1 / X.shape[1], n_left)
     yield Job(
         "default-kernel",
         {"N": len(X), "D": X.shape[1], "L": landmarks},
         (
             Contestant("SVC", "peer", partial(SVC().fit, X, y)),
+            Contestant(LEAVING, "limit", bare),
             Contestant("KernelPCSDA()", "pcsda", exact, (Bound(None, at_most=2.0),)),
             Contestant("NystroemMap + PCSDA()", "pcsda", partial(route.fit, X, y)),
         ),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
+from scipy.linalg.lapack import dpotrf, dtrtri
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
     QuadraticDiscriminantAnalysis,
@@ -68,6 +70,37 @@ def gram_and_cholesky(X: np.ndarray) -> np.ndarray:
     gram = X.T @ X
     gram.flat[:: len(gram) + 1] += 1
     return np.linalg.cholesky(gram)
+
+
+def factor_and_leverages(X: np.ndarray) -> np.ndarray:
+    """What every exact fit that leaves rows out has to do, without k-means and densities.
+
+    For tall rows a product of all rows with a triangle, for wide ones the inverse of their factor.
+    """
+    if X.shape[1] > X.shape[0]:
+        return factor_and_inverse(X @ X.T, len(X))
+    inverse = dtrtri(gram_and_cholesky(X).T, lower=0)[0].T
+    return dtrmm(1.0, inverse.T, X.T, trans_a=1)
+
+
+def kernel_and_leverages(X: np.ndarray, gamma: float, n_left: int) -> np.ndarray:
+    """The same for a kernel, with `n_left` rows left out: the matrix, its factor, their inverse."""
+    matrix = X @ X.T
+    lengths = matrix.diagonal().copy()
+    matrix *= 2
+    matrix -= lengths
+    matrix -= lengths[:, None]
+    matrix *= gamma
+    np.exp(matrix, out=matrix)
+    return factor_and_inverse(matrix, n_left)
+
+
+def factor_and_inverse(matrix: np.ndarray, n_left: int) -> np.ndarray:
+    """LAPACK's factor of a matrix that is overwritten, and the inverse of its last rows."""
+    matrix.flat[:: len(matrix) + 1] += 1
+    factor = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)[0]
+    last = len(factor) - n_left
+    return dtrtri(np.asfortranarray(factor[last:, last:]), lower=1, overwrite_c=1)[0]
 
 
 def fit_grouped(estimator: PCSDA | KernelPCSDA, sample: Sample) -> Any:
