@@ -35,12 +35,12 @@ from pcsda import (
     save,
 )
 
-# What routes agree to where nothing stands in the way, relative to the largest score.
+# How closely routes agree on well-posed problems, relative to the largest score.
 CLOSE = 1e-8
 # Float32 rows are known to 6e-8 of their distance from the mean, and a score adds up some hundred
 # such roundings.
 CLOSE_SINGLE = 1e-4
-# A solution is known to a few roundings times the condition of what is solved; up to five are seen.
+# A solution is accurate to a few roundings times its condition number; up to five occur.
 ROUNDINGS = 10.0
 # Folds of the calibration, where no row is left out.
 FOLDS = 5

@@ -1,4 +1,4 @@
-"""Laws of CSDA and PCSDA as estimators: what they promise whatever the data."""
+"""Laws of CSDA and PCSDA as estimators: what holds for any data."""
 
 import pickle
 import re
@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from factories import labelled as problem
 from factories import make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, sparse
@@ -41,7 +42,7 @@ SETTINGS = [
 
 
 def over(estimators):
-    """Run a test on all estimators; in `make test`, each of them meets a third of the tests."""
+    """Run a test on all estimators; in `make test`, each of them runs a third of the tests."""
     by_name = {"ids": lambda e: " ".join(str(e).split())}
     values = pytest.mark.parametrize("estimator", estimators, **by_name)
     return lambda test: pytest.mark.in_turn(values(test))
@@ -61,14 +62,8 @@ CSDA_SOLVERS = ["eigen", "labels", "lowrank", "raw_labels", "spectral", "trace_r
 TALL_AND_WIDE = pytest.mark.parametrize("width", [6, 200], ids=["tall", "wide"])
 
 
-def problem(width=6, *, sizes=SIZES, seed=0, spread=1.0):
-    """Rows, binary labels with 1 for group 0, and groups."""
-    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
-    return X, (groups == 0).astype(int), groups
-
-
 def fit(estimator, X, y, groups=None, **params):
-    """Fit a clone; CSDA knows no subclasses."""
+    """Fit a clone; CSDA takes no subclasses."""
     if groups is not None and isinstance(estimator, PCSDA):
         params["subclass_labels"] = groups
     return clone(estimator).fit(X, y, **params)
@@ -82,7 +77,7 @@ def odds_of(prior):
 
 
 @EVERY
-def test_scores_are_the_densities_of_the_coordinates_that_transform_gives(estimator):
+def test_scores_are_densities_of_the_transformed_rows(estimator):
     X, y, groups = problem()
     model = fit(estimator, X, y, groups)
     z, base = model.transform(X), model.density_.base
@@ -103,7 +98,7 @@ def test_scores_are_the_densities_of_the_coordinates_that_transform_gives(estima
 
 @NESTED
 @pytest.mark.parametrize("wanted", [1, 2])
-def test_fewer_components_are_the_leading_ones_and_decide_alone(estimator, wanted):
+def test_fewer_components_keep_the_leading_axes(estimator, wanted):
     X, y, groups = problem()
     every = fit(clone(estimator).set_params(n_components=3), X, y, groups)
     few = fit(clone(estimator).set_params(n_components=wanted), X, y, groups)
@@ -136,7 +131,7 @@ def test_probabilities_decision_and_prediction_agree_for_any_labels(estimator, l
     assert_array_equal(model.classes_, np.unique(labels))
     decision, probability = model.decision_function(X), model.predict_proba(X)
     assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
-    # Numbers below 1e-300 have few digits or none, and none is given as zero.
+    # Numbers below 1e-300 have few digits or none, and may be returned as zero.
     assert np.all(probability > 0)
     assert_allclose(probability[:, 1], expit(decision), rtol=1e-12, atol=1e-300)
     assert_allclose(np.exp(model.predict_log_proba(X)), probability, rtol=1e-7, atol=1e-300)
@@ -165,7 +160,7 @@ ONE_OF_MANY = {
 @pytest.mark.each_value
 @pytest.mark.parametrize("make", [PCSDA, CSDA, KernelPCSDA, KernelCSDA])
 @pytest.mark.parametrize(("labels", "pos_label", "classes"), ONE_OF_MANY.values(), ids=ONE_OF_MANY)
-def test_all_labels_but_the_one_named_are_negatives(make, labels, pos_label, classes):
+def test_all_labels_but_pos_label_are_negatives(make, labels, pos_label, classes):
     X, y, groups = problem()
     groups = np.minimum(groups, 2)
     many = np.asarray(labels)[groups]
@@ -182,7 +177,7 @@ def test_all_labels_but_the_one_named_are_negatives(make, labels, pos_label, cla
 
 
 @pytest.mark.parametrize(("labels", "pos_label", "classes"), ONE_OF_MANY.values(), ids=ONE_OF_MANY)
-def test_a_stream_and_new_calibrations_take_many_labels_too(labels, pos_label, classes):
+def test_streams_and_recalibration_accept_many_labels(labels, pos_label, classes):
     X, y, groups = problem()
     many = np.asarray(labels)[np.minimum(groups, 2)]
     model = PCSDA(2, pos_label=pos_label, random_state=0)
@@ -196,7 +191,7 @@ def test_a_stream_and_new_calibrations_take_many_labels_too(labels, pos_label, c
     assert_array_equal(model.decision_function(X), expected.decision_function(X))
 
 
-def test_a_stream_that_began_with_two_labels_stays_with_them():
+def test_a_stream_begun_with_two_labels_refuses_others():
     X, y, _ = problem()
     model = PCSDA(2, pos_label=3).partial_fit(X, np.where(y, 3, 5))
     with pytest.raises(ValueError, match=r"y has labels \[7\] that are not among classes \[3, 5\]"):
@@ -213,7 +208,7 @@ def test_a_tie_goes_to_the_second_class(pos_label):
 
 
 @EVERY
-def test_the_class_of_interest_is_what_pos_label_names_and_its_name_does_not_matter(estimator):
+def test_pos_label_names_the_class_of_interest_whatever_its_value(estimator):
     X, y, groups = problem()
     last = fit(estimator, X, y, groups)
     first = fit(clone(estimator).set_params(pos_label="a"), X, np.where(y == 1, "a", "b"), groups)
@@ -264,7 +259,7 @@ def test_empirical_priors_count_weights():
         assert_allclose(fitted.class_prior_, [1 - share, share])
 
 
-def test_empirical_priors_count_samples_and_not_what_resampling_draws():
+def test_empirical_priors_count_samples_not_resampled_draws():
     X, y, groups = problem(sizes=[4, 3, 2])
     model = PCSDA(balance="resampled", random_state=0, **PLAIN)
     model.fit(X, y, subclass_labels=groups)
@@ -273,7 +268,7 @@ def test_empirical_priors_count_samples_and_not_what_resampling_draws():
 
 
 @EVERY
-def test_ranks_put_the_nearest_or_the_likeliest_first(estimator):
+def test_rank_puts_the_nearest_or_likeliest_first(estimator):
     X, y, groups = problem()
     model = fit(estimator, X, y, groups)
     by_distance, by_likelihood = (model.rank(X, by=by) for by in ("distance", "likelihood"))
@@ -286,7 +281,7 @@ def test_ranks_put_the_nearest_or_the_likeliest_first(estimator):
 
 
 @EVERY
-def test_a_rank_is_by_likelihood_and_that_of_the_published_rule_by_distance(estimator):
+def test_models_rank_by_likelihood_and_published_ones_by_distance(estimator):
     X, y, groups = problem()
     model = fit(estimator, X, y, groups)
     by_distance, by_likelihood = (model.rank(X, by=by) for by in ("distance", "likelihood"))
@@ -326,7 +321,7 @@ def test_a_trial_of_one_sample_scores_as_the_sample(estimator):
 
 
 @EVERY
-def test_trials_come_in_the_order_of_their_names_whatever_the_order_of_rows(estimator):
+def test_trials_are_returned_in_name_order(estimator):
     X, y, groups = problem()
     model = fit(estimator, X, y, groups)
     trials = np.array(["m", "a", "z", "a", "m", "z", "a", "k"])
@@ -353,7 +348,7 @@ def test_samples_of_a_trial_share_one_subclass_of_the_mixture(negatives):
 
 
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
-def test_heavy_tails_say_the_same_in_every_way(negatives):
+def test_heavy_tails_agree_across_all_methods(negatives):
     X, y, groups = problem()
     X = with_heavy_tails(X, np.minimum(groups, 1))  # seen as one cloud, too
     model = PCSDA(negatives=negatives).fit(X, y, subclass_labels=groups)
@@ -378,7 +373,7 @@ def test_heavy_tails_say_the_same_in_every_way(negatives):
     [(1, 1), (1, 1, 1), (2, 1, 1), (1, 9, 8), (9, 1), (2, 2, 1), (9, *[1] * 12), (9, 8, 1, 7)],
     ids=str,
 )
-def test_few_rows_and_lone_ones_have_finite_scores(estimator, width, sizes):
+def test_few_and_singleton_rows_have_finite_scores(estimator, width, sizes):
     X, y, groups = problem(width, sizes=sizes)
     model = clone(estimator).set_params(calibrate=False)
     model.fit(X, y, subclass_labels=groups)
@@ -389,13 +384,13 @@ def test_few_rows_and_lone_ones_have_finite_scores(estimator, width, sizes):
     if hasattr(model, "loo_scores_"):  # only a positive that is alone cannot be left out
         assert np.isfinite(model.loo_scores_[(y == 0) | (sizes[0] > 1)]).all()
     known = max(sizes[1:]) > 1
-    if not known:  # nothing is left out that a weight or a tail could be fitted to
+    if not known:  # no row is left out, so there is nothing to fit weights or tails to
         assert np.isinf(tails_of(model.density_)).all()
         model.set_params(calibrate=True).fit(X, y, subclass_labels=groups)
         assert (model.calibration_ == Calibration.none(n_views)) == (min(np.bincount(y)) == 1)
 
 
-def test_more_samples_of_one_origin_say_more_than_one():
+def test_several_samples_of_a_trial_carry_more_evidence_than_one():
     X, y, groups = problem()
     model = PCSDA(random_state=0).fit(X, y, subclass_labels=groups)
     for label, sign in ((1, 1), (0, -1)):
@@ -479,7 +474,7 @@ FORMS = [
 @pytest.mark.each_value
 @EVERY
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
-def test_every_form_of_the_same_numbers_gives_the_same_answer(estimator, form):
+def test_every_container_of_the_same_numbers_gives_the_same_answer(estimator, form):
     X, y, groups = problem()
     expected = fit(estimator, X, y, groups)
     given = form(X)
@@ -501,7 +496,7 @@ def test_memory_mapped_rows_give_the_same_answer(estimator, tmp_path):
 
 @BOTH
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64, np.uint8, bool])
-def test_short_and_whole_numbers_count_as_what_they_are(estimator, dtype):
+def test_integers_and_half_precision_are_exact(estimator, dtype):
     X, y, _ = problem()
     given = (X * 10 > 0) if dtype is bool else (10 * X + 100).astype(dtype)
     model = clone(estimator).fit(given, y)
@@ -514,7 +509,7 @@ def test_short_and_whole_numbers_count_as_what_they_are(estimator, dtype):
 @EVERY
 @TALL_AND_WIDE
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_nothing_that_is_given_is_changed(estimator, width, dtype):
+def test_inputs_are_never_modified(estimator, width, dtype):
     X, y, groups = problem(width)
     X = X.astype(dtype)
     weights = np.random.default_rng(0).uniform(0.5, 2, len(X))
@@ -559,7 +554,7 @@ def test_sparse_rows_give_what_dense_rows_give(form, weighted):
     assert_allclose(model.decision_function(X), found, rtol=1e-9, atol=1e-9)
 
 
-def test_sparse_entries_that_are_stored_twice_are_added():
+def test_duplicate_sparse_entries_are_summed():
     X, y, groups = sparse_problem()
     whole = sparse.csr_array(X)
     halves = sparse.csr_array(
@@ -573,7 +568,7 @@ def test_sparse_entries_that_are_stored_twice_are_added():
     assert_array_equal(halves.data, before)
 
 
-def test_sparse_rows_are_clustered_and_calibrated_too():
+def test_sparse_rows_are_clustered_and_calibrated():
     X, y, _ = sparse_problem()
     model = PCSDA(3, random_state=0).fit(sparse.csr_array(X), y)
     assert len(model.subclass_counts_) == 3
@@ -667,7 +662,7 @@ def test_an_offset_of_1e8_changes_nothing_for_sparse_rows():
 @TALL_AND_WIDE
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_scale_of_the_data_changes_nothing(estimator, width, scale, dtype):
+def test_the_scale_of_the_data_does_not_matter(estimator, width, scale, dtype):
     X, y, groups = problem(width)
     model = fit(estimator, X, y, groups)
     rows = (X * scale).astype(dtype)
@@ -694,7 +689,7 @@ def test_constant_and_repeated_columns_carry_nothing(estimator):
     found = fit(estimator, constant, y, groups)
     assert_allclose(found.components_[:, 6:], 0, atol=1e-10)
     assert_allclose(found.decision_function(constant), model.decision_function(X), rtol=1e-6)
-    # Columns twice are the columns once, stretched: the relative ridge stretches with them.
+    # Doubled columns are stretched ones, and the relative ridge stretches with them.
     twice = fit(estimator, np.hstack([X, X]), y, groups)
     found = twice.decision_function(np.hstack([X, X]))
     assert twice.n_components_ == model.n_components_
@@ -702,7 +697,7 @@ def test_constant_and_repeated_columns_carry_nothing(estimator):
 
 
 @EVERY
-def test_collinear_features_are_no_obstacle(estimator):
+def test_collinear_features_are_accepted(estimator):
     X, y, groups = problem()
     mixing = np.random.default_rng(0).standard_normal((6, 30)) / np.sqrt(30)
     model = fit(estimator, X @ mixing, y, groups)
@@ -744,7 +739,7 @@ def test_duplicated_rows_leave_the_published_subspace_and_scale_its_coordinates(
 
 
 @EVERY
-def test_far_more_features_than_samples_still_generalise(estimator):
+def test_models_generalise_with_far_more_features_than_samples(estimator):
     rng = np.random.default_rng(0)
     direction = rng.standard_normal((3, 2000)) * 0.12
     groups = np.repeat([0, 1, 2], [40, 40, 40])
@@ -789,7 +784,7 @@ def test_one_negative_is_enough(estimator, width):
 
 @BOTH
 @pytest.mark.parametrize("width", [1, 3, 50])
-def test_two_points_are_told_apart(estimator, width):
+def test_two_points_are_separated(estimator, width):
     X = np.random.default_rng(0).standard_normal((2, width))
     model = clone(estimator).fit(X, ["no", "yes"])
     assert model.predict(X).tolist() == ["no", "yes"]
@@ -801,7 +796,7 @@ def test_two_points_are_told_apart(estimator, width):
 @BOTH
 @TALL_AND_WIDE
 @pytest.mark.parametrize("which", [0, 1], ids=["negatives", "positives"])
-def test_a_class_whose_rows_are_all_equal_is_a_point(estimator, width, which):
+def test_a_class_of_equal_rows_is_accepted(estimator, width, which):
     X, y, _ = problem(width, spread=3.0)
     X[y == which] = X[y == which].mean(axis=0)
     model = clone(estimator).fit(X, y)
@@ -814,7 +809,7 @@ def test_a_class_whose_rows_are_all_equal_is_a_point(estimator, width, which):
 
 
 @BOTH
-def test_two_classes_that_are_points_are_told_apart(estimator):
+def test_two_classes_of_equal_rows_are_separated(estimator):
     X = np.repeat([[0.0, 1.0, 2.0], [5.0, 1.0, -1.0]], 8, axis=0)
     y = np.repeat([0, 1], 8)
     model = clone(estimator).fit(X, y)
@@ -822,7 +817,7 @@ def test_two_classes_that_are_points_are_told_apart(estimator):
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 
-def test_auto_never_asks_for_more_subclasses_than_there_are_different_negatives():
+def test_auto_never_exceeds_the_number_of_distinct_negatives():
     X, y, _ = problem(sizes=[30, 400])
     X[y == 0] = np.repeat([[1.0] * 6, [2.0] * 6, [9.0] * 6], [200, 150, 50], axis=0)
     model = PCSDA(random_state=0).fit(X, y)
@@ -831,7 +826,7 @@ def test_auto_never_asks_for_more_subclasses_than_there_are_different_negatives(
 
 
 @pytest.mark.parametrize(("n_negative", "expected"), [(10, 1), (30, 2), (75, 5), (400, 20)])
-def test_auto_is_a_subclass_for_fifteen_negatives_between_one_and_twenty(n_negative, expected):
+def test_auto_takes_one_subclass_per_fifteen_negatives_up_to_twenty(n_negative, expected):
     X, y, _ = problem(3, sizes=[20, n_negative])
     assert len(PCSDA(random_state=0).fit(X, y).subclass_counts_) == expected
 
@@ -847,7 +842,7 @@ def test_a_lone_outlier_as_a_subclass_does_not_spoil_the_calibration():
 
 
 @pytest.mark.parametrize("seed", [0, 1, 6])
-def test_outliers_that_are_subclasses_of_their_own_show_how_far_outliers_reach(seed):
+def test_singleton_outliers_inform_the_fitted_tails(seed):
     rng = np.random.default_rng(seed)
     y = np.arange(1350) % 7 == 0
     clouds = 1.5 * rng.normal(size=(7, 10))
@@ -886,7 +881,7 @@ WEIGHED = [
 @pytest.mark.each_value
 @over(WEIGHED)
 @TALL_AND_WIDE
-def test_whole_weights_equal_repeated_rows(estimator, width):
+def test_integer_weights_equal_repeated_rows(estimator, width):
     X, y, groups = problem(width)
     times = np.random.default_rng(3).integers(0, 4, len(X))
     repeated = [np.repeat(array, times, axis=0) for array in (X, y, groups)]
@@ -921,7 +916,7 @@ def test_weight_zero_equals_absence(estimator, given):
 
 
 @EVERY
-def test_one_weight_for_all_is_that_weight_for_each(estimator):
+def test_a_scalar_weight_applies_to_every_row(estimator):
     X, y, groups = problem()
     scalar = fit(estimator, X, y, groups, sample_weight=2.5)
     each = fit(estimator, X, y, groups, sample_weight=np.full(len(X), 2.5))
@@ -943,7 +938,7 @@ def test_weights_shape_the_clusters():
 # --- subclasses ----------------------------------------------------------------------------------
 
 
-def test_given_labels_are_the_subclasses_and_those_of_positives_are_ignored():
+def test_given_subclasses_are_used_and_ignored_for_positives():
     X, y, groups = problem()
     names = np.array(["unused", "b", "a", "c"])[groups]
     model = PCSDA(n_subclasses=1, random_state=0).fit(X, y, subclass_labels=names)
@@ -971,7 +966,7 @@ def test_a_clusterer_makes_the_subclasses_and_is_not_fitted_itself():
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 5])
-def test_kmeans_finds_as_many_subclasses_as_asked_for(wanted):
+def test_kmeans_finds_the_requested_number_of_subclasses(wanted):
     X, y, _ = problem()
     model = PCSDA(wanted, random_state=0).fit(X, y)
     assert model.subclass_means_.shape == (wanted, 6)
@@ -1042,7 +1037,7 @@ def test_another_seed_gives_another_draw(estimator):
 
 
 @EVERY
-def test_a_fit_forgets_the_one_before(estimator):
+def test_a_refit_forgets_the_earlier_fit(estimator):
     X, y, _ = problem()
     other, labels, _ = problem(9, sizes=[12, 70, 33], seed=4)
     names = np.where(labels == 1, "y", "x")
@@ -1057,7 +1052,7 @@ def test_a_fit_forgets_the_one_before(estimator):
     assert_array_equal(model.decision_function(X), fresh.decision_function(X))
 
 
-def test_attributes_that_a_fit_does_not_make_do_not_stay():
+def test_stale_attributes_are_removed_by_a_refit():
     X, y, groups = problem()
     model = PCSDA(random_state=0).fit(X, y)
     assert model.loo_scores_.shape == (len(X),)
@@ -1103,7 +1098,7 @@ def test_a_pickle_with_the_old_name_of_the_partition_is_read():
 
 
 def batches(n_rows, n_batches, seed=0):
-    """Uneven random batches that cover the rows."""
+    """Draw uneven random batches that cover the rows."""
     rng = np.random.default_rng(seed)
     edges = np.sort(rng.choice(np.arange(1, n_rows), n_batches - 1, replace=False))
     return np.split(rng.permutation(n_rows), edges)
@@ -1164,7 +1159,7 @@ def test_batches_of_single_rows_equal_one_fit(offset):
     assert_allclose(found, whole.decision_function(X), rtol=tolerance, atol=tolerance)
 
 
-def test_a_subclass_may_appear_later():
+def test_a_subclass_may_first_appear_in_a_later_batch():
     X, y, groups = problem()
     late = groups == 3
     model = PCSDA(**PLAIN).partial_fit(X[~late], y[~late], subclass_labels=groups[~late])
@@ -1177,7 +1172,7 @@ def test_a_subclass_may_appear_later():
 
 @pytest.mark.parametrize("estimator", [PCSDA(**PLAIN), CSDA(calibrate=False)], ids=["P", "C"])
 @pytest.mark.parametrize("first", [0, 1], ids=["negatives first", "positives first"])
-def test_batches_of_one_class_are_collected_until_the_other_comes(estimator, first):
+def test_batches_of_one_class_wait_for_the_other(estimator, first):
     X, y, groups = problem()
     params = {"subclass_labels": groups} if isinstance(estimator, PCSDA) else {}
 
@@ -1194,7 +1189,7 @@ def test_batches_of_one_class_are_collected_until_the_other_comes(estimator, fir
 
 
 def waits(model, X, reason, and_so_on=""):
-    """Expect that a stream without a model says what it waits for."""
+    """Expect a stream without a model to say what it waits for."""
     message = (
         f"This {type(model).__name__} instance is not fitted yet. The batches that partial_fit has "
         f"collected do not make a model: {reason}"
@@ -1218,7 +1213,7 @@ def test_a_stream_may_begin_with_one_row_of_either_class(estimator, pos_label):
 
 
 @over(STREAMED)
-def test_a_stream_that_began_with_equal_rows_goes_on(estimator):
+def test_a_stream_recovers_from_equal_first_rows(estimator):
     X, y, groups = problem()
     same = np.repeat(X[:1], 12, axis=0)
     model = stream(estimator, same, np.arange(12) % 2, np.arange(12) % 2 + 7, [np.arange(12)])
@@ -1229,7 +1224,7 @@ def test_a_stream_that_began_with_equal_rows_goes_on(estimator):
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_a_stream_whose_means_are_equal_so_far_goes_on():
+def test_a_stream_recovers_from_equal_means():
     X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
     model = PCSDA(1).partial_fit(X, [0, 0, 1, 1])
     waits(
@@ -1254,7 +1249,7 @@ def test_a_stream_whose_means_are_equal_so_far_goes_on():
     ],
     ids=str,
 )
-def test_a_stream_with_too_few_rows_for_its_covariances_goes_on(estimator, reason):
+def test_a_stream_waits_for_enough_rows_for_its_covariances(estimator, reason):
     X, y, groups = problem(9)
     few = np.concatenate([np.flatnonzero(groups == g)[:2] for g in range(4)])
     rest = np.setdiff1d(np.arange(len(X)), few)
@@ -1267,7 +1262,7 @@ def test_a_stream_with_too_few_rows_for_its_covariances_goes_on(estimator, reaso
     assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-6, atol=1e-6)
 
 
-def test_components_may_come_with_later_subclasses():
+def test_later_subclasses_may_add_components():
     X, y, groups = problem()
     early = groups < 2
     model = PCSDA(n_components=2, **PLAIN)
@@ -1282,7 +1277,7 @@ def test_components_may_come_with_later_subclasses():
     assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-8, atol=1e-8)
 
 
-def test_a_model_that_a_batch_takes_away_is_warned_of_and_comes_back():
+def test_losing_the_model_to_a_batch_warns_and_later_rows_restore_it():
     X, y, groups = problem()
     some = (groups < 2) & ((groups > 0) | (np.cumsum(groups == 0) <= 2))
     positives = (groups == 0) & ~some
@@ -1297,7 +1292,7 @@ def test_a_model_that_a_batch_takes_away_is_warned_of_and_comes_back():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_k_means_waits_for_as_many_different_negatives_as_subclasses(dtype):
+def test_k_means_waits_for_enough_distinct_negatives(dtype):
     X, y, _ = problem()
     X = X.astype(dtype)
     negatives = np.flatnonzero(y == 0)
@@ -1317,7 +1312,7 @@ def test_k_means_waits_for_as_many_different_negatives_as_subclasses(dtype):
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_negatives_that_waited_are_clustered_as_if_they_came_with_the_rest():
+def test_waiting_negatives_are_clustered_with_the_rest():
     X, y, _ = problem()
     order = np.argsort(y, kind="stable")  # negatives first
     X, y = X[order], y[order]
@@ -1333,7 +1328,7 @@ def test_negatives_that_waited_are_clustered_as_if_they_came_with_the_rest():
         assert_allclose(found, whole.decision_function(X), rtol=1e-9, atol=1e-9)
 
 
-def test_negatives_that_wait_hold_later_batches_to_their_way():
+def test_waiting_negatives_fix_how_later_batches_give_subclasses():
     X, y, groups = problem()
     two = np.flatnonzero(y == 0)[:2]
     model = PCSDA(3).partial_fit(X[two], y[two], classes=[0, 1])
@@ -1345,7 +1340,7 @@ def test_negatives_that_wait_hold_later_batches_to_their_way():
 
 
 @BOTH
-def test_a_batch_of_a_class_without_weight_adds_nothing(estimator):
+def test_a_batch_without_weight_adds_nothing(estimator):
     X, y, _ = problem()
     for label in (0, 1):
         model = clone(estimator).partial_fit(X, y, sample_weight=(y != label).astype(float))
@@ -1357,7 +1352,7 @@ def test_a_batch_of_a_class_without_weight_adds_nothing(estimator):
 
 
 @BOTH
-def test_a_first_batch_that_is_refused_leaves_nothing_to_wait_for(estimator):
+def test_a_refused_first_batch_leaves_no_trace(estimator):
     X, y, _ = problem()
     model = clone(estimator)
     far = X * 1e200
@@ -1373,7 +1368,7 @@ def test_a_first_batch_that_is_refused_leaves_nothing_to_wait_for(estimator):
 
 
 @BOTH
-def test_fit_forgets_what_a_stream_waited_for(estimator):
+def test_fit_discards_waiting_rows_of_a_stream(estimator):
     X, y, _ = problem()
     model = clone(estimator).partial_fit(X[y == 0][:1], y[y == 0][:1], classes=[0, 1]).fit(X, y)
     fresh = clone(estimator).fit(X, y)
@@ -1381,7 +1376,7 @@ def test_fit_forgets_what_a_stream_waited_for(estimator):
     assert_array_equal(model.decision_function(X), fresh.decision_function(X))
 
 
-def test_without_labels_later_negatives_join_the_nearest_centroid_of_the_first_batch():
+def test_later_negatives_join_the_first_batchs_nearest_centroid():
     X, y, _ = problem(sizes=[30, 60, 60, 60], spread=3.0)
     first, later = slice(0, 100), slice(100, None)
     model = PCSDA(3, random_state=0, **PLAIN).partial_fit(X[first], y[first])
@@ -1409,7 +1404,7 @@ def test_the_nearest_centroid_is_found_far_from_the_origin():
     assert_array_equal(counts[0], counts[1])
 
 
-def test_rows_of_weight_zero_add_nothing_to_a_stream():
+def test_zero_weight_rows_add_nothing_to_a_stream():
     X, y, groups = problem()
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     weights[groups == 3] = 0
@@ -1423,7 +1418,7 @@ def test_rows_of_weight_zero_add_nothing_to_a_stream():
     assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-8)
 
 
-def test_a_batch_that_is_refused_leaves_the_stream_as_it_was():
+def test_a_refused_batch_leaves_the_stream_unchanged():
     X, y, groups = problem()
     model = PCSDA(**PLAIN).partial_fit(X[:60], y[:60], subclass_labels=groups[:60])
     before = model.decision_function(X)
@@ -1438,7 +1433,7 @@ def test_a_batch_that_is_refused_leaves_the_stream_as_it_was():
 
 
 @BOTH
-def test_partial_fit_after_fit_is_refused_and_leaves_the_model_as_it_was(estimator):
+def test_partial_fit_after_fit_is_refused_and_changes_nothing(estimator):
     X, y, _ = problem()
     model = clone(estimator).fit(X[:, :5], y)
     before = vars(model).copy()
@@ -1463,7 +1458,7 @@ def test_fit_after_partial_fit_ends_the_stream(estimator):
         model.partial_fit(X, y)
 
 
-def test_a_stream_may_change_its_type_of_numbers():
+def test_a_stream_may_change_its_numeric_type():
     X, y, groups = problem()
     model = PCSDA(**PLAIN).partial_fit(
         X[:60].astype(np.float32), y[:60], subclass_labels=groups[:60]
@@ -1475,7 +1470,7 @@ def test_a_stream_may_change_its_type_of_numbers():
 
 
 def overconfident(n_train=120, width=60, seed=0):
-    """A stream with nearly as many features as rows, and fresh rows of its population."""
+    """Return a stream with nearly as many features as rows, and fresh rows of its population."""
     data = make_class_specific(
         4000, n_features=width, positive_fraction=0.3, separation=3.0, random_state=seed
     )
@@ -1487,7 +1482,7 @@ def overconfident(n_train=120, width=60, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_recalibration_on_held_back_rows_cures_overconfidence(seed):
+def test_recalibration_on_held_out_rows_cures_overconfidence(seed):
     model, data = overconfident(seed=seed)
     held, fresh = slice(120, 1000), slice(1000, None)
     before = cllr(data.target[fresh], model.log_likelihood_ratio(data.data[fresh]))
@@ -1521,7 +1516,7 @@ def test_recalibrating_twice_on_the_same_rows_changes_nothing():
 
 
 def crowded(seed, n_train=160, width=80):
-    """Half as many features as rows."""
+    """Draw rows with half as many features as rows."""
     data = make_class_specific(
         6000, n_features=width, positive_fraction=0.25, separation=3.5, random_state=seed
     )
@@ -1530,7 +1525,7 @@ def crowded(seed, n_train=160, width=80):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_left_out_scores_look_like_fresh_ones_and_resubstituted_do_not(seed):
+def test_left_out_scores_resemble_fresh_ones_and_resubstituted_do_not(seed):
     data, train, fresh = crowded(seed)
     X, y, labels = data.data, data.target, data.subclass_labels
     model = PCSDA(calibrate=False, regularization=1e-3)
@@ -1546,7 +1541,7 @@ def test_left_out_scores_look_like_fresh_ones_and_resubstituted_do_not(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_calibrated_ratios_beat_the_published_rule_where_features_are_many(seed):
+def test_calibrated_ratios_beat_the_published_rule_with_many_features(seed):
     data, train, fresh = crowded(seed)
     X, y, labels = data.data, data.target, data.subclass_labels
     costs = {}
@@ -1601,7 +1596,7 @@ def test_fold_scores_calibrate_where_none_are_left_out(estimator):
 # --- odds and ends -------------------------------------------------------------------------------
 
 
-def test_published_is_the_rule_of_the_paper_and_may_be_changed():
+def test_published_gives_the_papers_rule_and_takes_overrides():
     rule = {
         "negatives": "marginal",
         "tails": "gaussian",
@@ -1623,7 +1618,7 @@ def test_published_is_the_rule_of_the_paper_and_may_be_changed():
     }
 
 
-def test_csda_is_pcsda_with_one_subclass_for_each_negative_up_to_the_denominator():
+def test_csda_is_pcsda_with_singleton_subclasses_up_to_the_denominator():
     X, y, _ = problem()
     csda = CSDA.published(2).fit(X, y)
     samples = PCSDA.published(n_components=2, subclasses="samples").fit(X, y)
@@ -1666,7 +1661,7 @@ def test_components_make_the_ridged_within_scatter_the_identity():
 @pytest.mark.parametrize(
     "estimator", [PCSDA(3), PCSDA(3, negatives="mixture"), CSDA()], ids=["blend", "mixture", "CSDA"]
 )
-def test_verbose_prints_the_stages_and_silence_is_the_default(estimator, capsys):
+def test_verbose_prints_the_stages_and_the_default_is_silent(estimator, capsys):
     X, y, _ = problem()
     clone(estimator).fit(X, y)
     assert capsys.readouterr().out == ""
@@ -1682,7 +1677,7 @@ def test_verbose_prints_the_stages_and_silence_is_the_default(estimator, capsys)
 
 
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
-def test_a_few_groups_make_as_many_folds_and_one_makes_none(make, capsys):
+def test_few_groups_give_as_many_folds_and_one_gives_none(make, capsys):
     X, y, subclasses = problem(spread=0.5)
     model = make(covariance="resubstitution", random_state=0, verbose=True)
     for count in (1, 2, 3):
@@ -1693,7 +1688,7 @@ def test_a_few_groups_make_as_many_folds_and_one_makes_none(make, capsys):
 
 
 @pytest.mark.parametrize("estimator", [PCSDA(2), CSDA(), KernelPCSDA(gamma="all", n_subclasses=2)])
-def test_verbose_does_not_speak_of_folds_where_there_are_none(estimator, capsys):
+def test_verbose_mentions_folds_only_where_there_are_some(estimator, capsys):
     X, y, _ = problem(sizes=(1, 9, 8))
     clone(estimator).set_params(verbose=True, n_components=1, shrinkage=1.0).fit(X, y)
     assert "folds" not in capsys.readouterr().out
@@ -1715,7 +1710,7 @@ def test_verbose_does_not_speak_of_folds_where_there_are_none(estimator, capsys)
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_the_fast_scorer_gives_the_log_likelihood_ratio(estimator, offset):
     X, groups, _ = make_rows([30, 20, 25, 15, 22], 6)
-    if getattr(estimator, "kernel", None) != "poly":  # whose values at 1e6 have no digits left
+    if getattr(estimator, "kernel", None) != "poly":  # whose values at 1e6 have lost all digits
         X = X + offset
     model = clone(estimator).fit(X, groups == 0)
     score = model.fast_scorer()
@@ -1728,7 +1723,7 @@ def test_the_fast_scorer_gives_the_log_likelihood_ratio(estimator, offset):
     assert score(X[:1]).shape == (1,)
 
 
-def test_the_fast_scorer_takes_single_precision_and_kernel_values():
+def test_the_fast_scorer_accepts_single_precision_and_kernel_values():
     X, groups, _ = make_rows([30, 20, 25], 6)
     score = PCSDA(random_state=0).fit(X.astype(np.float32), groups == 0).fast_scorer()
     exact = PCSDA(random_state=0).fit(X, groups == 0).log_likelihood_ratio(X)

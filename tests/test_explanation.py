@@ -1,4 +1,4 @@
-"""Explanations: parts that sum up, distances by their definition, typicality that means a share."""
+"""Explanations: parts that add up, distances by definition, typicality as a share."""
 
 import re
 
@@ -44,7 +44,7 @@ def data():
 
 @EVERY
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_axes_and_the_offset_sum_up_to_the_score(data, model, dtype):
+def test_axes_and_offset_add_up_to_the_score(data, model, dtype):
     X = data.data.astype(dtype)
     model.fit(X, data.target)
     why = model.explain(X)
@@ -56,7 +56,7 @@ def test_the_axes_and_the_offset_sum_up_to_the_score(data, model, dtype):
 
 
 @EVERY
-def test_an_axis_adds_to_what_the_axes_before_it_said(data, model):
+def test_leading_axes_contribute_their_marginal_score(data, model):
     model.fit(data.data, data.target)
     z, density = model.transform(data.data), model.density_
     why = model.explain(data.data)
@@ -67,7 +67,7 @@ def test_an_axis_adds_to_what_the_axes_before_it_said(data, model):
 
 
 @EVERY
-def test_the_nearest_subclass_is_found_by_definition(data, model):
+def test_the_nearest_subclass_follows_its_definition(data, model):
     model.fit(data.data, data.target)
     why, z, base = model.explain(data.data), model.transform(data.data), model.density_.base
     inverse = np.linalg.inv(base.negative if base.within is None else base.within)
@@ -83,7 +83,7 @@ def test_the_nearest_subclass_is_found_by_definition(data, model):
 
 
 @pytest.mark.parametrize("negatives", ["mixture", "marginal"])
-def test_subclass_means_are_at_distance_zero_of_themselves(data, negatives):
+def test_subclass_means_are_at_distance_zero_from_themselves(data, negatives):
     model = PCSDA(4, negatives=negatives, random_state=0).fit(data.data, data.target)
     why = model.explain(model.subclass_means_)
     assert_array_equal(why.subclass, [1, 2, 3, 4])
@@ -112,7 +112,7 @@ def test_typicality_is_the_share_of_samples_farther_out():
     assert_array_equal(why.outside, why.typicality < 0.001)
 
 
-def test_typicality_knows_of_heavy_tails():
+def test_typicality_accounts_for_heavy_tails():
     rng = np.random.default_rng(0)
 
     def draw(n):
@@ -128,7 +128,7 @@ def test_typicality_knows_of_heavy_tails():
 
 
 @EVERY
-def test_far_away_is_outside_and_training_rows_are_not(data, model):
+def test_distant_rows_are_outside_and_training_rows_are_not(data, model):
     model.fit(data.data, data.target)
     assert model.explain(data.data).outside.mean() < 0.03
     far = data.data[:20] + 1e4 * np.sign(data.data[:20])
@@ -136,7 +136,7 @@ def test_far_away_is_outside_and_training_rows_are_not(data, model):
     assert (model.explain(far).typicality < 0.001).all()
 
 
-def test_a_kernel_that_sees_nothing_says_so():
+def test_a_kernel_with_no_similar_rows_says_so():
     data = make_class_specific(200, n_features=3, n_informative=3, random_state=1)
     model = KernelPCSDA(n_subclasses=2, gamma=0.5, random_state=0).fit(data.data, data.target)
     nowhere = np.full((1, 3), 1e3)
@@ -152,7 +152,7 @@ def test_a_kernel_that_sees_nothing_says_so():
     assert linear.explain(there).typicality[0] > 0
 
 
-def test_precomputed_kernels_sparse_rows_and_frames(data):
+def test_precomputed_kernels_sparse_rows_and_frames_are_explained(data):
     matrix = rbf_kernel(data.data, gamma=0.1)
     given = KernelPCSDA("precomputed", n_subclasses=2, random_state=0).fit(matrix, data.target)
     assert_allclose(given.explain(matrix[:5]).score, given.log_likelihood_ratio(matrix[:5]))
@@ -176,7 +176,7 @@ def test_searches_and_banks_explain_with_their_models(data):
         bank.explain(data.data, 9)
 
 
-def test_explanations_can_be_cut_and_read(data):
+def test_explanations_can_be_sliced_and_printed(data):
     model = PCSDA(4, random_state=0).fit(data.data, data.target)
     why = model.explain(np.vstack([data.data[:3], data.data[:1] + 1e5]))
     assert len(why) == 4
@@ -200,20 +200,20 @@ def test_explanations_can_be_cut_and_read(data):
 
 @pytest.mark.parametrize("model", MODELS[:4], ids=NAMES[:4])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_columns_and_the_baseline_sum_up_to_the_score(data, model, dtype):
+def test_columns_and_baseline_add_up_to_the_score(data, model, dtype):
     X = data.data.astype(dtype)
     model.fit(X, data.target)
     why = model.explain(X[:40])
     assert why.columns.shape == (40, 5)
     assert_allclose(why.columns.sum(axis=1) + why.baseline, why.score)
-    # What no column has is the score half-way between the means.
+    # The baseline is the score half-way between the means.
     means = model.subclass_means_[why.subclass - 1]
     halfway = ((model.positive_mean_ + means) / 2).astype(dtype)
     atol = 1e-3 if dtype == np.float64 else 2e-2
     assert_allclose(why.baseline, model.log_likelihood_ratio(halfway), atol=atol, rtol=1e-3)
 
 
-def test_a_linear_score_has_the_parts_of_its_weights():
+def test_a_linear_score_is_split_by_its_weights():
     rng = np.random.default_rng(0)
     rows, references = rng.normal(size=(2, 6, 4))
     components, weights = rng.normal(size=(3, 4)), rng.normal(size=3)
@@ -234,7 +234,7 @@ def test_a_quadratic_score_is_integrated_exactly():
     assert_allclose(found, rows**2 - references**2, atol=1e-8)
 
 
-def test_columns_have_the_names_of_the_table(data):
+def test_columns_keep_the_names_of_the_table(data):
     frame = pd.DataFrame(data.data, columns=[f"f{i}" for i in range(5)])
     alone = PCSDA(4, random_state=0).fit(frame, data.target).explain(frame[:2])
     assert alone.names == tuple(frame.columns)
@@ -334,7 +334,7 @@ def test_explanations_name_subclasses_and_training_rows():
     z, centre = model.transform(X), model.density_.base.subclasses[number - 1]
     order = members[np.argsort(np.linalg.norm(z[members] - centre, axis=1))]
     assert examples == [ids[row] for row in order[:3]]
-    # A fit names subclasses where labels tell them, and forgets what another fit was told.
+    # A fit names subclasses if labels do, and forgets the names given to an earlier fit.
     model.set_params(pos_label=3).fit(X, digit)
     assert not hasattr(model, "subclass_examples_")
     assert "mostly 0" in model.subclass_names_ or "0" in model.subclass_names_
@@ -351,7 +351,7 @@ def test_explanations_name_subclasses_and_training_rows():
         ([0, -1, 1], list("xay"), ["y"]),
     ],
 )
-def test_subclasses_are_called_what_most_of_their_rows_are(groups, labels, expected):
+def test_subclasses_are_named_after_their_most_common_label(groups, labels, expected):
     assert mostly(np.array(groups), np.array(labels)) == expected
 
 

@@ -1,11 +1,11 @@
-"""Laws of `partial_fit`: batch after batch gives the model of `fit`, left-out rows included."""
+"""Laws of `partial_fit`: batches give the model of `fit`, left-out rows included."""
 
 import pickle
 import re
 
 import numpy as np
 import pytest
-from factories import make_rows
+from factories import labelled as problem
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -34,14 +34,8 @@ def over(estimators):
     return pytest.mark.parametrize("estimator", estimators, ids=str)
 
 
-def problem(width=6, *, sizes=SIZES, seed=0, spread=1.0):
-    """Rows, binary labels with 1 for group 0, and groups."""
-    X, groups, _ = make_rows(sizes, width, seed=seed, spread=spread)
-    return X, (groups == 0).astype(int), groups
-
-
 def known(model, groups):
-    """Subclass labels, which CSDA does not know."""
+    """Return subclass labels, which CSDA does not take."""
     return {"subclass_labels": groups} if isinstance(model, PCSDA) else {}
 
 
@@ -55,14 +49,14 @@ def stream(estimator, X, y, groups, parts, weights=None):
 
 
 def cuts(n_rows, n_batches, seed=0):
-    """Uneven batches that keep the order of the rows."""
+    """Return uneven batches that keep the row order."""
     rng = np.random.default_rng(seed)
     edges = np.sort(rng.choice(np.arange(1, n_rows), n_batches - 1, replace=False))
     return np.split(np.arange(n_rows), edges)
 
 
 def assert_same(found, expected, X, tolerance=1e-8):
-    """The two models agree in all that they say, the left-out scores of their rows included."""
+    """Check that two models agree in all results, including left-out scores."""
     close = {"rtol": tolerance, "atol": tolerance}
     assert_array_equal(found.partition_, expected.partition_)
     assert hasattr(found, "loo_scores_") == hasattr(expected, "loo_scores_")
@@ -81,7 +75,7 @@ def assert_same(found, expected, X, tolerance=1e-8):
 @pytest.mark.in_turn
 @TALL_AND_WIDE
 @over([*LEFT_OUT, *FOLDED])
-def test_a_first_batch_gives_the_model_of_fit(estimator, width):
+def test_a_first_batch_equals_fit(estimator, width):
     X, y, groups = problem(width)
     for given in ({}, known(estimator, groups)):
         whole = clone(estimator).fit(X, y, **given)
@@ -89,7 +83,7 @@ def test_a_first_batch_gives_the_model_of_fit(estimator, width):
 
 
 @pytest.mark.parametrize("seed", [3, np.random.RandomState(3)], ids=["number", "state"])
-def test_a_first_batch_draws_as_fit_does(seed):
+def test_a_first_batch_samples_like_fit(seed):
     X, y, _ = problem()
     model = PCSDA(3, calibration_rows=20, random_state=seed)
     whole = pickle.loads(pickle.dumps(model)).fit(X, y)
@@ -106,7 +100,7 @@ def test_a_first_batch_draws_as_fit_does(seed):
 @over([*LEFT_OUT, *FOLDED])
 @pytest.mark.parametrize("n_batches", [2, 7, 40])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_any_cut_gives_the_model_of_fit(estimator, width, n_batches, weighted):
+def test_any_split_into_batches_equals_fit(estimator, width, n_batches, weighted):
     X, y, groups = problem(width)
     order = np.random.default_rng(1).permutation(len(X))
     X, y, groups = X[order], y[order], groups[order]
@@ -118,7 +112,7 @@ def test_any_cut_gives_the_model_of_fit(estimator, width, n_batches, weighted):
 
 
 @pytest.mark.parametrize("names", [[7, 3, 5], ["c", "a", "b"]], ids=["numbers", "texts"])
-def test_subclasses_are_numbered_as_in_fit_whenever_they_come(names):
+def test_subclasses_are_numbered_as_in_fit_in_any_order_of_arrival(names):
     X, y, groups = problem()
     labels = np.array([names[0], *names])[groups]
     parts = [np.flatnonzero(groups <= 1), *(np.flatnonzero(groups == g) for g in (3, 2))]
@@ -130,7 +124,7 @@ def test_subclasses_are_numbered_as_in_fit_whenever_they_come(names):
 
 
 @TALL_AND_WIDE
-def test_float32_rows_give_the_model_of_fit_as_far_as_they_carry(width):
+def test_float32_batches_equal_fit_to_their_precision(width):
     X, y, groups = problem(width)
     X = X.astype(np.float32)
     found = stream(PCSDA(random_state=0), X, y, groups, cuts(len(X), 5))
@@ -155,7 +149,7 @@ def test_later_negatives_join_the_nearest_subclass_and_the_law_holds():
     assert_array_equal(model.partition_[joined], nearest + 1)
 
 
-def test_negatives_that_waited_for_k_means_keep_their_place():
+def test_negatives_waiting_for_k_means_keep_their_order():
     X, y, _ = problem()
     order = np.concatenate([np.flatnonzero(y == 0)[:4], np.flatnonzero(y == 1)[:3]])
     order = np.append(order, np.setdiff1d(np.arange(len(X)), order))
@@ -178,7 +172,7 @@ def test_early_batches_are_collected_with_their_rows():
     assert_same(model, whole.fit(X[order], y[order], subclass_labels=groups[order]), X)
 
 
-def test_rows_of_weight_zero_are_not_kept():
+def test_zero_weight_rows_are_not_kept():
     X, y, groups = problem()
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     seen = weights > 0
@@ -191,7 +185,7 @@ def test_rows_of_weight_zero_are_not_kept():
     assert model.n_samples_seen_ == len(X)
 
 
-def test_the_ridge_of_auto_follows_the_positives_that_came():
+def test_the_automatic_ridge_follows_the_number_of_positives():
     X, y, groups = problem()
     model, ridges = PCSDA(random_state=0), []
     few = np.flatnonzero(groups == 0)[10:]
@@ -234,7 +228,7 @@ def test_beyond_the_sample_axes_are_exact_and_the_calibration_is_close(estimator
     assert_array_equal(found.regularization_, whole.regularization_)
 
 
-def test_a_sample_of_a_stream_is_worth_as_much_as_one_of_a_fit():
+def test_a_streams_sample_is_as_good_as_a_fits():
     X, y, groups, fresh = big()
     rows = np.arange(fresh.start)
     costs = []
@@ -248,7 +242,7 @@ def test_a_sample_of_a_stream_is_worth_as_much_as_one_of_a_fit():
     assert abs(found - whole) < 0.005
 
 
-def test_the_sample_is_bounded_and_each_row_stands_for_its_share():
+def test_the_sample_is_bounded_and_its_rows_are_weighted():
     X, y, groups, fresh = big()
     n_rows = fresh.start
     model = PCSDA(calibration_rows=200, random_state=0)
@@ -289,7 +283,7 @@ def test_every_row_has_the_same_chance_to_stay():
         assert abs(halves[0] - halves[1]) < 5 * spread / np.sqrt(len(own) / 4)
 
 
-def test_the_sample_may_be_made_smaller_and_larger_on_the_way():
+def test_the_sample_may_shrink_and_grow_during_the_stream():
     X, y, groups, fresh = big(3000)
     model = PCSDA(calibration_rows=100, random_state=0)
     sizes = []
@@ -340,7 +334,7 @@ def test_a_rule_that_leaves_nothing_out_keeps_no_rows(estimator):
     assert model.calibration_.offset == 0
 
 
-def test_a_batch_that_is_refused_leaves_all_as_it_was():
+def test_a_refused_batch_changes_nothing():
     X, y, groups = problem()
     model = PCSDA(random_state=0).partial_fit(X[:60], y[:60], subclass_labels=groups[:60])
     before = dict(vars(model))
@@ -367,7 +361,7 @@ def test_the_model_owns_its_rows():
 
 
 @pytest.mark.parametrize("calibration_rows", [5000, 15])
-def test_a_saved_stream_goes_on_and_its_file_says_that_it_holds_rows(tmp_path, calibration_rows):
+def test_a_saved_stream_resumes_and_its_file_declares_its_rows(tmp_path, calibration_rows):
     X, y, groups = problem()
     estimator = PCSDA(calibration_rows=calibration_rows, random_state=0)
     parts = cuts(len(X), 4, seed=2)

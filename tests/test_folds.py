@@ -1,4 +1,4 @@
-"""Scores of folds against refits by hand."""
+"""Fold scores against refits by hand."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_fold_scores_equal_refits_by_hand_with_the_groups_held(weighted):
 
 
 class Recorder:
-    """Learns nothing, and remembers which rows it was shown; the number of a row is its score."""
+    """Records the rows it was fitted on; a row's number is its score."""
 
     def __init__(self, fail=()):
         self.shown, self.labels, self.fail = [], [], fail
@@ -46,7 +46,7 @@ class Recorder:
         return lambda test: test.astype(float)
 
 
-def test_every_row_is_scored_once_by_a_model_that_has_not_seen_it():
+def test_each_row_is_scored_once_by_a_model_fitted_without_it():
     rows, groups = np.arange(40), np.arange(40) % 4
     learn = Recorder()
     assert_array_equal(fold_scores(learn, groups, seed=0), rows)
@@ -58,7 +58,7 @@ def test_every_row_is_scored_once_by_a_model_that_has_not_seen_it():
         assert np.sum(labels == 0) == 8  # both classes keep their share
 
 
-def test_a_subclass_that_is_missing_from_a_fold_leaves_no_hole():
+def test_a_subclass_missing_from_a_fold_leaves_no_gap():
     groups = np.where(np.arange(30) < 10, 0, np.where(np.arange(30) == 29, 1, 2))
     learn = Recorder()
     fold_scores(learn, groups, seed=0)
@@ -90,7 +90,7 @@ def test_small_classes_have_fewer_folds_or_none(n_positive, n_negative, folds):
     assert np.all(np.isnan(scores)) == (folds == 0)
 
 
-def test_rows_that_leave_together_are_never_on_both_sides_of_a_fold():
+def test_groups_are_never_on_both_sides_of_a_fold():
     groups, together = np.arange(40) % 4, np.arange(40) // 3
     learn = Recorder()
     assert_array_equal(fold_scores(learn, groups, 0, together), np.arange(40))
@@ -103,8 +103,8 @@ def test_rows_that_leave_together_are_never_on_both_sides_of_a_fold():
     ("n_positive", "n_negative", "both", "folds"),
     [(3, 4, 0, 3), (9, 7, 0, 5), (1, 9, 0, 0), (2, 1, 1, 2), (0, 0, 4, 4), (0, 0, 1, 0)],
 )
-def test_blocks_that_leave_together_are_not_split(n_positive, n_negative, both, folds):
-    """Blocks of four rows: of positives, of negatives, or of two rows of each class."""
+def test_groups_are_not_split_across_folds(n_positive, n_negative, both, folds):
+    """Blocks have four rows: all positive, all negative, or two of each class."""
     kinds = [[0] * 4] * n_positive + [[1] * 4] * n_negative + [[0, 0, 1, 1]] * both
     together = np.repeat(np.arange(len(kinds)), 4)
     learn = Recorder()

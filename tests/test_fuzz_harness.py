@@ -1,4 +1,4 @@
-"""`make fuzz` itself: attacks repeat by their seeds, and the page follows from the rows."""
+"""`make fuzz` itself: a seed repeats an attack, and the page follows from the rows."""
 
 import json
 import os
@@ -14,7 +14,7 @@ QUICK = ("mutated model files", "mutated checkpoints", "mutated data files")
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
-    """A function that runs attacks of one kind and returns their rows."""
+    """Return a function that runs attacks of one kind and returns their rows."""
     monkeypatch.chdir(tmp_path)
 
     def run(name, count, seed=0):
@@ -83,7 +83,7 @@ def test_what_counts_as_a_breach(action, message):
     assert attacks.refusing(lambda: 3) == 3
 
 
-def test_what_takes_for_ever_is_a_breach(monkeypatch):
+def test_an_endless_attack_is_a_breach(monkeypatch):
     monkeypatch.setattr(attacks, "PATIENCE", -1.0)
     with pytest.raises(BreachError, match="took 0 s"):
         attacks.refusing(lambda: 3)

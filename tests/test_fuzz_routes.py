@@ -34,7 +34,7 @@ KERNELS = ("kernel", "kernel map", "kernel bank")
 
 
 def random_rows(rng, wide_range):
-    """Rows of groups, new rows, and the groups."""
+    """Draw rows of groups, new rows, and the groups."""
     n_groups = int(rng.integers(2, 7))
     least = 1 if wide_range else 4
     sizes = rng.integers(least, 25, n_groups)
@@ -60,7 +60,7 @@ def random_rows(rng, wide_range):
 
 
 def degenerate(rng, rows, groups):
-    """Make rows depend on each other in some way, or in none."""
+    """Make rows depend on each other in some way, or leave them."""
     n_rows, width = len(groups), rows.shape[1]
     way = rng.choice(["none", "rank", "repeated", "constant", "means", "scales", "far", "copies"])
     if way == "rank":
@@ -116,7 +116,7 @@ def random_params(rng, wide_range):
 
 
 def random_problem(seed, wide_range=True):
-    """The problem of a seed."""
+    """Return the problem of a seed."""
     rng = np.random.default_rng(seed)
     X, groups, new = random_rows(rng, wide_range)
     params = {k: v for k, v in random_params(rng, wide_range).items() if v is not None}
@@ -127,7 +127,7 @@ def random_problem(seed, wide_range=True):
 
 
 def with_components(rng, problem):
-    """Ask for fewer components, where there is a gap that says which these are."""
+    """Ask for fewer components if a spectral gap makes them unique."""
     if rng.random() > 0.3:
         return problem
     given = {"subclass_labels": problem.groups, "sample_weight": problem.weights}
@@ -144,7 +144,7 @@ def with_components(rng, problem):
 
 
 def routes_for(problem, turn):
-    """Routes that are defined for a problem; costly ones only in their turn."""
+    """Return the routes defined for a problem; costly ones take turns."""
     seen = problem.y if problem.weights is None else problem.y[problem.weights > 0]
     few = np.bincount(seen, minlength=2).min() < 2
     few_of_a_label = np.bincount(problem.labels[0], minlength=3).min() < 2
@@ -163,7 +163,7 @@ def routes_for(problem, turn):
 
 
 def another_label_refuses(problem, message):
-    """Whether a bank is refused for one of its other labels, as a fit of that label would be."""
+    """Return whether a bank is refused because of another label, as that label's fit would be."""
     labels, shared = problem.labels
     for label in (1, 2):
         groups = np.where(labels == label, 0, shared)
@@ -175,7 +175,7 @@ def another_label_refuses(problem, message):
 
 
 def check(seed, turn=None):
-    """Messages of the routes that break the law on the problem of a seed."""
+    """Return messages of the routes that break the law on a seed's problem."""
     problem = random_problem(seed)
     broken = []
     with warnings.catch_warnings():
@@ -241,7 +241,7 @@ def is_hopeless(expected, problem, route):
 
 # Ways that had lost digits, and bounds that missed a term.
 @pytest.mark.parametrize("seed", [1739, 1992, 2203])
-def test_problems_that_broke_the_law_once(seed):
+def test_problems_that_once_broke_the_law_keep_it(seed):
     assert check(seed, turn=2) == []
 
 
@@ -249,7 +249,7 @@ def test_problems_that_broke_the_law_once(seed):
     "part",
     [pytest.param(p, marks=[pytest.mark.more] * (p > 0)) for p in range(1 if SEED else PARTS)],
 )
-def test_random_problems(part):
+def test_random_problems_keep_the_law(part):
     seeds = [int(SEED)] if SEED else range(part, CASES, PARTS)
     broken = [message for seed in seeds for message in check(seed)]
     assert not broken, f"{len(broken)} breaches, the first are:\n" + "\n".join(broken[:20])
@@ -267,7 +267,7 @@ rounded = np.vectorize(float, otypes=[float])
 
 
 def solve_exactly(matrix, right):
-    """Solve one system with all the digits of the context."""
+    """Solve a system with the full precision of the context."""
     table = np.column_stack([matrix, right])
     for column in range(len(table)):
         pivot = column + max(
@@ -281,7 +281,7 @@ def solve_exactly(matrix, right):
 
 
 def dual_coordinates(problem, matrix, values, ridge):
-    """Coordinates of new rows by alpha = (W K + eps I)^-1 E C / eps, and of the training rows."""
+    """Compute coordinates of new and training rows from alpha = (W K + eps I)^-1 E C / eps."""
     weights = np.ones(len(matrix)) if problem.weights is None else problem.weights
     root = np.array([w.sqrt() for w in exactly(weights)])
     counts = [sum(root[problem.groups == g] ** 2) for g in (0, 1)]
@@ -297,8 +297,8 @@ def dual_coordinates(problem, matrix, values, ridge):
 
 
 @pytest.mark.parametrize("seed", [1739, 1992, 2515])
-def test_rounded_kernel_values_cannot_say_more(seed):
-    """Kernel values that were rounded, solved without any rounding, are off by what we allow."""
+def test_rounded_kernel_values_allow_no_better_accuracy(seed):
+    """Solving rounded kernel values exactly gives errors as large as those we allow."""
     problem = random_problem(seed)
     _, _, total, _, ridge = problem.scatter
     X, new = (rows - problem.X.mean(axis=0) for rows in (problem.X, problem.new))

@@ -14,7 +14,7 @@ NAMES = [problem.name for problem in PROBLEMS]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
-def test_a_problem_has_the_numbers_of_the_first_version(problem):
+def test_a_problem_keeps_the_numbers_of_the_first_version(problem):
     expected = dict(GOLDEN[problem.name])
     rows = problem.make()
     np.testing.assert_allclose(
@@ -43,6 +43,6 @@ def test_every_problem_has_numbers_and_every_number_a_problem():
             assert np.isfinite(value).all(), (name, array)
 
 
-def test_what_has_changed_is_known_and_has_a_reason():
+def test_every_intended_change_is_known_and_has_a_reason():
     assert {*CHANGED_ON_PURPOSE} <= {*NAMES}
     assert all(len(reason) > 20 for reason in CHANGED_ON_PURPOSE.values())

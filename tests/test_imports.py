@@ -1,4 +1,4 @@
-"""Who may import whom: lower rooms never look up, and scikit-learn's private parts stay private."""
+"""Who may import whom: lower rooms never import upper ones, nor scikit-learn's private modules."""
 
 import ast
 import re
@@ -41,7 +41,7 @@ PUBLIC = {"datasets", "distributed", "metrics", "normalization", "plots", "repor
 
 
 def imported(source, package):
-    """Absolute dotted names of all imports, also of those inside functions."""
+    """Return the absolute dotted names of all imports, including those inside functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -53,7 +53,7 @@ def imported(source, package):
 
 
 def room_of(name):
-    """Room of `pcsda.room.name`; a plain name of the package itself comes from `__init__`."""
+    """Return the room of `pcsda.room.name`; a name of the package itself comes from `__init__`."""
     parts = name.split(".")[1:]
     if parts[:2] == ["core", "linalg"]:
         return "core.linalg"
@@ -61,7 +61,7 @@ def room_of(name):
 
 
 def faults(module, source, package="pcsda"):
-    """What a file does wrong; `module` is a dotted name in the package, or None outside it."""
+    """Return a file's faults; `module` is its dotted name in the package, or None outside it."""
     room = room_of(f"pcsda.{module}") if module else None
     if module and module != "__init__" and room == "__init__":
         yield f"pcsda.{module} has no place yet: give it a row in tests/test_imports.py"
@@ -79,7 +79,7 @@ def faults(module, source, package="pcsda"):
 
 
 def public_faults(source):
-    """What an example or a benchmark imports from the package beyond its public names."""
+    """Return what an example or a benchmark imports beyond public names."""
     for name in imported(source, ""):
         if name.split(".")[0] == "pcsda" and room_of(name) not in PUBLIC:
             yield f"{name} is not a public name"
@@ -101,7 +101,7 @@ def faults_of(path):
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "examples", "benchmarks"])
-def test_every_file_keeps_to_its_row(folder):
+def test_every_file_imports_only_what_its_room_may(folder):
     found = {path: faults_of(path) for path in (ROOT / folder).rglob("*.py")}
     assert len(found) > 5
     assert {path.name: broken for path, broken in found.items() if broken} == {}
@@ -133,7 +133,7 @@ def test_examples_and_benchmarks_use_public_names_only(path):
         (None, "", "import sklearn.discriminant_analysis._x"),
     ],
 )
-def test_a_breach_is_seen(module, package, source):
+def test_a_forbidden_import_is_detected(module, package, source):
     assert len(list(faults(module, source, package))) == 1
 
 
@@ -153,7 +153,7 @@ def test_a_breach_is_seen(module, package, source):
         ("__init__", "pcsda", "from . import datasets\nfrom .estimators import PCSDA"),
     ],
 )
-def test_what_is_allowed_passes(module, package, source):
+def test_allowed_imports_pass(module, package, source):
     assert list(faults(module, source, package)) == []
 
 
@@ -169,19 +169,19 @@ OPTIONAL = {
 
 
 def modules_after(*statements):
-    """Names of all modules that a fresh process has loaded after each statement in turn."""
+    """Return the modules that a fresh process has loaded after each statement."""
     code = "import sys\n" + "".join(f"{line}\nprint(*sys.modules)\n" for line in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_the_import_is_light_and_late_rooms_open_when_asked():
+def test_importing_pcsda_is_light_and_other_rooms_load_on_demand():
     late = {f"pcsda.{room}" for room in PUBLIC - {"datasets", "metrics", "__init__"}}
     late |= {"pcsda.blocks", "pcsda.onnx_export", "pcsda.persistence"}
     # scikit-learn itself may import some optional packages where they are installed.
     sklearn, _, plain, some, distributed = modules_after(
         "import sklearn.cluster",
-        # Classes have the name of the package, whichever door they come by.
+        # Classes are named after the package, wherever they are imported from.
         "from pcsda.core.threshold import Threshold\n"
         "from pcsda.maps import FourierMap\n"
         "from pcsda.estimators.linear import PCSDA\n"
@@ -196,7 +196,7 @@ def test_the_import_is_light_and_late_rooms_open_when_asked():
     assert distributed & {"dask", "distributed"} <= sklearn
 
 
-def test_version_and_help_of_the_command_line_wait_for_no_numbers():
+def test_version_and_help_load_no_numerical_libraries():
     *_, loaded = modules_after(
         "from pcsda.cli import main",
         "try:\n    main(['--version'])\nexcept SystemExit:\n    pass",
@@ -205,21 +205,21 @@ def test_version_and_help_of_the_command_line_wait_for_no_numbers():
     assert not loaded & {"numpy", "scipy", "sklearn", "pandas", "joblib"}
 
 
-def test_completion_shows_public_names_and_what_python_itself_needs():
+def test_dir_shows_only_public_names_and_what_python_needs():
     shown = set(dir(pcsda))
     assert {name for name in shown if not re.fullmatch("__.+__", name)} == set(pcsda.__all__)
     assert {"__all__", "__doc__", "__file__", "__name__", "__version__"} <= shown
 
 
-def test_every_public_name_is_there_and_no_other():
+def test_all_public_names_exist_and_no_others():
     for name in pcsda.__all__:
         assert getattr(pcsda, name).__name__ in (name, f"pcsda.{name}")
     with pytest.raises(AttributeError, match=r"^module 'pcsda' has no attribute 'fit_everything'$"):
         pcsda.fit_everything  # noqa: B018
 
 
-def test_the_map_for_contributors_names_every_module():
-    """CONTRIBUTING.md names all modules; folders without their own lines are named as a whole."""
+def test_the_contributors_map_names_every_module():
+    """CONTRIBUTING.md names each module, or its folder as a whole."""
     source, text = ROOT / "src/pcsda", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     found = re.search(r"^```\nsrc/pcsda/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     known = set(re.findall(r"[\w/]+\.py|\w+/", found[1]))
