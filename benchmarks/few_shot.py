@@ -334,14 +334,14 @@ def page(rows: list[Row]) -> str:
 INTRODUCTION = """
 # Few positives, unchecked negatives
 
-The data are a few examples of a class and 300 other rows. These are either clean negatives, or
-drawn at random from the same collection, so that some of them are positives. Every method is fitted
-on the same rows with its usual settings, and scored on all other rows (at most 2000 negatives). The
-other methods see standardised rows, except LDA (with shrinkage) and the cosine to the mean.
-Logistic regression is balanced, with its penalty chosen by folds. The raw scores of the SVMs are
-used as log ratios. Each line covers 10 classes in 3 draws; lines with fewer problems are not shown.
-The best figure of a line is bold. `python -m benchmarks.few_shot` computes the results, and
-`--page` writes this page.
+How well do methods work with a few examples of a class and 300 other rows? The other rows are
+either clean negatives, or drawn at random from the same collection, so that some of them are
+positives. Every method is fitted on the same rows with its usual settings, and scored on all rows
+that remain (at most 2000 negatives). The other methods see standardised rows, except LDA (with
+shrinkage) and the cosine to the mean. Logistic regression is balanced, with its penalty chosen by
+folds. The raw scores of the SVMs are used as log ratios. Each line covers 10 classes in 3 draws;
+lines with fewer problems are not shown. The best figure of a line is bold.
+`python -m benchmarks.few_shot` computes the results, and `--page` writes this page.
 
 The defaults of pcsda were chosen on other draws of ORL, USPS and ISOLET and on planted data. 15
 scenes and Caltech101 were used for evaluation only. "PCSDA unchecked" and "KernelPCSDA unchecked"
@@ -361,9 +361,8 @@ Caltech101. Models that trust such rows are far behind it, and somewhat behind l
 The counts of the unchecked models are off by a factor of less than 1.5 from 10 positives on, except
 for KernelPCSDA on ISOLET with 10 (1.6), of up to 1.9 with 3 or 5, and of 2 to 100 with one.
 
-QDA is shrunk by half, cannot be fitted to one positive, and was not run on ORL. 3000 negatives were
-not run. The results of the other methods are older than ours, and the times were measured on a busy
-machine.
+QDA is shrunk by half. It cannot be fitted to one positive, and it was not run on ORL. No method was
+run with 3000 negatives. The results of the other methods are older than ours.
 """
 
 

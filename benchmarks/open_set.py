@@ -306,11 +306,12 @@ def page(rows: list[Row]) -> str:
 INTRODUCTION = """
 # Known people and strangers
 
-A quarter of the labels of a set (people, letters or objects) are strangers; some rows of each other
-label are enrolled. Every method scores the same new rows, at most 2000 of known labels and 2000 of
-strangers, against every label, and names the best. For each method the threshold is set so that the
-given share of the strangers' rows is accepted. The figures are the share of known rows that are
-named correctly at that threshold, averaged over draws.
+How well do methods name people they know and reject those they do not? A quarter of a set's labels
+(people, letters or objects) are strangers; some rows of each other label are enrolled. Every method
+scores the same new rows against every label and names the best: at most 2000 rows of known labels
+and 2000 of strangers. For each method the threshold is set so that it accepts the given share of
+the strangers' rows. The figures are the share of known rows that it names correctly at that
+threshold, averaged over draws.
 
 The other methods have their usual settings: logistic regression and SVC (Gaussian kernel) are
 balanced and see standardised rows, LDA has Ledoit and Wolf's shrinkage, and PLDA has two
@@ -320,11 +321,11 @@ bold. `python -m benchmarks.open_set` computes the results, and `--page` writes 
 
 The defaults of pcsda were chosen on other draws of ORL and ISOLET, and on clusters of USPS digits
 and planted data as identities. YALE (Extended Yale B) and Caltech101 were used for evaluation only.
-The labels of a bank share two covariances, as in PLDA; with a single row per label, the one within
-labels is assumed. Much depends on who the strangers are: differences below two standard errors mean
-little. Faces and Faces_easy of Caltech101 are the same pictures, whole and cropped. Where one of
-them is known and the other is a stranger, nearly all rows of the stranger are accepted, up to a
-fifth of all strangers' rows.
+The labels of a bank share two covariances, as in PLDA; with a single row per label, the covariance
+within labels is assumed. Much depends on who the strangers are, so differences below two standard
+errors mean little. Faces and Faces_easy of Caltech101 are the same pictures, whole and cropped. If
+one of them is known and the other is a stranger, nearly all rows of the stranger are accepted, up
+to a fifth of all strangers' rows.
 """
 PROMISES = """
 A bank chooses its threshold from its own labels, each left out as a stranger, before it meets the

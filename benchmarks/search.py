@@ -268,13 +268,13 @@ def run(options: argparse.Namespace) -> None:
 INTRODUCTION = """
 # Searches by simulated users
 
-A simulated user starts with 1, 3 or 10 examples of a class and labels the rows that a method ranks
-first, in batches of 25 up to 200 labels, always correctly. The figures are the share of the other
-members of the class that were found, averaged over classes, with the standard error of the
-difference to pcsda. The best figure of a line is bold. All other methods but Rocchio also learn
-from 300 random rows as negatives.
+How much of a class does a user find who labels what a method shows? A simulated user starts with 1,
+3 or 10 examples of a class and labels the rows that a method ranks first, in batches of 25 up to
+200 labels, always correctly. The figures are the share of the other members of the class that were
+found, averaged over classes, with the standard error of the difference to pcsda. The best figure of
+a line is bold. All other methods except Rocchio also learn from 300 random rows as negatives.
 
-The settings of the session were chosen on ISOLET, on USPS, also with thinned classes, and on ORL.
+The settings of the session were chosen on ISOLET, on USPS (also with thinned classes) and on ORL.
 15 scenes, Caltech101 and the reviews were used for evaluation only. The session leads or ties on
 ISOLET, 15 scenes and USPS; on USPS nearly every row that any method shows is a find. On Caltech101
 it does not always lead: cosine is ahead after 50 labels from one and from ten examples, logistic

@@ -2,9 +2,9 @@
 Fit on Dask
 ===========
 
-`pcsda.distributed` takes Dask arrays and DataFrames: the statistics of the chunks are
-merged in a tree, so only two D x D matrices come back. Here the "cluster" is threads of this
-process; with a `dask.distributed.Client` the same lines use it.
+`pcsda.distributed` takes Dask arrays and DataFrames. It merges the statistics of the chunks in a
+tree, so only two D x D matrices come back. Here the "cluster" consists of threads in this process;
+with a `dask.distributed.Client`, the same lines use that cluster.
 """
 
 import dask.array as da

@@ -2,10 +2,10 @@
 One class, five subspaces
 =========================
 
-The class-specific family on pictures of digits: eight pictures of an eight against 400 of the other
-digits. Each method learns nine axes, or three for rows and three for columns of the picture. The
-images show the strongest axis as pixel weights; the curves show what the methods find among 1100
-new pictures.
+The class-specific family on pictures of digits: eight pictures of an eight against 400 of other
+digits. Each method learns nine axes, or three for the rows and three for the columns of the
+picture. The images show the strongest axis as pixel weights; the curves show what the methods find
+among 1100 new pictures.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Find more like these
 ====================
 
-Twenty pictures of a three are marked; which of the others show a three as well? `rank` orders a
-gallery by the distance to the class of interest in the subspace, as the paper does, or by
-likelihood.
+Twenty pictures of a three are marked. Which of the others show a three as well? `rank` orders a
+collection by likelihood, or by the distance to the class of interest in the subspace, as the paper
+does.
 """
 
 import matplotlib.pyplot as plt

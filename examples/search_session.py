@@ -2,10 +2,10 @@
 Find the rest of a class
 ========================
 
-Three pictures of a seven are known; a gallery of 1797 digits holds 176 more. A session suggests
-twenty pictures at a time, a user answers yes or no, and the verifier learns from the answers. After
-every screen the session estimates how many are left, with an interval, and finally says that it is
-time to stop.
+Three pictures of a seven are known, and a collection of 1797 digits holds 176 more. A session
+suggests twenty pictures at a time, a user answers yes or no, and the verifier learns from the
+answers. After every screen the session estimates how many are left, with an interval, and in the
+end it says that it is time to stop.
 """
 
 import matplotlib.pyplot as plt

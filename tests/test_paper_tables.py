@@ -196,3 +196,10 @@ def test_a_method_that_ran_on_few_problems_is_not_the_best_of_a_set():
     assert "missing" in line
     assert "**" not in line
     assert "| RR | paper | 0.5500 (0.0707) | **0.8750 (0.1061)** | 1.50 |" in lines
+
+
+def test_estimators_of_ours_are_no_rivals_of_ours():
+    best = [r | {"method": "KernelPCSDA", "value": 1.0} for r in made_rows() if r["method"] == "RR"]
+    lines = tables.to_markdown(tables.page(made_rows() + best)).splitlines()
+    assert "| YALE | RR | 0.5500 | 0.8000 | +0.2500 | 0.1500 | ahead |" in lines
+    assert any(line.startswith("| KernelPCSDA | ours |") for line in lines)

@@ -330,7 +330,9 @@ class TNorm(_CohortNorm):
 
 
 class SNorm(_CohortNorm):
-    """S-norm: the mean of Z-norm and T-norm [1]_.
+    """S-norm: the mean of Z-norm and T-norm.
+
+    Both kinds of strangers, rows and models, are used at once [1]_.
 
     Parameters
     ----------
