@@ -53,8 +53,8 @@ METHODS = [
     Method(
         "PCSDACV",
         "ours",
-        "PCSDACV on KernelPCSDA: K, d, ridge and bandwidth by left-out log-loss over its "
-        "documented grid, the same model for ranking and classification.",
+        "PCSDACV on KernelPCSDA: it chooses K, d, ridge and bandwidth by left-out log-loss among "
+        "its own candidates; the same model ranks and classifies.",
         report_selected,
     ),
 ]

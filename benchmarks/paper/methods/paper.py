@@ -193,7 +193,7 @@ for _name in ("PCSDA-1", "PCSDA-K"):
         Method(
             f"{_name}, ridge {FIXED_RIDGE:g}",
             "ablation",
-            "With the ridge held at the default of the library instead of chosen.",
+            "With the ridge fixed at 0.01, as in PCSDA.published, instead of chosen.",
             report_pcsda,
             choose_pcsda,
             _held,
