@@ -69,7 +69,7 @@ def test_integer_weights_equal_repeated_rows():
         assert one.value(rate) == other.value(rate)
     for value in (-1.0, 0.0, 1.0):
         assert one.rate(value) == pytest.approx(other.rate(value))
-    assert 200 < one.n_effective < 300  # but they are no more evidence than the rows there are
+    assert 200 < one.n_effective < 300  # but they add no evidence beyond the actual rows
 
 
 def test_realised_false_alarms_are_near_the_target_with_few_negatives():
@@ -110,6 +110,8 @@ def test_a_prior_gives_the_bayes_threshold_and_its_errors():
         [found.false_alarms, found.misses], true_rates(found.value), atol=0.005
     )
     assert found.rule == "prior 0.1, a miss costs 5, a false alarm 2, on held-out rows"
+    plain = choose_threshold(scores, positive, prior=0.1)
+    assert plain.value == pytest.approx(np.log(9))
 
 
 def test_intervals_are_clopper_pearson():

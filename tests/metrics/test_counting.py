@@ -1,9 +1,13 @@
 """Counting positives in a pool: maximum likelihood, its interval, and uninformative data."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from numpy.polynomial.hermite_e import hermegauss
 from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import chi2
+from scipy.special import expit
+from scipy.stats import chi2, norm
 
 from pcsda.metrics import PriorEstimate, estimate_prior
 
@@ -74,7 +78,7 @@ def test_swapping_the_classes_swaps_the_share():
 def test_certain_rows_are_counted_exactly():
     found = estimate_prior([-50.0] * 70 + [50.0] * 30)
     assert (found.count, found.count_low, found.count_high) == (30.0, 30, 30)
-    assert found.low < 0.25 < 0.35 < found.high  # but the next pool may have another number
+    assert found.low < 0.25 < 0.35 < found.high  # but the next pool may have a different number
 
 
 def test_a_pool_without_positives_has_none_and_an_interval():
@@ -154,6 +158,30 @@ def test_the_interval_narrows_to_the_plain_one_as_labelled_rows_grow():
         widths.append(found.high - found.low)
     assert widths[0] > widths[1] > widths[2] > plain.high - plain.low
     assert widths[2] == pytest.approx(plain.high - plain.low, rel=0.1)
+
+
+def test_the_interval_averages_over_plausible_calibrations():
+    """They vary by the information in a logistic regression on the labelled rows, and priors."""
+    llr, (y, scores) = gaussian_ratios(np.arange(400) < 60), labelled(10, 100, 2)
+    found = estimate_prior(llr, calibrated_on=(y, scores))
+    chance = expit(scores + np.log(10 / 100))
+    curve = chance * (1 - chance)
+    centre = np.average(scores, weights=curve)
+    nodes, weights = hermegauss(5)
+    slopes = np.exp(nodes / np.sqrt(curve @ (scores - centre) ** 2 + 1))
+    offsets = nodes / np.sqrt(curve.sum() + 0.01)
+    confidence = np.zeros(2)
+    for (slope, one), (offset, other) in product(
+        zip(slopes, weights, strict=True), zip(offsets, weights, strict=True)
+    ):
+        moved = centre + slope * (llr - centre) + offset
+        best = minimize_scalar(
+            lambda s, moved=moved: -log_likelihood(s, moved), bounds=(0, 1), method="bounded"
+        )
+        for end, share in enumerate((found.low, found.high)):
+            fall = max(-best.fun - log_likelihood(share, moved), 0.0)
+            confidence[end] += one * other * norm.cdf(np.sign(share - best.x) * np.sqrt(2 * fall))
+    assert confidence / weights.sum() ** 2 == pytest.approx([0.05, 0.95], abs=1e-4)
 
 
 def test_the_scale_of_labelled_weights_adds_no_evidence():
