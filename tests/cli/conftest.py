@@ -1,4 +1,4 @@
-"""A small table of three kinds of joints, in every format, and commands run on it."""
+"""A small table of three kinds of joints in every format, and commands that use it."""
 
 import io
 import json
@@ -22,14 +22,14 @@ def make_joints(n_rows, seed):
     X = rng.normal(size=(n_rows, 5)) + np.array([centres[kind] for kind in kinds])
     frame = pd.DataFrame(X.round(6), columns=FEATURES)
     frame["kind"] = kinds
-    # The rows of a part are of one kind.
+    # All rows of a part have the same kind.
     frame["part"] = [f"{kind}-{rng.integers(12)}" for kind in kinds]
     return frame
 
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory):
-    """Folder with train.csv and test.* in all formats, and model files."""
+    """Make a folder with train.csv, test.* in all formats, and model files."""
     folder = tmp_path_factory.mktemp("shop")
     train, test = make_joints(240, 0), make_joints(90, 1)
     train.to_csv(folder / "train.csv", index=False)
@@ -45,7 +45,7 @@ def shop(tmp_path_factory):
     np.save(folder / "records.npy", np.array(list(test.itertuples(index=False)), dtype=kinds))
     X, y = train[FEATURES], np.where(train.kind == "weld", "weld", "not weld")
     model = pcsda.PCSDA(random_state=0, pos_label="weld").fit(X, y)
-    # Three labels say nothing of strangers, and counting asks for the rest that was seen.
+    # Three labels cannot tell strangers, and counting needs the other rows.
     bank = pcsda.VerifierBank(pcsda.PCSDA(random_state=0), calibration="per-label")
     bank.fit(X, train.kind.to_numpy(str))
     unnamed = pcsda.PCSDA(random_state=0).fit(X.to_numpy(), train.kind == "weld")
@@ -58,7 +58,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 def command(shop, tmp_path, monkeypatch, capsys):
-    """Run a command in a fresh folder; {shop} in arguments stands for the folder of the data."""
+    """Run a command in a fresh folder; {shop} in an argument stands for the data folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(*argv, stdin=None, code=0):
@@ -73,7 +73,7 @@ def command(shop, tmp_path, monkeypatch, capsys):
         assert found == code, err
         assert "Traceback" not in err
         if code == 1:
-            # One message, after notes.
+            # A single message, after notes.
             lines = [line for line in err.splitlines() if not line.startswith("pcsda: note: ")]
             assert len(lines) == 1
             assert lines[0].startswith("pcsda: ")

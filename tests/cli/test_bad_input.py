@@ -1,4 +1,4 @@
-"""Data that break things, through every way of fitting: finite scores, or one message."""
+"""Difficult data through every way of fitting: finite scores or a single message."""
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,7 @@ BAD = {
 @pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GOOD)
-def test_hard_data_give_finite_scores(command, name, way):
+def test_difficult_data_give_finite_scores(command, name, way):
     GOOD[name].to_csv("t.csv", index=False)
     few = name in ("one negative", "one positive") and way == "search"
     fitted = command("fit", "t.csv", "--label", "kind", "--positive", "a", "-o", "m.pcsda",

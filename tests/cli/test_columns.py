@@ -1,4 +1,4 @@
-"""Which columns are features, and what is said of those that cannot be."""
+"""Which columns are features, and what is reported about those that cannot be."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pcsda.cli import columns
+from pcsda.cli import columns, problems
 from pcsda.cli.problems import Problem
 from pcsda.tables import Table, of_frame
 
@@ -28,13 +28,13 @@ def odd():
     return Table("odd.csv", table.columns, 3, start=100)
 
 
-def test_columns_that_are_not_numeric_are_listed(odd):
+def test_non_numeric_columns_are_listed(odd):
     message = r"not numeric: word \('two' in row 1\), day \(.*\), z \(complex128\); leave them out"
     with pytest.raises(Problem, match=message):
         columns.numbers(odd, odd.names)
 
 
-def test_gaps_are_listed_with_their_place(odd):
+def test_missing_values_are_listed_with_their_positions(odd):
     message = (
         r"odd.csv has 2 missing or infinite values, in columns a \(1\), c \(1\), first in row 101"
     )
@@ -42,7 +42,7 @@ def test_gaps_are_listed_with_their_place(odd):
         columns.numbers(odd, ["a", "b", "c"])
 
 
-def test_truth_values_and_whole_numbers_are_numbers(odd):
+def test_booleans_and_integers_count_as_numbers(odd):
     found = columns.numbers(odd, ["b", "yes"])
     assert list(found.columns) == ["b", "yes"]
     np.testing.assert_array_equal(found, [[1, 1], [2, 0], [3, 1]])
@@ -57,7 +57,7 @@ def test_patterns_choose_columns(odd):
         columns.chosen(odd, [], [], ["*"])
 
 
-def test_large_numbers_are_no_gaps():
+def test_large_numbers_are_not_taken_for_missing_values():
     huge = np.full((3, 2), 1e308)  # whose sum is infinite
     table = Table("t", {}, 3, huge)
     assert columns.numbers(table, table.names) is huge
@@ -67,7 +67,7 @@ def test_large_numbers_are_no_gaps():
 
 
 class CountedName(str):
-    """A name that counts how often it is compared."""
+    """A column name that counts how often it is compared."""
 
     compared = 0
     __hash__ = str.__hash__
@@ -78,7 +78,7 @@ class CountedName(str):
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_columns_are_compared_a_few_times_each_however_many_there_are(command, monkeypatch, extra):
+def test_the_comparisons_per_column_do_not_grow_with_their_number(command, monkeypatch, extra):
     size = 1500
     rng = np.random.default_rng(0)
     names = [CountedName(f"f{i}") for i in range(size)]
@@ -106,5 +106,8 @@ def test_columns_are_compared_a_few_times_each_however_many_there_are(command, m
         (["20240531x", "a"], "text"),
     ],
 )
-def test_dates_that_are_text_are_called_dates(values, kind):
-    assert columns._unsuited(np.array(values, dtype=object), ".") == kind
+def test_dates_stored_as_text_are_reported_as_dates(values, kind, capsys, monkeypatch):
+    monkeypatch.setattr(problems, "said", set())  # a note is printed once
+    table = of_frame(pd.DataFrame({"when": values, "size": [0.5, 1.5]}))
+    assert columns.suitable(table, table.names, []) == ["size"]
+    assert f"columns are left out: when ({kind}); " in capsys.readouterr().err

@@ -18,7 +18,7 @@ WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "
 BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
 
 
-def test_figures_are_those_of_the_metrics(command, shop):
+def test_reported_figures_match_the_metrics(command, shop):
     found = command(*WELD, "--json").json()
     llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
     positive = (shop.test.kind == "weld").to_numpy()
@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_metrics(command, shop):
         assert figure["value"] <= figure["high"] + 1e-9
 
 
-def test_words_and_a_table_for_people(command, shop):
+def test_people_get_sentences_and_a_table(command, shop):
     out = command(*WELD, "--prior", "0.5").out
     assert re.match(
         r"At the threshold 0.00 it finds [\d.]+ of 100 positives \(95% interval [\d.]+ to [\d.]+\) "
@@ -60,7 +60,7 @@ def test_words_and_a_table_for_people(command, shop):
     assert at["Cllr (bits)"] == "-"
 
 
-def test_a_rate_of_false_alarms_chooses_the_threshold(command, shop):
+def test_a_false_alarm_rate_sets_the_threshold(command, shop):
     expected = shop.model.choose_threshold(max_false_alarms=0.05).value
     del shop.model.threshold_
     found = command(*WELD, "--max-false-alarms", "0.05", "--json").json()
@@ -82,7 +82,7 @@ def test_a_label_that_contradicts_the_model_is_an_error(command):
     assert "--positive crack: the model verifies weld, and weld is among the labels; leave" in said
 
 
-def test_a_bank_has_figures_for_every_label(command, shop):
+def test_a_bank_reports_figures_for_every_label(command, shop):
     found = command(*BANK, "--json").json()
     ratios = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
     best = shop.bank.classes_[ratios.argmax(axis=1)]
@@ -101,7 +101,7 @@ def test_a_bank_has_figures_for_every_label(command, shop):
     assert command(*BANK).out.count("\n") > 15
 
 
-def test_labels_that_a_bank_does_not_know_are_negatives(command, shop):
+def test_labels_unknown_to_a_bank_count_as_negatives(command, shop):
     shop.test.replace({"kind": {"pore": "paint"}}).to_csv("t.csv", index=False)
     words = [word.replace("{shop}/test.csv", "t.csv") for word in BANK]
     found = command(*words, "--json").json()
@@ -115,7 +115,7 @@ def test_labels_that_a_bank_does_not_know_are_negatives(command, shop):
     assert unknown in told
 
 
-def test_trials_groups_and_names(command, shop):
+def test_trials_and_groups_are_honoured(command, shop):
     found = command(*WELD, "--trial", "part", "--json").json()
     llr = shop.model.log_likelihood_ratio(shop.test[FEATURES], trials=shop.test.part)
     positive = np.array([name.startswith("weld") for name in np.unique(shop.test.part)])
@@ -145,7 +145,7 @@ def test_blocks_without_names_give_the_same_report(command):
         assert whole.read() == blocks.read()
 
 
-def test_the_class_of_interest_under_another_name(command, shop):
+def test_the_class_of_interest_may_have_another_name_in_the_test_table(command, shop):
     words = ("evaluate", "{shop}/unnamed.pcsda", "{shop}/test.csv", "--label", "kind", "--ignore",
              "part", "--resamples", "5")  # fmt: skip
     said = command(*words, code=1).err
@@ -154,7 +154,7 @@ def test_the_class_of_interest_under_another_name(command, shop):
     assert found["labels"] == ["weld"]
 
 
-def test_evaluation_refuses(command, shop):
+def test_evaluation_rejects_bad_input(command, shop):
     shop.test[shop.test.kind == "weld"].to_csv("only.csv", index=False)
     words = [word.replace("{shop}/test.csv", "only.csv") for word in WELD]
     assert "y has only rows of the class of interest, 'weld'" in command(*words, code=1).err
@@ -175,7 +175,7 @@ def test_evaluation_refuses(command, shop):
     assert "no/r.html: there is no folder" in said
 
 
-def test_inspect_tells_what_is_in_a_file(command, shop):
+def test_inspect_describes_a_model_file(command, shop):
     facts = command("inspect", "{shop}/weld.pcsda", "--json").json()
     assert facts["feature_names"] == FEATURES
     assert facts["parameters"] == {"random_state": 0}
@@ -191,7 +191,7 @@ def test_inspect_tells_what_is_in_a_file(command, shop):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_export_runs_elsewhere(command, shop, dtype):
+def test_an_exported_model_runs_in_onnx_runtime(command, shop, dtype):
     runtime = pytest.importorskip("onnxruntime")
     found = command("export", "{shop}/weld.pcsda", "--onnx", "m.onnx", "--dtype", dtype, "--json")
     assert found.json()["file"] == "m.onnx"
@@ -210,18 +210,14 @@ def few_digits(monkeypatch):
     monkeypatch.setattr("pcsda.cli.demo.load_digits", lambda return_X_y: (X[:300], y[:300]))
 
 
-def test_demo_needs_no_data(command, tmp_path, few_digits):
-    out = command("demo", "--digit", "8").out
+def test_the_demo_needs_no_data_and_agrees_with_its_report(command, tmp_path, few_digits):
+    out = command("demo", "--digit", "8", "--report", "r.html").out
     lines = out.splitlines()
     assert lines[0].split()[:5] == ["label", "positives", "eer", "misses", "false"]
     assert [line.split()[0] for line in lines[1:11]] == [*"0123456789"]
     assert "The subspace of digit 8 is drawn in demo_subspace.png." in out
     assert (tmp_path / "demo_subspace.png").read_bytes().startswith(b"\x89PNG")
     assert "Each model saw 210 images and was tested on 90 new ones." in out
-
-
-def test_demo_and_its_report_tell_the_same_errors(command, tmp_path, few_digits):
-    out = command("demo", "--report", "r.html").out
     page = html.unescape((tmp_path / "r.html").read_text(encoding="utf-8"))
     rate = re.search(r"The model tells 10 labels .* one threshold for all\.", out)[0]
     hardest = re.search(r"The hardest label is “(\d)”: .* equal error rate of (.*)\.", out)
@@ -233,7 +229,7 @@ def test_demo_and_its_report_tell_the_same_errors(command, tmp_path, few_digits)
     assert hardest[2] in cells
 
 
-def test_demo_for_programs(command, tmp_path, few_digits):
+def test_the_demo_writes_json(command, tmp_path, few_digits):
     found = json.loads(command("demo", "--json", "-o", "a.svg", "--report", "r.html").out)
     assert [row["label"] for row in found["digits"]] == [*"0123456789"]
     assert (tmp_path / "a.svg").exists()
@@ -244,6 +240,6 @@ def test_demo_for_programs(command, tmp_path, few_digits):
     assert "a.gif: pictures are written as .png, .pdf, .svg; use one of these" in said
 
 
-def test_saved_figures_are_told(command, shop):
+def test_inspect_shows_the_figures_saved_with_a_model(command, shop):
     pcsda.save(shop.model, "m.pcsda", metrics={"eer": 0.25})
     assert "eer=0.25" in command("inspect", "m.pcsda").out

@@ -1,4 +1,4 @@
-"""`pcsda fit` is the library's fit: every option reaches the estimator, and the file holds it."""
+"""`pcsda fit` equals the library's fit: every option reaches the estimator and the file."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def binary(shop):
     return np.where(shop.train.kind == "weld", "weld", "not weld")
 
 
-def test_a_verifier_is_that_of_the_library(command, shop):
+def test_a_fitted_verifier_equals_the_librarys(command, shop):
     said = command(*WELD)
     model = pcsda.load("m.pcsda")
     expected = shop.model.log_likelihood_ratio(shop.test[FEATURES])
@@ -31,7 +31,7 @@ def test_a_verifier_is_that_of_the_library(command, shop):
     assert "Left-out scores of the training rows: equal error rate " in said.out
 
 
-def test_a_bank_is_that_of_the_library(command, shop):
+def test_a_fitted_bank_equals_the_librarys(command, shop):
     said = command(*FIT, "--positive", "all")
     bank = pcsda.load("m.pcsda")
     expected = VerifierBank(PCSDA(random_state=0)).fit(shop.train[FEATURES], shop.train.kind)
@@ -40,7 +40,7 @@ def test_a_bank_is_that_of_the_library(command, shop):
     assert "VerifierBank(PCSDA), verifies 3 labels; fitted on 240 rows and 5 columns" in said.out
 
 
-def test_facts_as_json(command):
+def test_facts_are_available_as_json(command):
     facts = command(*WELD, "--json").json()
     assert facts["file"] == "m.pcsda"
     assert facts["feature_names"] == FEATURES
@@ -48,7 +48,7 @@ def test_facts_as_json(command):
     assert 0 < facts["metrics"]["eer"] < 0.5
 
 
-def test_data_on_standard_input(command, shop):
+def test_data_may_come_from_standard_input(command, shop):
     words = [word.replace("{shop}/train.csv", "-") for word in WELD]
     command(*words, stdin=(shop.folder / "train.csv").read_bytes())
     expected = shop.model.log_likelihood_ratio(shop.test[FEATURES])
@@ -77,7 +77,7 @@ def test_data_on_standard_input(command, shop):
         ("--kernel polynomial --degree 2 --coef0 0.5", KernelPCSDA, {"degree": 2, "coef0": 0.5}),
     ],
 )  # fmt: skip
-def test_options_are_parameters(command, words, kind, params):
+def test_options_reach_the_estimators_parameters(command, words, kind, params):
     command(*WELD, *words.split())
     model = pcsda.load("m.pcsda")
     assert type(model) is kind
@@ -105,14 +105,14 @@ def test_maps_come_before_the_model(command, shop):
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
 
 
-def test_a_bank_behind_a_map(command):
+def test_a_bank_may_follow_a_map(command):
     command(*FIT, "--positive", "all", "--approx", "fourier", "--map-components", "30")
     model = pcsda.load("m.pcsda")
     assert isinstance(model[-1], VerifierBank)
     assert model[0].n_components == 30
 
 
-def test_auto_searches(command, shop):
+def test_auto_runs_a_search(command, shop):
     command(*WELD, "--auto", "-K", "1,2", "-d", "1", "--regularization", "0.01,1", "--cv", "3")
     model = pcsda.load("m.pcsda")
     assert isinstance(model, PCSDACV)
@@ -128,14 +128,14 @@ def test_auto_searches(command, shop):
 ALL_COLUMNS = tuple(word for word in WELD if word not in ("--ignore", "part"))
 
 
-def test_groups_without_a_search(command, shop):
+def test_groups_work_without_a_search(command, shop):
     command(*ALL_COLUMNS, "--group", "part", "-K", "2")
     model = pcsda.load("m.pcsda")
     alone = clone(model).fit(shop.train[FEATURES], binary(shop), groups=shop.train.part)
     np.testing.assert_allclose(model.loo_scores_, alone.loo_scores_)
 
 
-def test_copies_are_noted_unless_groups_are_named(command, shop):
+def test_duplicate_rows_are_reported_unless_groups_are_given(command, shop):
     shop.train.loc[shop.train.index.repeat(2)].to_csv("twice.csv", index=False)
     words = "have an exact copy among the others. If a copy is the same sample taken twice"
     twice = tuple(word.replace("{shop}/train.csv", "twice.csv") for word in ALL_COLUMNS)
@@ -144,7 +144,7 @@ def test_copies_are_noted_unless_groups_are_named(command, shop):
     assert words not in command(*WELD).err
 
 
-def test_auto_with_groups_and_scoring(command, shop):
+def test_auto_takes_groups_and_a_scorer(command, shop):
     command(*ALL_COLUMNS, "--auto", "-K", "1", "-d", "1", "--scoring", "eer", "--group", "part")
     model = pcsda.load("m.pcsda")
     assert (model.cv_method_, model.scoring) == ("leave-one-out", "eer")
@@ -153,7 +153,7 @@ def test_auto_with_groups_and_scoring(command, shop):
     assert list(model.feature_names_in_) == FEATURES
 
 
-def test_a_bank_of_searches(command):
+def test_auto_builds_a_bank_of_searches(command):
     command(*FIT, "--positive", "all", "--auto", "-K", "1,2", "-d", "1", "--jobs", "1")
     bank = pcsda.load("m.pcsda")
     assert isinstance(bank.estimator, PCSDACV)
@@ -166,7 +166,7 @@ def test_auto_searches_the_bandwidth_of_a_map(command):
     assert pcsda.load("m.pcsda").gamma == [0.1, 0.5]
 
 
-def test_weights_and_subclasses_are_columns(command, shop, tmp_path):
+def test_weights_and_subclasses_come_from_columns(command, shop, tmp_path):
     data = shop.train.assign(weight=np.arange(240) % 3 + 0.5)
     data.to_parquet("w.parquet")
     command("fit", "w.parquet", "--label", "kind", "--positive", "weld", "--weight", "weight",
@@ -195,7 +195,7 @@ def test_labels_are_text_in_every_format(command, shop):
 
 
 @pytest.mark.parametrize("approx", [(), ("--approx", "nystroem", "--map-components", "9")])
-def test_a_fit_in_blocks_is_that_of_the_library(command, shop, approx):
+def test_a_fit_in_blocks_equals_the_librarys(command, shop, approx):
     command(*WELD, *approx, "--block-rows", "50", "--subclass", "part")
     model = pcsda.load("m.pcsda")
     assert list(model.feature_names_in_) == FEATURES
@@ -222,13 +222,13 @@ def test_a_fit_in_blocks_is_that_of_the_library(command, shop, approx):
         ("--positive wled", "wled"),
     ],
 )
-def test_what_blocks_cannot_do(command, words, message, tmp_path):
+def test_options_that_blocks_cannot_honour_are_rejected(command, words, message, tmp_path):
     assert message in command(*WELD, *words.split(), "--block-rows", "50", code=1).err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_of_standard_input_and_what_belongs_to_them(command, shop, tmp_path):
-    """A stream is read once and a fit goes over it many times: there is a file in between."""
+def test_standard_input_can_be_fitted_in_blocks(command, shop, tmp_path):
+    """A stream can be read once and a fit needs many passes, so a temporary file holds it."""
     data = shop.train.assign(weight=np.arange(240) % 3 + 0.5)
     command("fit", "-", "--label", "kind", "--positive", "weld", "--weight", "weight", "-o",
             "m.pcsda", "--subclass", "part", "--block-rows", "50",
@@ -244,7 +244,7 @@ def test_blocks_of_standard_input_and_what_belongs_to_them(command, shop, tmp_pa
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
 
 
-def test_single_precision_stays_single_in_blocks(command, shop):
+def test_blocks_keep_single_precision(command, shop):
     X = shop.train[FEATURES].to_numpy(np.float32)
     np.savez("t.npz", X=X, kind=shop.train.kind.to_numpy(str))
     for words in ((), ("--block-rows", "50")):
@@ -252,7 +252,7 @@ def test_single_precision_stays_single_in_blocks(command, shop):
         assert pcsda.load("m.pcsda").components_.dtype == np.float32
 
 
-def test_a_large_table_goes_through_blocks(command, monkeypatch):
+def test_a_large_table_is_fitted_in_blocks(command, monkeypatch):
     seen = []
     monkeypatch.setattr("pcsda.tables.available_memory", lambda: 1000)
     monkeypatch.setattr("pcsda.cli.fitting.fit_blocks", lambda *args, **_: seen.append(args))
@@ -260,7 +260,7 @@ def test_a_large_table_goes_through_blocks(command, monkeypatch):
     assert len(seen) == 1
 
 
-def test_what_verbose_says_does_not_mix_with_results(command):
+def test_verbose_messages_stay_out_of_the_results(command):
     said = command(*WELD, "--verbose", "--json")
     assert said.json()["model"] == "PCSDA"
     assert "[PCSDA] learning from 240 rows" in said.err
@@ -296,7 +296,7 @@ def test_what_verbose_says_does_not_mix_with_results(command):
         ("--no-such-option", "unrecognized arguments: --no-such-option"),
     ],
 )
-def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
+def test_wrong_usage_exits_with_2(command, words, message, tmp_path):
     assert message in command(*WELD, *words.split(), code=2).err
     assert list(tmp_path.iterdir()) == []
 
@@ -318,27 +318,27 @@ def test_wrong_usage_leaves_with_2(command, words, message, tmp_path):
         ("-o {shop}/train.csv", "{shop}/train.csv would overwrite {shop}/train.csv; give another"),
     ],
 )  # fmt: skip
-def test_faults_of_the_data_leave_with_1(command, shop, words, message, tmp_path):
+def test_data_errors_exit_with_1(command, shop, words, message, tmp_path):
     said = command(*WELD, *words.split(), code=1).err
     assert message.replace("{shop}", str(shop.folder)) in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_columns_that_are_no_numbers_are_named(command):
+def test_non_numeric_columns_are_named(command):
     words = [word for word in WELD if word not in ("--ignore", "part")]
     said = command(*words, "--features", "part,hue", code=1).err
     assert "train.csv has columns that are not numeric: part ('" in said
     assert "' in row 0); leave them out with --ignore" in said
 
 
-def test_all_rows_of_one_class(command, shop):
+def test_a_table_of_one_class_is_rejected(command, shop):
     shop.train[shop.train.kind == "weld"].to_csv("one.csv", index=False)
     said = command("fit", "one.csv", "--label", "kind", "--positive", "weld", "--ignore", "part",
                    "-o", "m.pcsda", code=1).err  # fmt: skip
     assert "rows of one.csv have this label; rows of the rest are needed as well" in said
 
 
-def test_duplicate_rows_are_told_as_one_message(command):
+def test_duplicate_rows_cause_a_single_message(command):
     rows = "x,y,kind\n" + "1,2,a\n" * 5 + "1,2,b\n" * 5
     said = command("fit", "-", "--label", "kind", "--positive", "a", "-o", "m.pcsda",
                    stdin=rows.encode(), code=1).err  # fmt: skip
@@ -377,7 +377,7 @@ def test_a_threshold_is_chosen_and_kept(command, shop):
     assert "the smallest rate that" in command(*WELD, "--max-false-alarms", "0.0001").err
 
 
-def test_thresholds_that_cannot_be_chosen(command):
+def test_impossible_thresholds_are_rejected(command):
     words = ("--max-false-alarms", "0.02")
     assert (
         "needs a single class, not a bank" in command(*FIT, "--positive", "all", *words, code=2).err
@@ -392,7 +392,7 @@ def test_thresholds_that_cannot_be_chosen(command):
     )
 
 
-def test_more_rows_than_are_left_out(command):
+def test_a_threshold_works_with_more_rows_than_are_left_out(command):
     rng = np.random.default_rng(0)
     y = np.where(np.arange(6000) < 300, "weld", "rest")
     np.savez("many.npz", X=rng.normal(size=(6000, 2)) + 2 * (y == "weld")[:, None], y=y)
@@ -435,7 +435,7 @@ def test_a_contamination_out_of_range_is_refused(command):
     assert "contamination=0.7 must be at least 0 and below 0.5, or 'auto'" in said.err
 
 
-def test_subclasses_are_named_by_the_labels_of_the_rest(command, shop):
+def test_subclasses_are_named_after_the_other_labels(command, shop):
     command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "weld", "-K", "3",
             "--id", "part", "-o", "m.pcsda")  # fmt: skip
     model = pcsda.load("m.pcsda")
@@ -461,14 +461,14 @@ def test_subclasses_are_named_by_the_labels_of_the_rest(command, shop):
     assert model.subclass_names_ == ["mostly crack", "mostly pore", "mostly crack"]
     assert "<dt>Subclasses</dt><dd>3: 2 mostly crack, mostly pore</dd>" in page
     assert f"({model.subclass_names_[0]}, examples {model.subclass_examples_[0][0]}" in page
-    # With one label for all of the rest there are examples only.
+    # With one label for all negatives there are only examples.
     shop.train.assign(kind=np.where(shop.train.kind == "weld", "weld", "no")).to_csv("two.csv")
     command("fit", "two.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
     for one in command("inspect", "m.pcsda", "--json").json()["subclasses"]:
         assert {*one} == {"subclass", "weight", "examples"}
 
 
-def test_subclasses_of_a_bank_are_named_in_inspect_and_in_the_report(command, shop):
+def test_inspect_and_the_report_name_a_banks_subclasses(command, shop):
     command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "all", "-K", "3",
             "--id", "part", "-o", "b.pcsda")  # fmt: skip
     bank = pcsda.load("b.pcsda")

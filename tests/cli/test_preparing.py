@@ -1,4 +1,4 @@
-"""Data as users have it: units, gaps, ids, text; what was done at the fit is done again."""
+"""Data as users have it: units, missing values, ids, text; scoring repeats the preparation."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ FIT = ("fit", "t.csv", "--label", "kind", "--positive", "weld", "-o", "m.pcsda")
 
 @pytest.fixture
 def messy(shop, command):
-    """A table with units, gaps, an id, text and dates."""
+    """Make a table with units, missing values, an id, text and dates."""
     frame = shop.train.copy()
     frame["width"] *= 5000
     frame.loc[3, "hue"] = np.nan
@@ -29,7 +29,7 @@ def messy(shop, command):
     return frame
 
 
-def test_numbers_with_a_decimal_comma_are_no_text_to_leave_out(shop, command):
+def test_decimal_commas_are_not_dropped_as_text(shop, command):
     frame = shop.train.assign(hue=shop.train.hue.map(str).str.replace(".", ",", regex=False))
     frame.to_csv("t.csv", index=False, sep=";")
     said = command(*FIT, code=1).err
@@ -45,20 +45,20 @@ def test_numbers_with_a_decimal_comma_are_no_text_to_leave_out(shop, command):
     assert "not numeric: hue" in command(*FIT, "--decimal", ",", code=1).err
 
 
-def test_columns_that_are_no_features_are_left_out_and_named(messy, command):
+def test_columns_that_are_not_features_are_left_out_and_named(messy, command):
     said = command(*FIT, "--missing", "drop").err
     message = (
         "columns are left out: part (text), id (all different whole numbers, like ids), day (dates)"
     )
     assert f"{message}; to use them, name them in --features" in said
     assert pcsda.load("m.pcsda").feature_names_in_.tolist() == FEATURES
-    # What was left out at the fit is no news later.
+    # Columns left out at the fit are not reported again.
     assert "does not know" not in command("score", "m.pcsda", "t.csv", "--ignore", "kind").err
     command(*FIT, "--missing", "drop", "--features", "id,width")
     assert pcsda.load("m.pcsda").feature_names_in_.tolist() == ["width", "id"]
 
 
-def test_dates_of_parquet_and_tables_of_text_alone(messy, command):
+def test_parquet_dates_are_left_out_and_text_only_tables_are_rejected(messy, command):
     messy.to_parquet("t.parquet")
     words = [word.replace("t.csv", "t.parquet") for word in FIT]
     assert "day (dates)" in command(*words, "--missing", "drop").err
@@ -66,7 +66,7 @@ def test_dates_of_parquet_and_tables_of_text_alone(messy, command):
     assert "has no numeric columns: part (text), day (dates); name features with" in said
 
 
-def test_whole_numbers_that_are_measurements_stay(command):
+def test_integer_measurements_stay_features(command):
     rng = np.random.default_rng(0)
     X = rng.permutation(10_000)[:160].reshape(40, 4)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=["weld", "rest"] * 20)
@@ -84,13 +84,13 @@ def test_text_with_a_few_wrong_numbers_is_an_error(messy, command):
     assert "not numeric: width ('1,5' in row 7 with a decimal comma); leave them out" in said
 
 
-def test_gaps_fail_unless_told_otherwise(messy, command):
+def test_missing_values_are_an_error_by_default(messy, command):
     said = command(*FIT, code=1).err
     assert "3 missing or infinite values, in columns hue (1), rim (2), first in row 3" in said
     assert "--missing impute and --missing drop do" in said
 
 
-def test_rows_with_gaps_are_left_out_and_keep_the_numbers_of_others(messy, command):
+def test_dropping_incomplete_rows_keeps_the_other_row_numbers(messy, command):
     said = command(*FIT, "--missing", "drop")
     assert "3 of 240 rows of t.csv have missing values and are left out" in said.err
     assert "fitted on 237 rows and 5 columns" in said.out
@@ -105,7 +105,7 @@ def test_rows_with_gaps_are_left_out_and_keep_the_numbers_of_others(messy, comma
     assert "--missing impute: the model was fitted without it and has no values" in said.err
 
 
-def test_gaps_are_filled_in_by_medians_of_the_training_rows(messy, command):
+def test_missing_values_are_filled_with_training_medians(messy, command):
     said = command(*FIT, "--missing", "impute").err
     assert "3 missing values in 3 rows are filled in with the median of their column" in said
     found = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table()
@@ -118,7 +118,7 @@ def test_gaps_are_filled_in_by_medians_of_the_training_rows(messy, command):
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
-def test_columns_are_brought_to_one_scale(messy, command, scale):
+def test_columns_are_scaled_on_request(messy, command, scale):
     messy = messy.dropna()
     messy.to_csv("t.csv", index=False)
     said = command(*FIT).err
@@ -137,7 +137,7 @@ def test_columns_are_brought_to_one_scale(messy, command, scale):
     command("export", "m.pcsda", "--onnx", "m.onnx")
 
 
-def test_encoding_and_decimal_are_kept_with_the_model(shop, command):
+def test_the_model_keeps_encoding_and_decimal(shop, command):
     frame = shop.train.rename(columns={"hue": "größe"}).drop(columns="part")
     frame.to_csv("t.csv", index=False, sep=";", decimal=",", encoding="cp1252")
     said = command(*FIT, code=1).err
@@ -163,7 +163,7 @@ def test_an_embedding_is_fitted_and_scored(shop, command):
     np.testing.assert_allclose(found.llr, expected, atol=1e-3)
 
 
-def test_an_evaluation_on_training_rows_says_so(shop, command):
+def test_an_evaluation_on_training_rows_warns(shop, command):
     words = ("evaluate", "m.pcsda", "t.csv", "--label", "kind", "--resamples", "5")
     shop.train.to_csv("t.csv", index=False)
     command(*FIT)
@@ -175,7 +175,7 @@ def test_an_evaluation_on_training_rows_says_so(shop, command):
     assert "was trained on" not in command(*words).err
 
 
-def test_fingerprints_know_rows_again_in_any_format_and_order():
+def test_fingerprints_recognise_rows_in_any_format_and_order():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20 * KEPT, 3))
     known = sketch([row_hashes(part) for part in np.array_split(X, 7)])
@@ -206,7 +206,7 @@ def test_a_full_disk_is_named():
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs a list of mapped files")
 def test_a_spooled_table_is_read_not_mapped(tmp_path):
-    """Pages of a map that were touched count as memory: the whole table, in the end."""
+    """Touched pages of a memory map count as memory, in the end the whole table."""
     X = np.arange(12, dtype=np.float32).reshape(6, 2)
     parts = [(X[:4], np.array(["a", "b", "a", "b"]), {}), (X[4:], np.array(["b", "b"]), {})]
     with spooled(parts, tmp_path / "m.pcsda") as blocks:

@@ -1,4 +1,4 @@
-"""`pcsda search`: the session that a command opens, and what it refuses."""
+"""`pcsda search`: the session it opens, and what it refuses."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def opened(*words):
     return open_session(build("0").parse_args(["search", *map(str, words)]))
 
 
-def test_a_folder_of_pictures(gallery):
+def test_a_folder_of_pictures_opens(gallery):
     folder = gallery.parent / "pictures"
     words = (gallery, "--id", "file", "--media", folder, "--examples", "3.png,13.png")
     session, media = opened(*words)
@@ -49,7 +49,7 @@ def test_a_folder_of_pictures(gallery):
     assert (gallery.parent / "rows.csv.labels.db").exists()
 
 
-def test_texts_file_names_and_rows(gallery, tmp_path):
+def test_texts_file_names_and_plain_rows_open(gallery, tmp_path):
     _, media = opened(gallery, "--media", "words", "--store", tmp_path / "1.db")
     assert (media.kind, media.card(4)["text"]) == ("text", "digit 4")
     session, media = opened(gallery, "--media", "file", "--store", tmp_path / "2.db")
@@ -76,13 +76,13 @@ def test_texts_file_names_and_rows(gallery, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_opened(gallery, capsys, words, message):
+def test_galleries_that_cannot_be_opened_are_rejected(gallery, capsys, words, message):
     words = [word.format(folder=gallery.parent / "pictures") for word in words]
     assert main(["search", str(gallery), *words, "--no-browser"]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_is_no_gallery_and_a_used_port_is_said(gallery, capsys):
+def test_a_folder_as_gallery_and_a_used_port_are_rejected(gallery, capsys):
     assert main(["search", str(gallery.parent / "pictures")]) == 1
     assert "is a folder; give a table" in capsys.readouterr().err
     assert main(["search", str(gallery), "--host", "203.0.113.9", "--no-browser"]) == 1
@@ -117,7 +117,7 @@ def test_the_command_serves_the_page(gallery, monkeypatch, capsys):
 
 
 @pytest.mark.more  # the same in a process of its own
-def test_the_command_serves_until_it_is_ended(gallery):
+def test_the_command_serves_until_it_is_stopped(gallery):
     command = [sys.executable, "-m", "pcsda", "search", str(gallery), "--id", "file"]
     child = subprocess.Popen(
         [*command, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -1,4 +1,4 @@
-"""`pcsda identify` and `pcsda update`: a bank names rows or strangers, and learns new ones."""
+"""`pcsda identify` and `pcsda update`: a bank names rows, rejects strangers, learns labels."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def make_people(names, n_rows, seed):
 
 @pytest.fixture
 def people(command):
-    """A bank of eight people; at the door come four of them and four strangers."""
+    """Make a bank of eight people, and rows of four of them and of four strangers."""
     make_people(list("abcdefgh"), 30, 0).to_csv("people.csv", index=False)
     make_people(list("abijkl"), 20, 1).assign(visit="v").to_csv("door.csv", index=False)
     make_people(list("aai"), 15, 2).to_csv("more.csv", index=False)
@@ -30,7 +30,7 @@ def people(command):
     return pcsda.load("bank.pcsda")
 
 
-def test_rows_are_named_from_the_threshold_of_the_bank_on(command, people):
+def test_rows_are_named_at_or_above_the_banks_threshold(command, people):
     door = pd.read_csv("door.csv")
     said = command(*IDENTIFY, "--id", "name")
     found = said.table()
@@ -39,15 +39,15 @@ def test_rows_are_named_from_the_threshold_of_the_bank_on(command, people):
     assert list(found.columns) == ["row", "id", "label", "best", "llr"]
     chosen = people.threshold_
     assert f"of at least {chosen.value:.4g} are accepted ({chosen.rule})" in said.err
-    # Scores without a named label name the best one too: they decide alike.
+    # Scores without a named label also name the best one, by the same rule.
     again = command("score", "bank.pcsda", "door.csv", "--ignore", "name").table()
     np.testing.assert_array_equal(again.label, expected)
-    # Zero, the threshold of an even prior, would let strangers in.
+    # Zero, the threshold of an even prior, would accept strangers.
     let_in = command("score", "bank.pcsda", "door.csv", "--prior", "0.5").table().label
     assert np.sum(let_in != "unknown") > np.sum(expected != "unknown")
 
 
-def test_a_rate_of_strangers_and_a_threshold_decide(command, people):
+def test_a_stranger_rate_or_a_threshold_decides(command, people):
     door = pd.read_csv("door.csv")
     limit = people.choose_threshold(max_false_alarms=0.1)
     found = command(*IDENTIFY, "--max-false-alarms", "0.1", "--unknown", "nobody").table()
@@ -58,14 +58,14 @@ def test_a_rate_of_strangers_and_a_threshold_decide(command, people):
     command(*IDENTIFY, "--threshold", "1", "--max-false-alarms", "0.1", code=2)
 
 
-def test_rows_of_one_origin_get_one_name(command, people):
+def test_rows_of_one_trial_get_one_name(command, people):
     found = command(*IDENTIFY, "--trial", "visit").table()
     assert found.trial.tolist() == ["v"]
     said = command(*IDENTIFY, "--trial", "visit", "--id", "name", code=2).err
     assert "--id names single rows, --trial combines several; use only one" in said
 
 
-def test_one_model_names_nobody(command):
+def test_a_single_verifier_cannot_identify(command):
     said = command("identify", "{shop}/weld.pcsda", "{shop}/test.csv", code=2).err
     assert "weld.pcsda is not a bank; it verifies only weld. Use pcsda score, or fit a bank" in said
 
@@ -79,7 +79,7 @@ def test_a_bank_learns_rows_and_labels(command, people, scale):
     assert "Added: 30 rows of a, 15 rows of i.\n" in said.out
     found = pcsda.load("new.pcsda")
     assert found.classes_.tolist() == list("abcdefghi")
-    # What the library does, on rows that were scaled by the fit before.
+    # The library's result, on rows scaled as in the earlier fit.
     bank, rows = before, more[FEATURES]
     if scale == "standard":
         bank, rows = before[-1], before[:-1].transform(rows)
@@ -89,7 +89,7 @@ def test_a_bank_learns_rows_and_labels(command, people, scale):
     np.testing.assert_allclose(found.log_likelihood_ratio(door), expected)
     np.testing.assert_allclose(command("identify", "new.pcsda", "door.csv").table().llr,
                                expected.max(axis=1))  # fmt: skip
-    # The rows that came are known as rows of the training, and those of before still are.
+    # New and earlier rows are both recognised as training rows.
     for name in ("more.csv", "people.csv"):
         note = command("evaluate", "new.pcsda", name, "--label", "name", "--resamples", "2").err
         assert "the model was trained on these rows" in note
@@ -100,12 +100,12 @@ def test_a_bank_is_updated_in_place(command, people):
     assert found["file"] == "bank.pcsda"
     assert found["added"] == {"a": 30, "i": 15}
     assert "i" in pcsda.load("bank.pcsda").classes_
-    # The same rows once more are refused, and the file stays.
+    # The same rows again are refused, and the file does not change.
     said = command(*UPDATE, code=1).err
     assert "already" in said
 
 
-def test_batches_go_on(command, shop):
+def test_update_continues_a_stream(command, shop):
     X, kinds = shop.train[["width", "depth", "hue", "grain", "rim"]], shop.train.kind
     model = pcsda.PCSDA(random_state=0, pos_label="weld").partial_fit(X[:120], kinds[:120])
     model.choose_threshold(max_false_alarms=0.1)
@@ -121,7 +121,7 @@ def test_batches_go_on(command, shop):
     )
 
 
-def test_models_without_rows_and_strange_labels_are_refused(command, shop):
+def test_models_without_rows_and_labels_of_another_type_are_rejected(command, shop):
     words = ("update", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "-o", "n.pcsda")
     said = command(*words, code=1).err
     assert "weld.pcsda keeps no rows to add to; fit a new model on all rows" in said

@@ -1,4 +1,4 @@
-"""`pcsda score` and `pcsda rank` say what the library says."""
+"""`pcsda score` and `pcsda rank` agree with the library."""
 
 import pickle
 
@@ -19,7 +19,7 @@ BANK = ("score", "{shop}/bank.pcsda", "{shop}/test.csv")
 @pytest.mark.each_value
 @pytest.mark.parametrize("rows", [None, 13])
 @pytest.mark.parametrize("name", TABLES)
-def test_scores_of_every_format_are_those_of_the_library(command, shop, name, rows):
+def test_every_table_format_gives_the_librarys_scores(command, shop, name, rows):
     in_blocks = () if rows is None else ("--block-rows", rows)
     found = command(*SCORE, f"{{shop}}/{name}", *in_blocks).table()
     llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
@@ -31,7 +31,7 @@ def test_scores_of_every_format_are_those_of_the_library(command, shop, name, ro
     np.testing.assert_array_equal(found.accepted, decided)
 
 
-def test_standard_input_and_identities(command, shop):
+def test_standard_input_is_scored_with_row_names(command, shop):
     found = command(*SCORE, "-", "--id", "part", stdin=(shop.folder / "test.csv").read_bytes())
     assert list(found.table().columns) == ["row", "id", "llr", "probability", "accepted"]
     np.testing.assert_array_equal(found.table().id, shop.test.part)
@@ -39,7 +39,7 @@ def test_standard_input_and_identities(command, shop):
 
 @pytest.mark.parametrize("name", ["scores.csv", "scores.tsv", "scores.parquet"])
 @pytest.mark.parametrize("rows", [None, 40])
-def test_results_in_files(command, shop, name, rows):
+def test_results_can_be_written_to_files(command, shop, name, rows):
     in_blocks = () if rows is None else ("--block-rows", rows)
     assert command(*SCORE, "{shop}/test.parquet", "-o", name, *in_blocks).out == ""
     reader = {"csv": pd.read_csv, "tsv": pd.read_table, "parquet": pd.read_parquet}
@@ -48,13 +48,13 @@ def test_results_in_files(command, shop, name, rows):
     np.testing.assert_allclose(found.llr, llr, rtol=1e-12)
 
 
-def test_a_file_for_people_and_json_for_programs_at_once(command):
+def test_a_table_file_and_json_output_go_together(command):
     said = command(*SCORE, "{shop}/test.csv", "-o", "s.csv", "--json").json()
     found = pd.read_csv("s.csv")
     np.testing.assert_allclose([row["llr"] for row in said["rows"]], found.llr)
 
 
-def test_threshold_from_prior_and_costs(command, shop):
+def test_prior_and_costs_set_the_threshold(command, shop):
     found = command(*SCORE, "{shop}/test.csv", "--prior", "0.05", "--cost-miss", "4",
                     "--cost-false-alarm", "3", "--json").json()  # fmt: skip
     threshold = bayes_threshold(0.05, cost_miss=4, cost_false_alarm=3)
@@ -107,7 +107,7 @@ def test_a_bank_verifies_claims(command, shop):
     np.testing.assert_allclose(trials.llr, expected)
 
 
-def test_one_label_of_a_bank(command, shop):
+def test_a_bank_scores_one_label(command, shop):
     found = command(*BANK, "--positive", "pore").table()
     ratios = shop.bank.log_likelihood_ratio(shop.test[FEATURES])
     np.testing.assert_allclose(found.llr, ratios[:, shop.bank.classes_.tolist().index("pore")])
@@ -130,7 +130,7 @@ def test_the_best_rows_come_first(command, shop, by, rows):
     np.testing.assert_allclose(listed.distance, distance)
 
 
-def test_ranks_of_a_bank_in_a_table(command, shop):
+def test_a_banks_ranks_form_a_table(command, shop):
     words = ("rank", "{shop}/bank.pcsda", "{shop}/test.parquet", "--positive", "crack")
     lines = command(*words, "--top", "3").out.splitlines()
     assert lines[0].split() == ["rank", "row", "distance", "llr"]
@@ -154,14 +154,14 @@ def test_columns_are_matched_by_name(command, shop):
     )
 
 
-def test_missing_columns_are_listed_with_those_not_known(command, shop):
+def test_missing_and_unknown_columns_are_listed_together(command, shop):
     shop.test.rename(columns={"hue": "colour"}).drop(columns="rim").to_csv("lacks.csv", index=False)
     said = command(*SCORE, "lacks.csv", code=1).err
     assert "lacks.csv lacks 2 of the model's 5 columns: hue, rim; columns that the model" in said
     assert "does not know: colour, kind, part" in said
 
 
-def test_numbers_without_names_are_taken_in_order(command, shop):
+def test_unnamed_columns_are_taken_in_order(command, shop):
     said = command(*SCORE, "{shop}/matrix.npy")
     llr = shop.model.log_likelihood_ratio(shop.test[FEATURES])
     np.testing.assert_allclose(said.table().llr, llr)
@@ -170,7 +170,7 @@ def test_numbers_without_names_are_taken_in_order(command, shop):
     )
 
 
-def test_a_model_without_names_counts_columns(command, shop):
+def test_a_model_without_column_names_checks_their_number(command, shop):
     words = ("score", "{shop}/unnamed.pcsda")
     llr = shop.unnamed.log_likelihood_ratio(shop.test[FEATURES].to_numpy())
     np.testing.assert_allclose(command(*words, "{shop}/matrix.npy").table().llr, llr)
@@ -194,7 +194,7 @@ def test_a_model_without_names_counts_columns(command, shop):
         ((*BANK, "--block-rows", "none"), "'none' must be a whole number of at least 1"),
     ],
 )
-def test_wrong_usage(command, words, message):
+def test_wrong_usage_is_rejected(command, words, message):
     assert message in command(*words, code=2).err
 
 
@@ -219,7 +219,7 @@ def test_wrong_usage(command, words, message):
         ((*SCORE, "x.csv"), "x.csv does not exist"),
     ],
 )
-def test_faults(command, shop, words, message):
+def test_data_errors_are_reported(command, shop, words, message):
     assert message.replace("{shop}", str(shop.folder)) in command(*words, code=1).err
 
 
@@ -230,7 +230,7 @@ def test_rows_of_a_trial_must_claim_one_label(command, shop):
     assert "rows of one trial claim different labels, in trial same" in said
 
 
-def test_a_fault_in_a_later_block_leaves_no_file(command, shop, tmp_path):
+def test_an_error_in_a_later_block_leaves_no_file(command, shop, tmp_path):
     bad = shop.test.copy()
     bad.loc[80, "hue"] = np.nan
     bad.to_csv("bad.csv", index=False)
@@ -239,7 +239,7 @@ def test_a_fault_in_a_later_block_leaves_no_file(command, shop, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["bad.csv"]
 
 
-def test_a_cut_model_file(command, shop):
+def test_a_truncated_model_file_is_rejected(command, shop):
     whole = (shop.folder / "weld.pcsda").read_bytes()
     with open("cut.pcsda", "wb") as file:
         file.write(whole[: len(whole) // 2])
@@ -248,7 +248,7 @@ def test_a_cut_model_file(command, shop):
 
 @pytest.fixture(scope="module")
 def with_threshold(shop, tmp_path_factory):
-    """A model with a threshold, and its file."""
+    """Save a model that has a threshold."""
     model = pickle.loads(pickle.dumps(shop.model))
     model.choose_threshold(max_false_alarms=0.02)
     path = tmp_path_factory.mktemp("models") / "strict.pcsda"
@@ -256,7 +256,7 @@ def with_threshold(shop, tmp_path_factory):
     return model, path
 
 
-def test_the_threshold_of_the_model_decides(command, shop, with_threshold):
+def test_the_models_threshold_decides(command, shop, with_threshold):
     model, path = with_threshold
     said = command("score", path, "{shop}/test.csv")
     assert "(at most 2 % false alarms, on left-out rows)" in said.err
@@ -267,7 +267,7 @@ def test_the_threshold_of_the_model_decides(command, shop, with_threshold):
 
 
 @pytest.mark.parametrize("words", [("--prior", "0.3"), ("--cost-miss", "2"), ("--threshold", "1")])
-def test_options_come_before_the_threshold_of_the_model(command, with_threshold, words):
+def test_options_override_the_models_threshold(command, with_threshold, words):
     model, path = with_threshold
     said = command("score", path, "{shop}/test.csv", *words, "--json")
     assert said.json()["threshold"] != model.threshold_.value
@@ -285,7 +285,7 @@ def test_inspect_shows_the_threshold(command, with_threshold):
 
 
 @pytest.mark.parametrize("rows", [None, 13])
-def test_the_count_is_that_of_the_library(command, shop, rows):
+def test_the_count_equals_the_librarys(command, shop, rows):
     in_blocks = () if rows is None else ("--block-rows", rows)
     expected = shop.model.count(shop.test[FEATURES])
     words = ("count", "{shop}/weld.pcsda", "{shop}/test.csv", *in_blocks)

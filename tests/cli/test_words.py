@@ -1,4 +1,4 @@
-"""What the command line says before it works: help, usage, problems, and faults of its own."""
+"""What the command line prints: help, usage, user errors and internal errors."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ COMMANDS = (
 )
 
 
-def test_help_teaches(command):
+def test_help_gets_a_beginner_started(command):
     words = command("--help").out
     assert "start here:" in words
     for name in COMMANDS:
@@ -40,8 +40,8 @@ def test_every_command_has_help_with_examples(command, name):
     assert "--json" in words
 
 
-def test_the_examples_of_the_help_are_right(command):
-    """Every example is parsed; what a pipe or jq does after it is not ours."""
+def test_the_examples_in_the_help_parse(command):
+    """Parse every example, up to a pipe or jq."""
     parser = build("0")
     found = 0
     for name in ("", *COMMANDS):
@@ -66,17 +66,17 @@ def test_the_examples_of_the_help_are_right(command):
         (("demo", "--digit", "10"), "invalid choice: 10"),
     ],
 )
-def test_usage(command, words, message):
+def test_wrong_usage_is_rejected(command, words, message):
     assert message in command(*words, code=2).err
 
 
-def test_a_folder_that_takes_no_files(command):
+def test_an_unwritable_folder_is_reported(command):
     said = command("fit", "{shop}/train.csv", "--label", "kind", "--positive", "weld", "--ignore",
                    "part", "-o", "/proc/weld.pcsda", code=1).err  # fmt: skip
     assert said.startswith("pcsda: /proc/")
 
 
-def test_a_fault_of_our_own_is_one_message_too(command, monkeypatch):
+def test_an_internal_error_is_a_single_message(command, monkeypatch):
     def broken(arguments):
         raise RuntimeError("wheels\ncame off")
 
@@ -98,7 +98,7 @@ def test_a_fault_of_our_own_is_one_message_too(command, monkeypatch):
         (ValueError(), "ValueError"),
     ],
 )
-def test_faults_become_messages(command, monkeypatch, error, message):
+def test_errors_become_messages(command, monkeypatch, error, message):
     def broken(arguments):
         raise error
 
@@ -118,7 +118,7 @@ def test_faults_become_messages(command, monkeypatch, error, message):
         (["pcsda", "inspect", "--approx", ""], {"weld.pcsda"}),
     ],
 )
-def test_words_complete_in_a_real_shell(command, typed, found, tmp_path):
+def test_completion_works_in_a_real_bash(command, typed, found, tmp_path):
     (tmp_path / "weld.pcsda").touch()
     script = command("completion", "bash").out
     words = " ".join(f"'{word}'" for word in typed)
@@ -143,7 +143,7 @@ def test_completion_for_fish(command):
 ESCAPE = "\x1b]0;owned\x07\u202e"
 
 
-def test_escapes_are_shown_and_not_obeyed(command, shop):
+def test_control_characters_are_shown_not_obeyed(command, shop):
     frame = shop.train.rename(columns={"hue": f"hue{ESCAPE}"}).assign(kind="a" + ESCAPE)
     frame.loc[::2, "kind"] = "b" + ESCAPE
     frame.to_csv("t.csv", index=False)
@@ -160,11 +160,11 @@ def test_escapes_are_shown_and_not_obeyed(command, shop):
     for one in said:
         assert not set("\x1b\x07\u202e") & set(one.out + one.err)
     assert r"b\x1b]0;owned\x07\u202e" in said[2].out
-    # A file or a pipe has the label as it is.
+    # A file or a pipe gets the label unchanged.
     assert ESCAPE in command("score", *use, "--id", "kind").out
 
 
-def test_a_terminal_gets_no_escapes_from_scores_either(command, shop, monkeypatch):
+def test_scores_send_no_control_characters_to_a_terminal(command, shop, monkeypatch):
     shop.test.assign(part="p" + ESCAPE).to_csv("t.csv", index=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     said = command("score", "{shop}/weld.pcsda", "t.csv", "--id", "part").out
@@ -194,7 +194,7 @@ TYPED = [
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
 @pytest.mark.parametrize(("typed", "found"), TYPED)
-def test_words_complete_in_fish(command, typed, found, tmp_path):
+def test_completion_works_in_fish(command, typed, found, tmp_path):
     (tmp_path / "weld.pcsda").touch()
     (tmp_path / "pcsda.fish").write_text(command("completion", "fish").out)
     line = f"source {tmp_path}/pcsda.fish; cd {tmp_path}; complete -C '{' '.join(typed)}'"
@@ -207,7 +207,7 @@ def test_words_complete_in_fish(command, typed, found, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
 @pytest.mark.parametrize(("typed", "found"), TYPED)
-def test_words_complete_in_zsh_that_has_no_completion_yet(command, typed, found, tmp_path):
+def test_completion_works_in_a_bare_zsh(command, typed, found, tmp_path):
     (tmp_path / "weld.pcsda").touch()
     words = " ".join(f"'{word}'" for word in typed)
     script = command("completion", "zsh").out + (
@@ -220,13 +220,13 @@ def test_words_complete_in_zsh_that_has_no_completion_yet(command, typed, found,
     assert done.stderr == ""
 
 
-def test_completion_for_another_shell(command):
+def test_completion_for_an_unknown_shell_is_rejected(command):
     script = command("completion", "zsh").out
     assert "autoload -U +X bashcompinit && bashcompinit\n_pcsda() {" in script
     assert command("completion", "zsh", "--json").json()["script"] == script
 
 
-def test_json_has_no_words_that_json_lacks():
+def test_json_output_is_strict_json():
     odd = {1: np.float32(1.5), "a": [np.nan, np.inf, None, True], "b": (np.arange(2), object)}
     found = printing.plain(odd)
     assert found["1"] == 1.5
@@ -234,7 +234,7 @@ def test_json_has_no_words_that_json_lacks():
     assert found["b"][0] == [0, 1]
 
 
-def test_tables_are_aligned_text_and_lines_on_a_terminal(monkeypatch, capsys):
+def test_tables_are_aligned_in_files_and_ruled_on_a_terminal(monkeypatch, capsys):
     rows = [("a", 1, None), ("long name", 22.123456, 3)]
     printing.show_table(rows, ("name", "value", "more"))
     lines = capsys.readouterr().out.splitlines()
@@ -266,24 +266,24 @@ FIT = ("fit", "{shop}/train.csv", *LABELLED)
         ((*FIT[:-1], "."), ". is a folder; give the name of a file"),
     ],
 )
-def test_one_line_says_what_is_wrong_and_what_to_do(command, shop, tmp_path, words, message):
+def test_one_line_names_the_problem_and_the_remedy(command, shop, tmp_path, words, message):
     said = command(*words, code=1).err
     assert message.format(shop=shop.folder, here=tmp_path) in said
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_any_work(command, tmp_path, monkeypatch):
+def test_an_unwritable_folder_is_reported_before_any_work(command, tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     said = command(*FIT, code=1).err
     assert f"m.pcsda: no permission to write in {tmp_path}" in said
 
 
-def test_a_missing_package_is_named_with_the_extra_that_has_it(command, monkeypatch):
+def test_a_missing_package_is_named_with_its_extra(command, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     said = command("inspect", "{shop}/weld.pcsda", code=1).err
     assert 'skops is needed to read model files: pip install "pcsda[skops]"' in said
 
 
-def test_a_fit_and_a_report_say_what_they_wrote(command):
+def test_fit_and_report_name_the_files_they_wrote(command):
     said = command(*FIT, "-K", "3", "--max-false-alarms", "0.1").out
     assert "m.pcsda: PCSDA, verifies weld; fitted on 240 rows and 5 columns, " in said
     assert " rows of the class; 3 subclasses, 3 dimensions.\n" in said

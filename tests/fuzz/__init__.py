@@ -1,1 +1,1 @@
-"""Attacks on the library, each made of a seed: `make fuzz`, or ``python -m fuzz`` in tests."""
+"""Attacks on the library, each given by a seed: `make fuzz`, or ``python -m fuzz`` in tests."""

@@ -22,7 +22,7 @@ from .page import counts, to_text
 
 
 def planned(only, seed):
-    """Names and seeds of attacks without end: rounds of all of them."""
+    """Yield names and seeds of attacks endlessly, in rounds over all attacks."""
     number = {name: seed for name in ATTACKS}
     while True:
         for name, (_, often) in ATTACKS.items():

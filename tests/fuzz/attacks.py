@@ -27,17 +27,17 @@ from pcsda import PCSDA, KernelPCSDA, VerifierBank, fit_blocks, load, save
 from . import mutations
 
 ATTACKS = {}
-# Longer than this a reader has hung; they take a fraction of a second. Processes wait for others.
+# A reader that takes longer hangs; they take a fraction of a second. Processes may wait.
 PATIENCE, LONG_PATIENCE = 60.0, 600.0
 CUTS = range(20, 220, 20)
 
 
 class BreachError(Exception):
-    """The library gave a wrong answer, or died of what it should refuse."""
+    """The library gave a wrong answer, or crashed on input that it should refuse."""
 
 
 def attack(name, often=1):
-    """Enter an attack; `often` is how many are tried in each round."""
+    """Register an attack; `often` is how many are tried per round."""
 
     def enter(function):
         ATTACKS[name] = (function, often)
@@ -47,7 +47,7 @@ def attack(name, often=1):
 
 
 def refusing(action, *kinds, patience=None):
-    """What an action returns, or None where it refuses with a message."""
+    """Return an action's result, or None if it refuses with a message."""
     begin = time.monotonic()
     try:
         with warnings.catch_warnings():
@@ -109,7 +109,7 @@ def model_files(seed, folder):
 
 @cache
 def stopped():
-    """Blocks, the checkpoint of a fit that was stopped, and the model of one that was not."""
+    """Return blocks, the checkpoint of a stopped fit, and the model of an uninterrupted one."""
     X, y, groups, _ = make_data()
     path = Path(os.environ["PCSDA_FUZZ_FOLDER"]) / "state.npz"
     blocks = in_blocks(CUTS, X, y, groups)
@@ -162,7 +162,7 @@ def data_files(seed, folder):
         companions = {"y": "y"}
     path.write_bytes(mutations.spoiled(path.read_bytes(), rng))
     model = PCSDA(random_state=0)
-    # The file system speaks for itself.
+    # Errors of the file system are passed on.
     fitted = refusing(lambda: fit_blocks(model, path, **companions), ValueError, OSError)
     if fitted is not None and not np.isfinite(fitted.components_).all():
         raise BreachError("components are not finite")
@@ -194,7 +194,7 @@ while True:
 
 
 def killed(script, arguments, appears, rng):
-    """Run a script, and kill it some time after a file has appeared."""
+    """Run a script and kill it some time after a file has appeared."""
     # The folder of block_factories, for the script.
     tests = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(

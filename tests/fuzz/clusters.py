@@ -1,4 +1,4 @@
-"""Dask workers that are killed in the middle of a pass."""
+"""Dask workers that are killed during a pass."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ STEP = 20
 
 @cache
 def client():
-    """A client of two workers of one thread each."""
+    """Return a client with two single-threaded workers."""
     dask.config.set({"distributed.admin.log-format": "", "logging.distributed": "critical"})
     local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     cluster = LocalCluster(
@@ -32,7 +32,7 @@ def client():
 
 
 def stop():
-    """Stop the cluster if there is one."""
+    """Stop the cluster, if any."""
     if client.cache_info().currsize:
         client().close()
         client().cluster.close()
@@ -40,7 +40,7 @@ def stop():
 
 
 def noting(X, folder, seconds):
-    """Blocks of rows that leave a note of the worker who reads them, and take a while."""
+    """Return blocks that record which worker reads them, and take a while."""
 
     def read(start):
         with open(os.path.join(folder, f"{time.monotonic_ns()}.{os.getpid()}"), "w"):
@@ -55,7 +55,7 @@ def noting(X, folder, seconds):
 
 
 def killing(folder, after):
-    """Kill the worker that reads the block of this number, counted over all passes."""
+    """Kill the worker that reads this block, counted over all passes."""
 
     def kill():
         deadline = time.monotonic() + 60

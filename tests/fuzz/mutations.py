@@ -1,4 +1,4 @@
-"""Files that somebody or something has altered: model files, checkpoints, data."""
+"""Altered files: models, checkpoints and data."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ SCRAPS = [
 
 
 def spoiled(data, rng):
-    """Bytes with a few of them changed, cut, doubled or put elsewhere."""
+    """Return bytes of which a few were changed, cut, doubled or moved."""
     data = bytearray(data)
     for _ in range(int(rng.integers(1, 4))):
         if not data:
@@ -50,7 +50,7 @@ def spoiled(data, rng):
 
 
 def places(value, path=()):
-    """All places in a tree of tables and lists."""
+    """Yield all places in a tree of tables and lists."""
     items = ()
     if isinstance(value, dict):
         items = value.items()
@@ -68,7 +68,7 @@ def at(value, path):
 
 
 def altered_tree(tree, rng):
-    """A tree of which one place was dropped, replaced by a scrap, or by another place."""
+    """Return a tree with one place dropped, or replaced by a scrap or by another place."""
     for _ in range(int(rng.integers(1, 3))):
         found = list(places(tree))
         if not found:
@@ -85,7 +85,7 @@ def altered_tree(tree, rng):
 
 
 def altered_archive(data, tree_name, rng, read=json.loads, write=json.dumps):
-    """An archive with its tree altered, or an entry spoiled, and right sums."""
+    """Return an archive with an altered tree or entry, and correct checksums."""
     with zipfile.ZipFile(io.BytesIO(data)) as source:
         entries = {entry.filename: source.read(entry) for entry in source.infolist()}
     names = list(entries)
@@ -104,7 +104,7 @@ def altered_archive(data, tree_name, rng, read=json.loads, write=json.dumps):
 
 
 def altered_model(data, rng):
-    """A model file that was spoiled, or forged so that its sum is right."""
+    """Return a model file that was corrupted, or forged with a correct checksum."""
     if rng.random() < 0.3:
         return spoiled(data, rng)
     head, facts, payload = data.split(b"\n", 2)
@@ -128,7 +128,7 @@ def _content_of(state):
 
 
 def altered_checkpoint(data, rng):
-    """A checkpoint that was spoiled, or whose state was altered."""
+    """Return a checkpoint that was corrupted, or whose state was altered."""
     if rng.random() < 0.3:
         return spoiled(data, rng)
     return altered_archive(data, "state.npy", rng, _state_of, _content_of)

@@ -20,7 +20,7 @@ def read():
 
 
 def counts(rows):
-    """Number of attacks of each kind, by outcome, and the minutes that they took."""
+    """Count attacks of each kind by outcome, with the minutes they took."""
     found = {}
     for row in rows:
         kind = found.setdefault(row["attack"], dict.fromkeys((*OUTCOMES, "minutes"), 0))
@@ -39,7 +39,7 @@ def to_text(found):
 
 
 def table(rows):
-    """Markdown of the counts."""
+    """Return the counts as a Markdown table."""
     lines = ["| attack | tried | right answer | refused with the reason | broken | minutes |"]
     lines.append("|---|---|---|---|---|---|")
     for name, kind in counts(rows).items():
@@ -52,7 +52,7 @@ def table(rows):
 
 
 def with_table(page, rows):
-    """The page with its table made anew."""
+    """Return the page with a new table."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + table(rows) + END + rest.split(END)[1]
 

@@ -27,7 +27,7 @@ PER_ROW = ("loo", "cv_scores")
 
 
 def read():
-    """All numbers that are kept: a dictionary of arrays for each problem."""
+    """Read all stored numbers: a dictionary of arrays for each problem."""
     kept = {}
     with np.load(FILE) as file:
         for key in file.files:
@@ -37,7 +37,7 @@ def read():
 
 
 def deviation(found, expected):
-    """Largest difference, relative to the largest number of the array."""
+    """Return the largest difference, relative to the largest number of the array."""
     worst = 0.0
     for name, value in expected.items():
         if found[name].shape != value.shape:
@@ -47,7 +47,7 @@ def deviation(found, expected):
 
 
 def shaken(rows, seed=0):
-    """The same rows but for their last digits."""
+    """Return the same rows with their last digits changed."""
     rng = np.random.default_rng(seed)
     last = 4 * np.finfo(rows.X.dtype).eps
 
@@ -71,7 +71,7 @@ def reordered(rows, seed=0):
 
 
 def solve(problem):
-    """Numbers of a problem, after a look at whether they are well defined."""
+    """Return a problem's numbers, after checking that they are well defined."""
     rows = problem.make()
     expected = problem.run(rows)
     found = {"other digits": deviation(problem.run(shaken(rows)), expected)}
@@ -87,7 +87,7 @@ def solve(problem):
 
 
 def unchanged(found, before, problem):
-    """Arrays of a problem: those that were kept, where they still hold."""
+    """Return a problem's arrays, keeping the stored ones where they still hold."""
 
     def holds(name):
         there = name in before

@@ -40,7 +40,7 @@ TEXTS = np.array(["rest", "own"])[ROWS.y]
 
 
 def results(model, new):
-    """What a model says of rows, by the names of its methods; steps of a pipeline are taken."""
+    """Return a model's results for rows by method name; pipeline steps are applied."""
     if isinstance(model, AdaptiveSNorm):
         return {"transform": model.transform(new)}
     if hasattr(model, "steps"):
@@ -80,7 +80,7 @@ def normalised():
 
 
 def models():
-    """Names, fitted models and rows to score."""
+    """Yield names, fitted models and rows to score."""
     frame, new = pd.DataFrame(ROWS.X, columns=NAMES), pd.DataFrame(ROWS.new, columns=NAMES)
     grid = {"n_components": [1, 2], "regularization": [0.05, 0.5], "cv": "leave-one-out"}
     yield "pcsda", linear().fit(ROWS.X, ROWS.y), ROWS.new

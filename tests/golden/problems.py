@@ -29,7 +29,7 @@ from pcsda import (
     fit_blocks,
 )
 
-# Problems whose numbers are not those of version 0.1.0 any more, because we wanted it. Each has its
+# Problems whose numbers differ from version 0.1.0 on purpose. Each has its
 # reason here and an entry under "Changed results" in CHANGELOG.md; `golden/make.py` writes the new
 # numbers of what is listed, and of nothing else.
 CHANGED_ON_PURPOSE: dict[str, str] = {
@@ -160,7 +160,7 @@ class Rows:
     new: Any
 
     def fingerprint(self):
-        """A few sums over the inputs, which tell a changed recipe from a changed result."""
+        """Return a few sums over the inputs, which tell a changed recipe from a changed result."""
         place = np.linspace(1, 2, self.X.size).reshape(self.X.shape)
         sums = [self.X.sum(), (place * self.X).sum(), self.new.sum(), self.y.sum()]
         sums += [self.labels @ np.arange(len(self.X)), self.subclasses @ np.arange(len(self.X))]
@@ -203,7 +203,7 @@ def make_rows(
 
 
 def numbers(model, new, *, trials=None, transform=True):
-    """What is kept of a fitted model: scores, coordinates without their sign, eigenvalues."""
+    """Return the stored numbers of a fitted model: scores, unsigned coordinates, eigenvalues."""
     if hasattr(model, "steps"):
         new, model = model[:-1].transform(new), model[-1]
     found = {"llr": model.log_likelihood_ratio(new)}
@@ -251,7 +251,7 @@ def add(name, run, ordered=False, **rows):
 
 
 def fitted(make, *, given=True, weighted=False, trials=False, labels=(0, 1)):
-    """Fit an estimator with the subclasses given, unless told otherwise."""
+    """Fit an estimator, by default with the given subclasses."""
 
     def run(rows):
         known = {}

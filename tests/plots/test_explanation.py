@@ -1,4 +1,4 @@
-"""Bars of an explanation: those of its table, and the rest together."""
+"""Bars of an explanation: the rows of its table, and the rest combined."""
 
 import matplotlib as mpl
 
@@ -21,7 +21,7 @@ def fitted():
     return PCSDA(n_subclasses=3, random_state=0).fit(frame, data.target), frame, data
 
 
-def test_bars_are_the_columns_the_weightiest_on_top(fitted):
+def test_bars_show_columns_with_the_weightiest_on_top(fitted):
     model, frame, _ = fitted
     display = ExplanationDisplay.from_estimator(model, frame[:5], row=3, n_columns=4)
     table = model.explain(frame[3:4]).table()

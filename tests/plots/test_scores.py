@@ -1,4 +1,4 @@
-"""Displays of scores: what was drawn is read back from the artists."""
+"""Displays of scores: the tests read back what was drawn from the artists."""
 
 import matplotlib
 import numpy as np
@@ -141,7 +141,7 @@ def test_equal_and_infinite_scores_are_drawn(ax, scores, ends):
     assert_allclose([np.sum(b.get_data()[0] * np.diff(edges)) for b in display.bars_], 1)
 
 
-def test_the_det_curve_is_that_of_scikit_learn(ax):
+def test_the_det_curve_equals_scikit_learns(ax):
     y, scores = gaussian_scores(2.0, 300)
     display = DetDisplay.from_predictions(y, scores, name="mine", ax=ax)
     match, non_match, _ = det_curve(y, scores)
@@ -156,7 +156,7 @@ def test_the_det_curve_is_that_of_scikit_learn(ax):
     assert "5" in [label.get_text() for label in ax.get_xticklabels()]
 
 
-def test_the_working_points_lie_where_the_metrics_say(ax):
+def test_working_points_match_the_metrics(ax):
     y, llr = gaussian_scores(2.0, 400)
     llr = 4 * llr - 2
     costs = {"prior": 0.1, "cost_miss": 2.0}
@@ -191,7 +191,7 @@ def test_separated_and_reversed_scores_stay_in_the_frame(ax):
         assert np.isfinite(display.line_.get_data()).all()
 
 
-def test_a_million_trials_become_few_points(ax):
+def test_a_million_trials_are_drawn_as_few_points(ax):
     y, scores = gaussian_scores(2.0, 200_000)
     display = DetDisplay.from_predictions(y, scores, ax=ax)
     x, line = display.line_.get_data()
@@ -220,7 +220,7 @@ def test_reliable_ratios_lie_on_the_diagonal(ax):
     assert np.all(np.diff(curve) >= 0)
 
 
-def test_bins_are_counted_by_hand(ax):
+def test_bins_match_counts_by_hand(ax):
     y = np.array([0, 0, 1, 0, 1, 1])
     llr = np.array([-2.0, -2.0, -2.0, 1.0, 1.0, 1.0])
     display = ReliabilityDisplay.from_predictions(y, llr, n_bins=5, ax=ax)
@@ -233,7 +233,7 @@ def test_bins_are_counted_by_hand(ax):
     assert_allclose(display.observed, [4 / 6, 8 / 9])
 
 
-def test_the_intervals_are_jeffreys():
+def test_intervals_are_jeffreys():
     y = np.repeat([1, 0], [30, 70])
     display = ReliabilityDisplay.from_predictions(y, np.zeros(100), ax=Figure().subplots())
     assert_allclose(display.observed, [0.3])
@@ -241,7 +241,7 @@ def test_the_intervals_are_jeffreys():
     assert_allclose(display.intervals.ravel(), [0.2170, 0.3944], atol=1e-3)
 
 
-def test_the_bayes_error_is_that_of_the_metric(ax):
+def test_the_bayes_error_equals_the_metrics(ax):
     y, x = gaussian_scores(2.0, 300)
     llr = 3 * x
     display = BayesErrorDisplay.from_predictions(y, llr, ax=ax)
@@ -284,7 +284,7 @@ def test_the_spectrum_has_a_bar_for_every_axis(toy, ax, n_subclasses):
     assert 1 <= len(ticks) <= 20
 
 
-def test_spectra_that_span_decades_are_logarithmic(ax):
+def test_spectra_spanning_decades_are_logarithmic(ax):
     display = SpectrumDisplay(eigenvalues=np.array([1e3, 10.0, 0.1])).plot(ax=ax)
     assert ax.get_yscale() == "log"
     assert SpectrumDisplay(eigenvalues=np.array([3.0, 1.0])).plot().ax_.get_yscale() == "linear"
@@ -318,7 +318,7 @@ def test_every_estimator_can_be_drawn(toy, estimator):
 
 
 @EVERY
-def test_displays_draw_on_new_axes_and_again(toy, model, display):
+def test_displays_can_be_drawn_again_on_new_axes(toy, model, display):
     found = display.from_estimator(model, toy.data, toy.target)
     first = found.ax_
     assert found.plot() is found

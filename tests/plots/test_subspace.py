@@ -1,4 +1,4 @@
-"""Displays: what was drawn is read back from the artists."""
+"""Displays of the subspace: the tests read back what was drawn from the artists."""
 
 import sys
 
@@ -25,7 +25,7 @@ matplotlib.use("Agg")
 
 
 class PlantedModel(TransformerMixin, BaseEstimator):
-    """The least a display needs to know of a fitted estimator."""
+    """The minimum that a display needs from a fitted estimator."""
 
     def __init__(self, n_components=2, n_subclasses=3, pos_label=None):
         self.n_components = n_components
@@ -68,7 +68,7 @@ def test_many_subclasses_are_named_in_the_picture_and_not_in_the_legend():
     assert [text.get_text() for text in display.texts_] == [str(k) for k in range(1, 13)]
 
 
-def test_subclasses_are_named_by_the_labels_that_most_of_them_have():
+def test_subclasses_are_named_after_their_most_common_label():
     rng = np.random.default_rng(0)
     z, groups = rng.normal(size=(90, 2)), np.arange(90) % 3
     labels = np.where(groups == 1, "eight", np.where(np.arange(90) < 45, "one", "two"))
@@ -82,7 +82,7 @@ def test_subclasses_are_named_by_the_labels_that_most_of_them_have():
     assert all("(" not in name for name in display.names)
 
 
-def test_subclasses_have_the_names_that_the_model_knows():
+def test_subclasses_use_the_names_the_model_knows():
     rng = np.random.default_rng(0)
     X, kinds = rng.normal(size=(200, 4)), np.arange(200) % 4
     X += 4 * np.eye(4)[kinds]
@@ -149,7 +149,7 @@ def test_given_subclasses_name_the_groups(toy, ax):
     assert_allclose(centers, [z[kinds == kind].mean(axis=0) for kind in "abcd"])
 
 
-def test_ellipses_are_those_of_the_samples(toy, ax):
+def test_ellipses_match_the_samples(toy, ax):
     model = PlantedModel(n_components=3).fit(toy.data, toy.target)
     display = SubspaceDisplay.from_estimator(
         model, toy.data, toy.target, subclasses=toy.subclass_labels, axes=(2, 0), ax=ax
@@ -201,7 +201,7 @@ def test_a_missing_class_is_left_out(ax):
     assert display.points_[0] is None
 
 
-def test_an_empty_subclass_keeps_the_colours_of_the_others(ax):
+def test_an_empty_subclass_does_not_shift_the_colours(ax):
     z = np.random.default_rng(0).standard_normal((6, 2))
     groups = np.array([0, 0, 0, 2, 2, 2])
     display = SubspaceDisplay(z=z, groups=groups, names=["a", "b", "c"]).plot(ax=ax)
@@ -227,7 +227,7 @@ def test_one_axis_is_drawn_as_histograms(toy, ax, n_components):
     assert len(legend_texts(display)) == 4
 
 
-def test_pos_label_of_the_estimator_is_respected(toy, ax):
+def test_the_estimators_pos_label_is_respected(toy, ax):
     model = PlantedModel(pos_label=0).fit(toy.data, toy.target)
     display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
     assert legend_texts(display)[0] == "class of interest: 0 (n = 270)"
@@ -246,7 +246,7 @@ def test_many_subclasses_become_one_group_and_many_labels_get_other_markers(toy,
     assert len(first.get_paths()[0]) != len(eleventh.get_paths()[0])
 
 
-def test_pipelines_and_named_columns(toy, ax):
+def test_pipelines_and_named_columns_are_drawn(toy, ax):
     frame = pd.DataFrame(toy.data, columns=list("abc"))
     pipeline = make_pipeline(StandardScaler(), PlantedModel()).fit(frame, toy.target)
     display = SubspaceDisplay.from_estimator(pipeline, frame, toy.target, ax=ax)
@@ -323,7 +323,7 @@ def test_on_one_axis_the_decision_is_a_line(ax, pos_label):
         assert np.prod(np.sign(model.decision_function(sides))) == -1
 
 
-def test_of_more_axes_the_contour_is_that_of_the_margins(toy, ax):
+def test_with_more_axes_the_contour_uses_the_marginals(toy, ax):
     model = PCSDA(4, 3, calibrate=False, priors="equal", random_state=0)
     model.fit(toy.data, toy.target)
     display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, axes=(2, 0), ax=ax)
@@ -403,7 +403,7 @@ def test_the_selection_surface_marks_the_choice_and_names_its_axes(search, ax):
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3"]
 
 
-def test_many_axes_of_a_surface_have_every_second_label(ax):
+def test_a_large_surface_labels_every_second_tick(ax):
     scores = np.random.default_rng(0).standard_normal((2, 20))
     display = SelectionDisplay(
         scores=scores,

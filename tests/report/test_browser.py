@@ -20,7 +20,7 @@ def files(tmp_path_factory):
 
 
 def _named_report():
-    """A report on one class of three, of which one has a name that looks like HTML."""
+    """Report on one of three classes, one of which has a name that looks like HTML."""
     rng = np.random.default_rng(0)
     kinds = np.array(["weld", "bolt & <b>nut</b>", "rivet"])[np.arange(300) % 3]
     X = rng.standard_normal((300, 4)) + 4 * np.eye(4)[np.arange(300) % 3]
@@ -30,7 +30,7 @@ def _named_report():
 
 @pytest.fixture
 def visit(browser, files):
-    """Open a report; anything the page complains about, or fetches, fails the test."""
+    """Open a report; any console message or network request fails the test."""
     contexts, faults = [], []
 
     def go(name, **options):
@@ -56,7 +56,7 @@ def number(page, place):
 
 
 @pytest.mark.parametrize("name", ["one", "bank"])
-def test_it_opens_and_draws(visit, name):
+def test_the_report_opens_and_draws(visit, name):
     page = visit(name)
     # Two seconds to read, unpack and draw everything, whatever else the machine does.
     measure = page.context.new_cdp_session(page)
@@ -74,7 +74,7 @@ def test_it_opens_and_draws(visit, name):
     assert page.locator("#labels-section").is_visible() == (name == "bank")
 
 
-def test_labels_are_shown_as_they_are_written(visit):
+def test_labels_are_shown_verbatim(visit):
     page = visit("one")
     assert NASTY in page.inner_text(".summary")
     assert NASTY in page.inner_text("h1")
@@ -103,7 +103,7 @@ def test_the_slider_changes_the_counts(visit):
 
 
 def test_nothing_can_be_sent_anywhere(visit):
-    """Charts of the drawing library come with a button that uploads their data."""
+    """The drawing library's charts come with a button that uploads their data."""
     page = visit("one", has_touch=True, is_mobile=True)
     titles = {button.get_attribute("data-title") for button in page.locator(".modebar-btn").all()}
     assert titles == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
@@ -113,7 +113,7 @@ def test_nothing_can_be_sent_anywhere(visit):
     ("plot", "words"),
     [("roc", "false alarms"), ("det", "threshold"), ("scores", "%"), ("subspace", ", ")],
 )
-def test_pictures_answer_the_mouse(visit, plot, words):
+def test_charts_respond_to_the_mouse(visit, plot, words):
     page = visit("one")
     page.locator(f"#{plot}").scroll_into_view_if_needed()
     area = page.locator(f"#{plot} .nsewdrag").bounding_box()
@@ -149,7 +149,7 @@ def test_keys_move_the_threshold(visit):
     assert float(page.inner_text("#threshold")) > float(before)
 
 
-def test_thresholds_with_a_name(visit):
+def test_named_thresholds_can_be_chosen(visit):
     page = visit("one")
     view = verifier_report().views[0]
     for mark in view.marks:
@@ -198,7 +198,7 @@ def test_a_bank_shows_one_label_or_all(visit):
         assert page.locator("#subspace").is_visible() == (place > 0)
 
 
-def test_the_table_of_labels_sorts(visit):
+def test_the_label_table_sorts(visit):
     page = visit("bank")
 
     def column(place):
@@ -222,7 +222,7 @@ def test_the_table_of_labels_sorts(visit):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark")])
-def test_it_fits_every_width_and_takes_the_colours(visit, width, scheme):
+def test_the_report_fits_every_width_and_both_colour_schemes(visit, width, scheme):
     page = visit("bank", viewport={"width": width, "height": 800}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     box = "document.querySelector('#figures').parentElement"
@@ -238,7 +238,7 @@ def _channels(colour):
     return [int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
 
 
-def test_print_is_dark_on_white_without_controls(visit):
+def test_print_is_dark_on_white_and_has_no_controls(visit):
     page = visit("one", color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert _channels(page.evaluate("getComputedStyle(document.body).backgroundColor")) == [255] * 3
@@ -249,7 +249,7 @@ def test_print_is_dark_on_white_without_controls(visit):
     assert page.pdf().startswith(b"%PDF")
 
 
-def test_subclasses_are_named_where_they_lie(visit):
+def test_subclasses_are_named_in_place(visit):
     page = visit("named")
     names = page.locator("#subspace .annotation text").all_text_contents()
     assert names
@@ -257,7 +257,7 @@ def test_subclasses_are_named_where_they_lie(visit):
     assert "centre of a subclass" in page.inner_text("#subspace-note")
 
 
-def test_reasons_and_meanings_are_there_on_a_phone(visit):
+def test_a_phone_shows_reasons_and_meanings(visit):
     page = visit("one", viewport={"width": 390, "height": 844})
     assert "positives rejected at the threshold" in page.inner_text("#figures")
     assert "Nearest in this test: " in page.locator("#errors .why p").first.inner_text()

@@ -1,4 +1,4 @@
-"""The numbers of a report: exact counts, thinned curves, the right rows in the right places."""
+"""The numbers in a report: exact counts, thinned curves, and the right rows listed."""
 
 import re
 
@@ -52,7 +52,7 @@ def test_counts_at_every_threshold_are_exact(rows, threshold):
     for place, at in enumerate(view.thresholds):
         assert view.misses[place] == (llr[positive] < at).sum()
         assert view.false_alarms[place] == (llr[~positive] >= at).sum()
-    # From all accepted to all rejected, through every mark.
+    # From all accepted to all rejected, including every mark.
     assert (view.misses[0], view.false_alarms[-1]) == (0, 0)
     assert view.misses[-1] == view.n_positive
     assert set(view.marks.values()) <= set(view.thresholds.tolist())
@@ -63,14 +63,14 @@ def test_counts_at_every_threshold_are_exact(rows, threshold):
         )
 
 
-def test_a_long_curve_is_thinned_and_stays_close():
+def test_a_thinned_curve_stays_close():
     rng = np.random.default_rng(0)
     positive = np.repeat([True, False], [3000, 30_000])
     llr = rng.normal(np.where(positive, 2.0, 0.0))
     view = make_view("x", positive, llr, SETTINGS)
     assert len(view.thresholds) <= CURVE_POINTS + 10
     miss, alarm = view.misses / 3000, view.false_alarms / 30_000
-    # No step of the curve is larger than a little of the whole, on either axis.
+    # Every step of the curve is small on both axes.
     assert np.diff(miss).max() < 0.02
     assert -np.diff(alarm).min() < 0.02
     # The tails are there: the smallest rates are those of single trials.
@@ -80,7 +80,7 @@ def test_a_long_curve_is_thinned_and_stays_close():
     assert at_equal[0] / 3000 == pytest.approx(eer, abs=1e-3)
 
 
-def test_parts_of_the_room_are_smaller():
+def test_one_of_several_views_gets_a_share_of_the_space():
     positive = np.arange(4000) % 4 == 0
     llr = np.random.default_rng(1).normal(size=4000)
     whole, part = (make_view("x", positive, llr, SETTINGS, share) for share in (1, 5))
@@ -88,7 +88,7 @@ def test_parts_of_the_room_are_smaller():
     assert len(part.listed["place"]) == len(whole.listed["place"]) / 5
 
 
-def test_the_worst_are_listed(blobs):
+def test_the_worst_errors_are_listed(blobs):
     *_, X, y = blobs
     found = evaluate(one(blobs), X, y, n_resamples=5)
     view = found.views[0]
@@ -113,7 +113,7 @@ def test_histogram_counts_everything(blobs):
 
 
 @pytest.mark.parametrize("n_positive", [0, 3, 900, 5000])
-def test_a_sample_of_the_subspace_keeps_the_few(n_positive):
+def test_a_subspace_sample_keeps_small_groups(n_positive):
     positive = np.arange(5000) < n_positive
     rows = subspace_sample(positive, 0)
     assert len(rows) <= 1200
@@ -213,7 +213,7 @@ def test_a_name_that_many_subclasses_share_is_drawn_once(blobs):
 
 
 @pytest.mark.parametrize("groups", [None, np.repeat(np.arange(15), 3)])
-def test_no_errors_in_few_rows_do_not_mean_no_errors(blobs, groups):
+def test_zero_errors_in_few_rows_leave_a_wide_interval(blobs, groups):
     _, _, X_test, y_test = blobs
     positive = y_test == "birch"
     rows = np.r_[np.flatnonzero(positive)[:15], np.flatnonzero(~positive)[:30]]
@@ -232,7 +232,7 @@ def test_no_errors_in_few_rows_do_not_mean_no_errors(blobs, groups):
     positives, negatives = (15, 30) if groups is None else (5, 10)
     for key, n in (("misses", positives), ("false_alarms", negatives), ("eer", positives)):
         assert (by_key[key].value, by_key[key].low) == (0, 0)
-        # So many rows without an error are seen in one of twenty tests at this rate.
+        # At this rate, one test in twenty shows so many rows without an error.
         assert (1 - by_key[key].high) ** n == pytest.approx(0.05)
     best = by_key["precision_at_k"]
     assert (best.value, best.high) == (1, 1)
@@ -240,7 +240,7 @@ def test_no_errors_in_few_rows_do_not_mean_no_errors(blobs, groups):
 
 
 def test_intervals_of_a_bank_resample_rows(blobs):
-    """Scores of one row for several labels are no independent trials."""
+    """Scores of one row for several labels are not independent trials."""
     X, y, X_test, y_test = blobs
     bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
     found = evaluate(bank, X_test, y_test, n_resamples=50)
@@ -258,7 +258,7 @@ def test_intervals_of_a_bank_resample_rows(blobs):
     assert (eer.low, eer.high) == (expected.low, expected.high)
 
 
-def test_many_labels_show_the_hardest(monkeypatch):
+def test_with_many_labels_the_hardest_are_shown(monkeypatch):
     monkeypatch.setattr("pcsda.report.evaluation.LABEL_VIEWS", 3)
     X, y = make_blobs(300, 5, centers=6, cluster_std=3.0, random_state=1)
     bank = VerifierBank(PCSDA(n_subclasses=2, random_state=0)).fit(X[:200], y[:200])
@@ -270,7 +270,7 @@ def test_many_labels_show_the_hardest(monkeypatch):
 
 
 def test_a_bank_is_measured_on_rows_of_a_single_label(blobs):
-    """Such rows have no negatives for their own label, so that no label has a view of its own."""
+    """Such rows include no negatives for their label, so no label has its own view."""
     X, y, X_test, y_test = blobs
     bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
     found = evaluate(bank, X_test[y_test == "ash"], y_test[y_test == "ash"], n_resamples=5)
@@ -295,7 +295,7 @@ def test_trials_have_one_label_each(blobs):
         evaluate(model, X, y, trials=np.arange(150) % 4, n_resamples=5)
 
 
-def test_few_resamples_of_many_scores():
+def test_many_scores_get_fewer_resamples():
     assert SETTINGS.resamples(10) == 10
     many = Settings(0.5, 1.0, 1.0, 0.0, 0.95, 1000, 0, False)
     assert many.resamples(1000) == 1000
@@ -303,7 +303,7 @@ def test_few_resamples_of_many_scores():
     assert many.resamples(10**8) == 50
 
 
-def test_refusals(blobs):
+def test_bad_input_is_refused(blobs):
     *_, X, y = blobs
     model = one(blobs)
     with pytest.raises(ValueError, match=r"y has no rows of the class of interest, 'birch'; an ev"):
@@ -332,11 +332,11 @@ def test_refusals(blobs):
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "0 %"), (1, "100 %"), (0.1234, "12.3 %"), (0.00123, "0.12 %")]
 )
-def test_shares_in_percent(share, text):
+def test_shares_are_written_in_percent(share, text):
     assert percent(share) == text
 
 
-def test_words_on_calibration_and_few_positives(blobs):
+def test_notes_mention_calibration_and_few_positives(blobs):
     *_, X, y = blobs
     model = one(blobs)
 
@@ -366,7 +366,7 @@ def test_words_on_calibration_and_few_positives(blobs):
     assert "There are only 6 positives: look at the intervals" in summary(few)[-1]
 
 
-def test_the_threshold_of_the_model_decides_unless_costs_are_given():
+def test_the_models_threshold_decides_unless_costs_are_given():
     data = make_class_specific(800, n_features=8, random_state=0)
     model = PCSDA(random_state=0).fit(data.data[:500], data.target[:500])
     rows = data.data[500:], data.target[500:]
@@ -418,7 +418,7 @@ def test_the_page_leads_with_the_answer_and_the_command_for_it(blobs):
 
 
 def test_listed_rows_have_their_reasons(blobs):
-    """The sentence is that of the model, and the neighbours are the nearest in its subspace."""
+    """The model gives the sentence, and the neighbours are the nearest rows in its subspace."""
     model, (_, _, X, y) = one(blobs), blobs
     names = np.array([f"row-{i}" for i in range(len(X))])
     found = evaluate(model, X, y, ids=names, n_resamples=10)
@@ -454,7 +454,7 @@ def test_reasons_name_columns_behind_a_scaler_and_banks_and_trials_have_none(blo
 
 
 @given(trials)
-def test_groups_of_the_calibration_hold_all_rows(rows):
+def test_calibration_groups_contain_all_rows(rows):
     positive = np.array([p for p, _ in rows])
     llr = np.array([s for _, s in rows])
     found = make_view("x", positive, llr, SETTINGS).calibration
@@ -472,8 +472,8 @@ def test_groups_of_the_calibration_hold_all_rows(rows):
                 assert z == pytest.approx(1.959964, abs=1e-4) or p == share
 
 
-def test_no_error_in_few_rows_is_no_promise_of_none():
-    """A bootstrap of rows without an error says 0 to 0; the exact interval says what they show."""
+def test_an_error_free_test_of_few_rows_gets_an_exact_interval():
+    """A bootstrap of error-free rows gives 0 to 0; the exact interval shows what they can prove."""
     y = np.repeat([True, False], [20, 60])
     model = PCSDA(n_subclasses=2, random_state=0).fit(np.c_[y + 0.1 * np.arange(80) % 1, y], y)
     ratios = np.where(y, 5.0, -5.0)[:, None]

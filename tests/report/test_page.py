@@ -1,4 +1,4 @@
-"""The page as text: whole, self-contained, and safe with any label."""
+"""The page as text: complete, self-contained, and safe with any label."""
 
 import html
 import json
@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from report_factories import NASTY, bank_report, verifier_report
+from sklearn.datasets import make_blobs
 
-from pcsda.report import page, write_page
+from pcsda import PCSDA
+from pcsda.report import evaluate, page, write_page
 from pcsda.report.evaluation import LABEL_VIEWS, PART, POINTS_PART
 from pcsda.report.views import make_view, subspace_sample
 
@@ -25,14 +27,14 @@ def data_of(text):
 
 
 def without_library(text):
-    """The page without the drawing library, which has tags and addresses in its strings."""
+    """Return the page without the drawing library, whose strings contain tags and addresses."""
     return re.sub(
         r'(<script type="text/plain" id="plotly">).*?</script>', "", text, flags=re.DOTALL
     )
 
 
 @pytest.mark.parametrize("name", ["one", "bank"])
-def test_a_page_is_whole_and_needs_no_network(pages, name):
+def test_a_page_is_complete_and_needs_no_network(pages, name):
     text = pages[name]
     assert len(text.encode()) < 6_000_000
     assert text.startswith("<!doctype html>")
@@ -42,13 +44,13 @@ def test_a_page_is_whole_and_needs_no_network(pages, name):
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", own)
     assert "http://" not in own
     assert "https://" not in own
-    # The browser itself is told to fetch and send nothing.
+    # The page tells the browser to fetch and send nothing.
     assert "Content-Security-Policy\" content=\"default-src 'none';" in own
     assert own.count("<script") == own.count("</script>") == 2
 
 
 @pytest.mark.parametrize("name", ["one", "bank"])
-def test_labels_are_text_and_never_tags(pages, name):
+def test_labels_are_never_read_as_tags(pages, name):
     own = without_library(pages[name])
     assert NASTY not in own
     assert "<script>alert" not in own
@@ -58,7 +60,7 @@ def test_labels_are_text_and_never_tags(pages, name):
     assert NASTY in texts
 
 
-def test_data_of_the_page_are_those_of_the_evaluation(pages):
+def test_the_page_holds_the_evaluations_data(pages):
     found = verifier_report()
     (view,) = data_of(pages["one"])["views"]
     assert view["positives"] == found.views[0].n_positive
@@ -84,24 +86,24 @@ def test_a_bank_lists_claims(pages):
     assert whole["subspace"] is None
 
 
-def test_many_labels_of_the_rest_are_drawn_as_one():
-    truth = np.array([f"kind {i % 12}" for i in range(60)])
-    points = {"x": np.arange(60.0), "y": np.arange(60.0), "axes": ["a", "b"], "truth": truth,
-              "id": truth, "positive": truth == "kind 3",
-              "centres": [("mostly <b>", 1.0, 2.0)]}  # fmt: skip
-    found = page._subspace_data(points, "kind 3")
-    assert [kind["name"] for kind in found["kinds"]] == ["kind 3", "the rest"]
-    assert [len(kind["x"]) for kind in found["kinds"]] == [5, 55]
-    assert found["centres"] == [{"name": "mostly <b>", "x": 1.0, "y": 2.0}]
+def test_many_other_labels_are_drawn_as_one():
+    X, y = make_blobs(240, 4, centers=12, random_state=0)
+    y = np.array([f"<b>{label}" for label in y])
+    model = PCSDA(pos_label="<b>3", random_state=0).fit(X, y, subclass_labels=y)
+    (view,) = data_of(page.render(evaluate(model, X, y, n_resamples=2)))["views"]
+    found = view["subspace"]
+    assert [kind["name"] for kind in found["kinds"]] == ["<b>3", "the rest"]
+    assert [len(kind["x"]) for kind in found["kinds"]] == [20, 220]
+    assert {centre["name"] for centre in found["centres"]} == set(model.subclass_names_)
 
 
-def test_long_names_are_cut():
+def test_long_names_are_shortened():
     assert page.cut("x" * 40) == "x" * 40
     assert page.cut("x" * 41) == "x" * 39 + "…"
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&", "a\\b\"c'"])
-def test_json_inside_a_page(text):
+def test_json_is_safe_inside_a_page(text):
     inside = page.as_json({"a": text})
     assert not re.search("[<>&\u2028]", inside)
     assert json.loads(inside) == {"a": text}
@@ -131,7 +133,7 @@ def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_a_large_bank_with_long_names_stays_small():
-    """All limits reached at once, with names that take all the room they may."""
+    """Reach all limits at once, with names of the maximum length."""
     rng = np.random.default_rng(0)
     small = bank_report()
     long = [f"{i:04d}{'&' * 80}" for i in range(1200)]
@@ -170,7 +172,7 @@ def test_every_figure_is_in_one_group_with_its_meaning(pages, name):
         assert table.count(f">{html.escape(figure.meaning)}<") >= 2
 
 
-def test_reasons_are_text_and_never_tags(pages):
+def test_reasons_are_never_read_as_tags(pages):
     listed = data_of(pages["one"])["views"][0]["listed"]
     assert listed["why"] == verifier_report().reasons
     assert any(NASTY in why for why in listed["why"])

@@ -120,7 +120,7 @@ def test_all_formats_give_the_same_table(folder, name):
 @pytest.mark.each_value
 @pytest.mark.parametrize("rows", [1, 7, 90, 1000, None])
 @pytest.mark.parametrize("name", [*WRITERS, "t.npz", "matrix.npy"])
-def test_pieces_make_up_the_whole(folder, name, rows):
+def test_pieces_add_up_to_the_whole_table(folder, name, rows):
     path, wording = str(folder / name), WORDINGS.get(name, TEXT)
     parts = list(tables.pieces(path, wording, rows))
     if rows:
@@ -143,7 +143,7 @@ def test_npz_has_a_matrix_and_columns_by_name(folder):
     np.testing.assert_array_equal(table.features(["2", "0"]), JOINTS[["hue", "width"]])
 
 
-def test_several_matrices_of_an_npz_file_are_embeddings_by_name(tmp_path):
+def test_named_npz_matrices_are_embeddings(tmp_path):
     face, voice = np.arange(6.0).reshape(3, 2), np.arange(3.0)[:, None]
     np.savez(tmp_path / "a.npz", face=face, voice=voice, who=np.array(["a", "b", "c"]))
     table = tables.read(str(tmp_path / "a.npz"))
@@ -168,7 +168,7 @@ LISTS = {
 @pytest.mark.parametrize("rows", [None, 4])
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize("kind", LISTS)
-def test_lists_of_one_length_are_embeddings(tmp_path, kind, format, rows):
+def test_equal_length_lists_are_embeddings(tmp_path, kind, format, rows):
     values = np.arange(60, dtype=np.float32).reshape(20, 3)
     table = pa.table({"kind": ["a", "b"] * 10, "face": LISTS[kind](values)})
     path = tmp_path / f"a.{format}"
@@ -186,7 +186,7 @@ def test_lists_of_one_length_are_embeddings(tmp_path, kind, format, rows):
 
 
 class SpeaksArrow:
-    """As data frames of other libraries do."""
+    """Exports Arrow data, as data frames of other libraries do."""
 
     def __init__(self, table):
         self.table = table
@@ -226,13 +226,13 @@ def test_data_frames_have_embeddings_too(kind):
     np.testing.assert_array_equal(table.features(["face"]), JOINTS[FEATURES].astype(np.float32))
 
 
-def test_arrays_are_no_data_frames():
+def test_arrays_are_not_data_frames():
     assert not tables.is_frame(np.ones((2, 2)))
     assert not tables.is_frame("a.csv")
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_folders_name_their_partitions(tmp_path, whole):
+def test_folder_names_become_partition_columns(tmp_path, whole):
     for kind, year in (("weld", 2020), ("weld", 2021), ("pore", 2020)):
         place = tmp_path / "t" / f"kind={kind}" / f"year={year}"
         place.mkdir(parents=True)
@@ -256,7 +256,7 @@ def test_parts_of_a_row_group_are_read_in_any_order(tmp_path):
         np.testing.assert_array_equal(sent.read(["x"]).column("x"), expected)
 
 
-def test_a_large_row_group_is_cut_without_being_asked(tmp_path, monkeypatch):
+def test_a_large_row_group_is_split_automatically(tmp_path, monkeypatch):
     monkeypatch.setattr("pcsda.tables.arrays.BLOCK_BYTES", 80_000)
     values = np.random.default_rng(0).normal(size=(5000, 16)).astype(np.float32)
     parquet.write_table(pa.table({"face": fixed(values)}), tmp_path / "a.parquet")
@@ -269,7 +269,7 @@ def test_a_large_row_group_is_cut_without_being_asked(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("value", "text"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (True, "True"), (b"x", "x"), ("7", "7")]
 )
-def test_labels_as_they_are_written(value, text):
+def test_numbers_become_labels_as_written(value, text):
     assert tables.as_text(value) == text
 
 
@@ -281,7 +281,7 @@ def test_labels_of_csv_stay_as_written(tmp_path):
     assert numbers.column("kind").tolist() == ["007", "NA", "nan", "None"]
 
 
-def test_missing_numbers_are_missing_and_missing_labels_too(tmp_path):
+def test_missing_numbers_and_labels_are_marked_missing(tmp_path):
     (tmp_path / "a.csv").write_text("x,n,kind\n1,NA,a\n,2,b\nnull,3,\n")
     table = tables.read(str(tmp_path / "a.csv"), Wording(text=("kind",)))
     for name, gaps in (("x", [0, 1, 1]), ("n", [1, 0, 0]), ("kind", [0, 0, 1])):
@@ -290,14 +290,14 @@ def test_missing_numbers_are_missing_and_missing_labels_too(tmp_path):
         tables.labels(table, "kind")
 
 
-def test_spaces_and_marks_before_names_are_no_part_of_them(tmp_path):
+def test_leading_spaces_and_byte_order_marks_are_not_part_of_names(tmp_path):
     (tmp_path / "a.csv").write_bytes("\ufeffx, y\r\n1, 2\r\n".encode())
     assert tables.read(str(tmp_path / "a.csv")).names == ["x", "y"]
 
 
 @pytest.mark.parametrize("rows", [None, 20])
-def test_row_numbers_without_a_name_are_left_out(tmp_path, rows):
-    """As DataFrame.to_csv writes them."""
+def test_unnamed_row_numbers_are_left_out(tmp_path, rows):
+    """DataFrame.to_csv writes such numbers."""
     JOINTS.to_csv(tmp_path / "a.csv")
     path = str(tmp_path / "a.csv")
     with pytest.warns(UserWarning, match="the first column of .* has no name and is left out"):
@@ -310,8 +310,8 @@ def test_row_numbers_without_a_name_are_left_out(tmp_path, rows):
     words=st.lists(st.text('a"\n,; é', max_size=6), min_size=1, max_size=30),
     rows=st.integers(1, 40),
 )
-def test_quoted_text_is_cut_between_rows(tmp_path_factory, words, rows):
-    """Whatever is in quotes, pieces are whole rows; pandas writes and is the oracle."""
+def test_quoted_text_is_split_only_between_rows(tmp_path_factory, words, rows):
+    """Pieces are whole rows whatever is quoted; pandas writes the file and is the oracle."""
     path = tmp_path_factory.mktemp("quoted") / "a.csv"
     frame = pd.DataFrame({"n": range(len(words)), "word": words, "m": 1})
     frame.to_csv(path, index=False, quoting=1)
@@ -367,7 +367,7 @@ def test_quoted_text_is_cut_between_rows(tmp_path_factory, words, rows):
         ("a.xlsx", b"", r"a.xlsx must end in one of .npy, .npz, .parquet, .pq, .arrow, .feather,"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path, name, content, message):
+def test_unreadable_tables_are_reported(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         tables.read(str(tmp_path / name))
@@ -388,17 +388,15 @@ def test_npz_of_odd_shapes_is_refused(tmp_path, arrays, message):
         tables.read(str(tmp_path / "a.npz"))
 
 
-def test_npz_whose_arrays_do_not_go_together_is_refused_before_it_is_unpacked(
-    tmp_path, monkeypatch
-):
-    """7.7 MB whose arrays had other lengths were unpacked to 8 GB first, for three minutes."""
+def test_mismatched_npz_arrays_are_refused_before_unpacking(tmp_path, monkeypatch):
+    """A 7.7 MB file with mismatched arrays was first unpacked to 8 GB, for three minutes."""
     np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 10)), y=np.zeros(7))
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("unpacked"))
     with pytest.raises(ValueError, match=r"one entry per row; it has X \(1000, 10\), y \(7,"):
         tables.read(str(tmp_path / "a.npz"))
 
 
-def test_npz_that_would_not_fit_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+def test_npz_that_exceeds_memory_is_refused_before_unpacking(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 1000)), y=np.zeros(1000))
     assert (tmp_path / "a.npz").stat().st_size < 50_000
     monkeypatch.setattr("pcsda.archive.available_memory", lambda: 7 << 20)
@@ -408,7 +406,7 @@ def test_npz_that_would_not_fit_is_refused_before_it_is_unpacked(tmp_path, monke
         tables.read(str(tmp_path / "a.npz"))
 
 
-def test_npz_whose_header_lies_is_refused(tmp_path):
+def test_npz_with_a_false_header_is_refused(tmp_path):
     held = io.BytesIO()
     about = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 4)}
     np.lib.format.write_array_header_1_0(held, about)
@@ -418,7 +416,7 @@ def test_npz_whose_header_lies_is_refused(tmp_path):
         tables.read(str(tmp_path / "a.npz"))
 
 
-def test_an_array_under_the_wrong_name_is_named(tmp_path):
+def test_an_array_with_the_wrong_extension_is_named(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 2)))
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
     with pytest.raises(ValueError, match=r"a.npz could not be read as NPZ: it holds one array; na"):
@@ -444,7 +442,7 @@ def test_pickled_objects_are_not_loaded(tmp_path, name):
         tables.read(str(tmp_path / name))
 
 
-def test_missing_files_and_folders_without_tables(tmp_path):
+def test_missing_files_and_empty_folders_are_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none.csv does not exist"):
         tables.read(str(tmp_path / "none.csv"))
     with pytest.raises(
@@ -475,13 +473,13 @@ def test_missing_files_and_folders_without_tables(tmp_path):
     ],
 )
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
-def test_lists_that_are_no_embedding_are_refused(values, message, kind):
+def test_lists_that_are_not_embeddings_are_refused(values, message, kind):
     make = pd.DataFrame if kind == "pandas" else pa.table
     with pytest.raises(ValueError, match=message):
         tables.of_frame(make({"face": values}))
 
 
-def test_embeddings_are_no_labels():
+def test_embeddings_cannot_be_labels():
     table = tables.of_frame(pa.table({"face": [[1.0, 2.0], [3.0, 4.0]]}))
     with pytest.raises(
         ValueError, match=r"^--label face: this column of .* holds lists, not labels$"
@@ -500,7 +498,7 @@ def test_a_missing_list_is_a_row_of_missing_numbers(kind):
     assert tables.missing(empty.column("face")).all()
 
 
-def test_numbers_of_other_types_become_numbers():
+def test_unusual_numeric_types_become_numbers():
     decimals = pa.array([Decimal(1), None], pa.decimal128(9, 2))
     table = arrow.of_arrow("t", pa.table({"d": decimals, "none": pa.nulls(2)}))
     np.testing.assert_array_equal(table.features(["d", "none"]), [[1, np.nan], [np.nan, np.nan]])
@@ -540,7 +538,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, folder, package)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "parts", "matrix.npy"])
-def test_a_table_is_large_beside_little_memory(folder, monkeypatch, name):
+def test_a_table_is_large_relative_to_memory(folder, monkeypatch, name):
     path = str(folder / name)
     assert not tables.is_large(path)
     monkeypatch.setattr(tables, "available_memory", lambda: 1000)
@@ -548,12 +546,12 @@ def test_a_table_is_large_beside_little_memory(folder, monkeypatch, name):
     assert not tables.is_large("-")
 
 
-def test_lists_are_cut():
+def test_long_lists_are_shortened():
     assert tables.listed("abc") == "a, b, c"
     assert tables.listed(range(20), 3) == "0, 1, 2, ... (20 in all)"
 
 
-def test_what_an_archive_lacks_is_said_before_it_is_unpacked(tmp_path, monkeypatch):
+def test_columns_missing_from_an_archive_are_reported_before_unpacking(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     np.savez_compressed(path, X=np.zeros((9, 2)), size=np.arange(9))
     monkeypatch.setattr("pcsda.tables.arrays.load_npz", lambda *_: pytest.fail("unpacked"))
