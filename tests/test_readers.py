@@ -1,4 +1,4 @@
-"""Sources of blocks: whatever the rows come from, they are the same rows."""
+"""Sources of blocks: every source gives the same rows."""
 
 import os
 import pickle
@@ -167,7 +167,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path, data):
     X, *_, expected = data
     blocks, options = of_parquet(tmp_path, *data[:4])
     model = fit_blocks(PCSDA(), blocks, **options)
-    # Other columns and another order, which the model puts right by itself.
+    # Additional columns in another order, which the model sorts out.
     shuffled = pd.DataFrame(X, columns=NAMES)[NAMES[::-1]].assign(more=1.0)
     shuffled.to_csv(tmp_path / "new.csv", index=False)
     for file in (blocks, tmp_path / "new.csv"):
@@ -179,7 +179,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path, data):
         list(predict_blocks(model, [pd.DataFrame(X, columns=NAMES)[NAMES[::-1]]]))
 
 
-def test_an_embedding_is_as_many_features_as_it_is_long(tmp_path, data):
+def test_an_embedding_gives_as_many_features_as_its_length(tmp_path, data):
     X, y, groups, weights, expected = data
     frame = frame_of(X, y, groups, weights).drop(columns=NAMES).assign(face=list(X))
     frame.to_parquet(tmp_path / "faces.parquet", row_group_size=64)
@@ -191,7 +191,7 @@ def test_an_embedding_is_as_many_features_as_it_is_long(tmp_path, data):
         np.testing.assert_allclose(scores, expected.log_likelihood_ratio(X), rtol=1e-9)
 
 
-def test_blocks_have_the_size_that_was_asked_for(tmp_path, data):
+def test_blocks_have_the_requested_size(tmp_path, data):
     blocks, options = of_npy(tmp_path, *data[:4])
     found = open_blocks(blocks, **options).addresses
     assert [len(block.read().y) for block in found] == [37] * 5 + [35]
@@ -209,7 +209,7 @@ def test_blocks_have_the_size_that_was_asked_for(tmp_path, data):
     assert all(15 < size < 32 for size in sizes[:-1])
 
 
-def test_addresses_go_to_other_processes_and_stay_small(tmp_path, data):
+def test_block_addresses_pickle_small(tmp_path, data):
     for source in (of_npy, of_npz_folder, of_parquet, of_csv):
         folder = tmp_path / source.__name__
         folder.mkdir()
@@ -244,7 +244,7 @@ def test_a_block_of_a_csv_file_does_not_end_within_quotes(tmp_path, end):
 
 
 @pytest.mark.parametrize("where", [0, 150, 899])
-def test_a_quote_that_stands_for_itself_swallows_no_rows(tmp_path, where, monkeypatch):
+def test_a_literal_quote_swallows_no_rows(tmp_path, where, monkeypatch):
     monkeypatch.setattr("pcsda.tables.text.QUOTED_BYTES", 200)
     path = tmp_path / "rows.csv"
     pipes = ["pipe"] * 900
@@ -277,7 +277,7 @@ def test_a_quote_that_stands_for_itself_swallows_no_rows(tmp_path, where, monkey
         ("x,\xe9\n1,a\n", r"^rows.csv is not text in UTF-8 .* save it as UTF-8, or name"),
     ],
 )
-def test_what_is_wrong_in_a_csv_file_is_named(tmp_path, text, message):
+def test_errors_in_a_csv_file_are_named(tmp_path, text, message):
     path = tmp_path / "rows.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=message):
@@ -292,7 +292,7 @@ def test_labels_of_a_csv_file_are_all_text_or_all_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("source", [of_npy, of_npz_folder, of_parquet, of_csv, of_sparse])
-def test_a_checkpoint_knows_its_files(tmp_path, data, source, monkeypatch):
+def test_a_checkpoint_recognises_its_files(tmp_path, data, source, monkeypatch):
     blocks, options = source(tmp_path, *data[:4])
     state = tmp_path.parent / f"{tmp_path.name}.state"
     monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
@@ -308,7 +308,7 @@ def test_a_checkpoint_knows_its_files(tmp_path, data, source, monkeypatch):
         fit_blocks(PCSDA(), blocks, checkpoint=state, **options)
 
 
-def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path, data):
+def test_truncated_files_and_files_of_another_kind_are_refused(tmp_path, data):
     blocks, options = of_npy(tmp_path, *data[:4])
     whole = blocks.read_bytes()
     blocks.write_bytes(whole[:-8])
@@ -342,7 +342,7 @@ def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path, data):
         fit_blocks(PCSDA(), tmp_path / "other.npz", y="q")
 
 
-def test_what_is_no_source_is_refused(tmp_path, data):
+def test_invalid_sources_are_refused(tmp_path, data):
     X, y, *_ = data
     with pytest.raises(FileNotFoundError, match=r"nowhere.npy does not exist$"):
         open_blocks(tmp_path / "nowhere.npy")

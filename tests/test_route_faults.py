@@ -1,4 +1,4 @@
-"""Data on which routes to a model disagreed in version 0.1.0: each stays as a test."""
+"""Data on which routes to a model disagreed in version 0.1.0, each kept as a test."""
 
 import warnings
 from functools import partial
@@ -15,7 +15,7 @@ per_label = partial(VerifierBank, calibration="per-label")
 
 
 def refusal(model, X, y, subclasses):
-    """What a fit is refused with, None if it is not."""
+    """Return the message with which a fit is refused, or None."""
     try:
         model.fit(X, y, subclass_labels=subclasses)
     except ValueError as error:
@@ -24,7 +24,7 @@ def refusal(model, X, y, subclasses):
 
 
 def in_a_plane(seed, width=200):
-    """120 rows of rank 2 with three labels and five subclasses that know nothing of the rows."""
+    """Draw 120 rows of rank 2 with three labels and five subclasses independent of the rows."""
     rng = np.random.default_rng(seed)
     labels, subclasses = rng.integers(0, 3, 120), rng.integers(0, 5, 120)
     rows = rng.standard_normal((120, 2))
@@ -77,7 +77,7 @@ def test_a_search_on_rows_in_a_plane_ends_with_a_model(ridge):
 
 
 def with_a_sum(seed, n_groups=4):
-    """Columns a, b, a + b and a once more, of groups that lie apart; and rows off their span."""
+    """Return columns a, b, a + b and a again, of separated groups, and rows off their span."""
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, n_groups, 120)
     a, b = (rng.standard_normal((120, 2)) + 2.5 * rng.standard_normal((n_groups, 2))[groups]).T
@@ -89,7 +89,7 @@ def solved(solver, X, groups, ridge=1e-6):
     return PCSDA(solver=solver, regularization=ridge).fit(X, groups == 0, subclass_labels=groups)
 
 
-def test_the_eigen_solver_keeps_no_rounding_as_an_axis():
+def test_the_eigen_solver_keeps_no_axis_of_rounding():
     for seed in range(6):
         X, groups, _ = with_a_sum(seed)
         found, expected = (solved(solver, X, groups) for solver in ("eigen", "cholesky"))
@@ -127,7 +127,7 @@ def test_a_bank_scores_float32_rows_far_from_zero_as_its_models_do(offset):
 
 
 def clusters_apart(offset=0.0, scale=1.0, dtype=np.float64):
-    """Rows in four clusters that nobody can mix up, and labels that cut through them."""
+    """Draw rows in four well-separated clusters, and labels that cut across them."""
     rng = np.random.default_rng(0)
     labels, clusters = rng.integers(0, 3, 200), rng.integers(0, 4, 200)
     centres = 6 * rng.standard_normal((4, 5))
@@ -200,7 +200,7 @@ def test_lsqr_converges_or_warns():
 
 @pytest.mark.filterwarnings("ignore:a calibration fold could not be fitted")
 @pytest.mark.parametrize("tails", ["gaussian", "fitted"])
-def test_a_row_that_alone_keeps_the_scatter_regular(tails):
+def test_a_row_that_keeps_the_scatter_regular_cannot_be_left_out(tails):
     X = np.array(
         [
             [-0.36, 1.34],
@@ -255,7 +255,7 @@ def test_blocks_equal_a_fit_where_every_negative_is_a_subclass_of_its_own():
         )
 
 
-def test_what_can_be_scored_can_be_explained():
+def test_whatever_can_be_scored_can_be_explained():
     for seed in range(4):
         rng = np.random.default_rng(seed)
         y = (np.arange(9) < 3).astype(int)
@@ -267,7 +267,7 @@ def test_what_can_be_scored_can_be_explained():
 
 @pytest.mark.more  # 120 problems; `test_routes.py` has the map on all kinds of data
 def test_the_exact_map_equals_the_kernel_at_small_ridges():
-    """Directions below the rounding of kernel values are not in the map; few rows see them."""
+    """The map lacks directions below the rounding of kernel values, which affect few rows."""
     apart = []
     for seed in range(120):
         rng = np.random.default_rng(seed)
@@ -289,7 +289,7 @@ def test_the_exact_map_equals_the_kernel_at_small_ridges():
     assert np.sum(shares > 2e-3) <= 3
 
 
-def test_a_kernel_model_keeps_rows_of_its_own():
+def test_a_kernel_model_copies_its_rows():
     X, groups = far_away(0.0, np.float64)
     model = KernelPCSDA(gamma=0.05).fit(X, groups == 0, subclass_labels=groups)
     new = X[:7].copy()
@@ -299,7 +299,7 @@ def test_a_kernel_model_keeps_rows_of_its_own():
 
 
 @pytest.mark.parametrize("make", [PCSDA, lambda: KernelPCSDA(gamma=0.05)], ids=["linear", "kernel"])
-def test_a_bank_keeps_rows_of_its_own(make):
+def test_a_bank_copies_its_rows(make):
     scores = []
     for spoil in (False, True):
         X, groups = far_away(0.0, np.float64)
@@ -313,8 +313,8 @@ def test_a_bank_keeps_rows_of_its_own(make):
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "eigen"])
-def test_without_a_ridge_a_feature_that_is_constant_but_for_rounding_is_singular(solver):
-    """Pivots are measured against their own column, whose size is rounding there."""
+def test_without_a_ridge_a_nearly_constant_feature_is_singular(solver):
+    """Pivots are compared with their own column, which is pure rounding there."""
     X, groups = far_away(0.0, np.float64)
     X = np.column_stack([X, 28.1 + 4e-15 * np.sin(np.arange(len(X)))])
     for model in (PCSDA(regularization=0, solver=solver), PCSDACV(PCSDA(), regularization=[0])):

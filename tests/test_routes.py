@@ -25,7 +25,7 @@ def kind(name):
 
 
 def draw(sizes=(30, 25, 28, 20), width=5, *, seed=0, spread=1.0, n_new=20):
-    """Correlated rows of groups in random order, their groups and new rows."""
+    """Draw correlated rows in random order, their groups, and new rows."""
     rng = np.random.default_rng(seed)
     mixing = rng.standard_normal((width, width)) / np.sqrt(width) + np.eye(width)
     centres = spread * rng.standard_normal((len(sizes), width))
@@ -228,13 +228,13 @@ def equal_rows():
 
 @kind("singular")
 def singular():
-    """Two equal columns and no ridge."""
+    """Return problems with two equal columns and no ridge."""
     X, groups, new = draw()
     X[:, 1], new[:, 1] = X[:, 0], new[:, 0]
     return [problem(X, groups, new, 0.0)]
 
 
-# Routes that a kind of data does not go along, and why. This number may only fall.
+# Routes that do not support a kind of data, and why. This number may only fall.
 BANKS = ("bank", "bank's model", "kernel bank", "bank of searches")
 SEARCHES = ("search", "bank of searches")
 SKIPS = {
@@ -259,7 +259,7 @@ MAY_REFUSE = {
 
 @cache
 def reference(name):
-    """Problems of a kind with their results by Cholesky in double precision."""
+    """Return problems of one kind with their results from Cholesky in double precision."""
     return [(each, solved("cholesky", each.exact())) for each in KINDS[name]()]
 
 
@@ -302,7 +302,7 @@ def test_the_exceptions_are_few_and_known(capsys):
     assert len(SKIPS) <= MOST_SKIPS
 
 
-def test_what_should_be_refused_is():
+def test_impossible_problems_are_refused():
     for name in ("equal means", "equal rows", "singular"):
         for _, expected in reference(name):
             assert isinstance(expected, ValueError)

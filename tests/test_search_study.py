@@ -1,4 +1,4 @@
-"""The study of searches: what it keeps, and the page made of it."""
+"""The study of searches: what it stores, and the page made from it."""
 
 import sys
 
@@ -22,5 +22,5 @@ def test_a_run_writes_every_search_once_resumes_and_makes_a_page(tmp_path, monke
     assert "| digits | 3 | 1 |" in search.page(rows)
 
 
-def test_the_page_is_that_of_the_rows():
+def test_the_page_follows_from_the_rows():
     assert search.PAGE.read_text() == search.page(search.read(search.ROWS))

@@ -1,4 +1,4 @@
-"""CSDA and PCSDA among other scikit-learn estimators: its own checks, and work in company."""
+"""CSDA and PCSDA with scikit-learn: its checks, and use with its other tools."""
 
 import pickle
 from inspect import signature
@@ -48,16 +48,16 @@ def fail_by_nature(estimator):
     failing = {}
     if hasattr(estimator, "partial_fit"):
         failing["check_fit_score_takes_y"] = (
-            "it calls partial_fit after fit, which would throw the fitted model away"
+            "it calls partial_fit after fit, which would discard the fitted model"
         )
     if not estimator.calibrate:
         return failing
     reason = (
-        "calibration looks at left-out or fold scores, where a row that is repeated still has its "
-        "twins in the model and a row of weight two does not; and k-means draws other starts"
+        "left-out and fold scores differ: copies of a repeated row stay in the model, but a row of "
+        "weight two leaves as a whole; and k-means draws other starts"
     )
     if getattr(estimator, "n_subclasses", "auto") != "auto":
-        reason = "the negatives of these checks are all equal and cannot fill two subclasses"
+        reason = "the negatives in these checks are all equal and cannot form two subclasses"
     return failing | {
         "check_sample_weight_equivalence_on_dense_data": reason,
         "check_sample_weight_equivalence_on_sparse_data": reason,
@@ -78,7 +78,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("estimator", [*CHECKED, *CHECKED_TOO], ids=str)
 def test_y_comes_second_in_every_method_that_takes_it(estimator):
-    """Stands in for check_fit_score_takes_y, with a fresh estimator for each method."""
+    """Replaces check_fit_score_takes_y, with a fresh estimator for each method."""
     X, y, _ = problem()
     for name in ("fit", "partial_fit", "fit_transform", "score"):
         if hasattr(estimator, name):
@@ -177,7 +177,7 @@ def test_a_pickle_gives_identical_scores(estimator, dtype):
         assert after.dtype == before.dtype
 
 
-def test_a_pickled_stream_goes_on_where_it_stopped():
+def test_a_pickled_stream_resumes_where_it_stopped():
     X, y, groups = problem()
     halves = np.array_split(np.arange(len(X)), 2)
     model = PCSDA().partial_fit(X[halves[0]], y[halves[0]], subclass_labels=groups[halves[0]])
@@ -281,7 +281,7 @@ def test_columns_in_another_order_or_of_other_names_are_refused(estimator, metho
         getattr(model, method)(X)
 
 
-def test_partial_fit_refuses_columns_of_other_names():
+def test_partial_fit_refuses_renamed_columns():
     X, y, groups = problem()
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = PCSDA().partial_fit(frame, y, subclass_labels=groups)
@@ -289,7 +289,7 @@ def test_partial_fit_refuses_columns_of_other_names():
         model.partial_fit(frame[list("bacdef")], y, subclass_labels=groups)
 
 
-def test_partial_fit_is_offered_only_where_statistics_are_enough():
+def test_partial_fit_is_offered_only_where_statistics_suffice():
     assert hasattr(PCSDA(), "partial_fit")
     assert hasattr(CSDA(), "partial_fit")
     assert not hasattr(PCSDA(balance="resampled"), "partial_fit")

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 CONTEXT = rows.environment(1) | {"quick": False}
 GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0, look=1e-9)
-# Those that start processes or search take seconds; what is new in them is tested on its own.
+# Jobs that start processes or search take seconds; other tests cover what is new in them.
 IN_PROCESS = [
     name
     for name in JOBS
@@ -46,7 +46,7 @@ def grown_rows(
     noisy=False,
     quick=False,
 ):
-    """Rows of a contestant whose time is a power of N, and whose operations are N^3 + 100 N^2."""
+    """Return rows of a contestant whose time is a power of N, with N^3 + 100 N^2 operations."""
     cost = Cost("N^3 + 100 N^2", lambda N, **_: N**3 + 100 * N**2)
     return [
         {
@@ -89,15 +89,15 @@ def test_every_job_runs(name):
         assert named <= {None, *labels}
 
 
-def test_growth_jobs_vary_one_size_and_say_what_theory_expects():
-    for name in (name for name in JOBS if name.startswith("growth-")):
-        jobs = list(JOBS[name](QUICK))
-        (varied,) = {job.grows for job in jobs}
-        assert len({job.case[varied] for job in jobs}) == len(jobs) > 2
-        rest = [{size: job.case[size] for size in job.case if size != varied} for job in jobs]
-        assert all(case == rest[0] for case in rest)
-        for job in jobs:
-            assert all(one.cost.operations(**job.case) > 0 for one in job.contestants)
+@pytest.mark.parametrize("name", [name for name in JOBS if name.startswith("growth-")])
+def test_growth_jobs_vary_one_size_and_state_the_theory(name):
+    jobs = list(JOBS[name](QUICK))
+    (varied,) = {job.grows for job in jobs}
+    assert len({job.case[varied] for job in jobs}) == len(jobs) > 2
+    rest = [{size: job.case[size] for size in job.case if size != varied} for job in jobs]
+    assert all(case == rest[0] for case in rest)
+    for job in jobs:
+        assert all(one.cost.operations(**job.case) > 0 for one in job.contestants)
 
 
 def test_the_bare_expression_must_give_the_same_numbers(monkeypatch):
@@ -161,7 +161,7 @@ def test_an_import_takes_time_and_only_public_submodules_are_needed():
     assert not any("._" in name or name.startswith("pcsda") for name in needed)
 
 
-def test_metric_learn_is_asked_in_its_own_python(monkeypatch):
+def test_metric_learn_runs_in_its_own_python(monkeypatch):
     monkeypatch.setattr(elsewhere, "fit_seconds", lambda python, name, *_: len(python + name))
     (job,) = JOBS["metric-learn"](Setup(quick=True, threads=1, metric_learn="py"))
     found = measure(job, GLANCE).rounds
@@ -169,7 +169,7 @@ def test_metric_learn_is_asked_in_its_own_python(monkeypatch):
     assert found["metric-learn RCA_Supervised"] == [16.0]
 
 
-def test_intelex_is_asked_in_its_own_python(monkeypatch):
+def test_intelex_runs_in_its_own_python(monkeypatch):
     monkeypatch.setattr(intelex, "fit_seconds", lambda python, name, *_: len(python + name))
     jobs = JOBS["intelex"](Setup(quick=True, threads=1, intelex="py"))
     few, _, curved = (measure(job, GLANCE).rounds for job in jobs)
@@ -177,24 +177,18 @@ def test_intelex_is_asked_in_its_own_python(monkeypatch):
     assert curved["intelex SVC"] == [5.0]
 
 
-def test_intelex_runs_only_when_a_python_is_named():
-    assert "intelex" not in command.parse_arguments([]).jobs
-    assert "intelex" in command.parse_arguments(["--intelex", "py"]).jobs
-    with pytest.raises(SystemExit, match="the job intelex needs --intelex PYTHON"):
-        next(JOBS["intelex"](Setup()))
+@pytest.mark.parametrize("name", ["intelex", "metric-learn"])
+def test_jobs_of_another_python_run_only_when_it_is_named(name):
+    assert name not in command.parse_arguments([]).jobs
+    assert name in command.parse_arguments([f"--{name}", "py"]).jobs
+    with pytest.raises(SystemExit, match=f"the job {name} needs --{name} PYTHON"):
+        next(JOBS[name](Setup()))
 
 
 @pytest.mark.more  # starts a Python of its own
 def test_a_python_without_intelex_is_named():
     with pytest.raises(RuntimeError, match=r"could not fit SVC:\n(.|\n)*sklearnex"):
         intelex.fit_seconds(sys.executable, "SVC", (60, 3, 10), Setup(threads=1))
-
-
-def test_metric_learn_runs_only_when_a_python_is_named(capsys):
-    assert "metric-learn" not in command.parse_arguments([]).jobs
-    assert "metric-learn" in command.parse_arguments(["--metric-learn", "py"]).jobs
-    with pytest.raises(SystemExit, match="the job metric-learn needs --metric-learn PYTHON"):
-        next(JOBS["metric-learn"](Setup()))
 
 
 @pytest.mark.more  # starts a Python of its own
@@ -204,14 +198,14 @@ def test_a_python_without_metric_learn_is_named():
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.5])
-def test_a_power_is_found_whatever_its_factor(exponent):
+def test_a_power_law_is_found_whatever_its_factor(exponent):
     sizes = [3, 10, 40, 100]
     slope, error = growth.fit_exponent(sizes, [7.5 * size**exponent for size in sizes])
     assert slope == pytest.approx(exponent, abs=1e-12)
     assert error == pytest.approx(0, abs=1e-9)
 
 
-def test_the_error_of_an_exponent_is_that_of_least_squares():
+def test_the_error_of_an_exponent_comes_from_least_squares():
     sizes, values = [1, np.e, np.e**2], np.exp([0, 1.3, 2])
     slope, error = growth.fit_exponent(sizes, values)
     residuals = np.array([0, 1.3, 2]) - (0.1 + np.array([0, 1, 2]))
@@ -228,13 +222,13 @@ def test_theory_is_fitted_at_the_same_sizes():
     assert 2 < found.theory < 3
 
 
-def test_one_size_is_no_growth_and_other_rows_are_none():
+def test_a_single_size_and_other_rows_show_no_growth():
     plain = {"job": "a", "case": {"N": 1}, "contestant": "b", "seconds": 1.0}
     assert growth.growths([plain, *grown_rows(sizes=(10,)), *grown_rows(sizes=(10,))]) == []
 
 
 def growth_line(**settings):
-    """Cells of the table after those that say what was measured."""
+    """Return the table cells that follow the description of the measurement."""
     line = tables.growth_table(growth.growths(grown_rows(**settings))).splitlines()[2]
     return [cell.strip() for cell in line.split("|")[4:-1]]
 
@@ -246,7 +240,7 @@ def test_growth_has_a_table_of_its_own():
     assert growth_line(unit="bytes", exponent=8.0)[0] == "0.1 to 6554 MB"
 
 
-def test_growth_that_has_to_keep_to_a_bound_is_in_the_other_table_too():
+def test_growth_with_a_bound_is_in_both_tables():
     jobs = [fake_job("sizes", {"N": size}, grows="N", most=2) for size in (1, 2)]
     found = [row for job in jobs for row in of_job(job)]
     page = tables.markdown(found)
@@ -269,7 +263,7 @@ def test_an_exponent_may_have_a_bound(settings, verdict):
 
 
 def of_job(job):
-    """Rows of a job, as of a machine that does nothing else."""
+    """Return rows of a job, as measured on an idle machine."""
     found = rows.make_rows(job, measure(job, GLANCE), CONTEXT, judge=True)
     return [row | {"noisy": False} for row in found]
 
@@ -285,7 +279,7 @@ def fake_job(name, case, seconds=0.5, grows=None, most=None):
 
 @pytest.fixture
 def stage(monkeypatch, tmp_path):
-    """Two jobs that tell when they are asked for, and a command that runs them."""
+    """Return two jobs that record their calls, and a command that runs them."""
     asked = []
 
     def job_named(name, cases, grows=None):
@@ -329,7 +323,7 @@ def test_one_job_leaves_the_rows_of_the_others(stage, capsys):
     assert "| limit | N = 1, 2 | 500 to 500 ms | 0.00 ± 0.00 |  |  |  |  |" in shown.out
 
 
-def test_cases_of_another_name_belong_to_the_job_that_gave_them(stage, monkeypatch):
+def test_renamed_cases_belong_to_their_job(stage, monkeypatch):
     monkeypatch.setitem(command.JOBS, "one", lambda setup: iter([fake_job("one-memory", {"N": 1})]))
     stage()
     _, found = stage("--jobs", "two")
@@ -339,14 +333,14 @@ def test_cases_of_another_name_belong_to_the_job_that_gave_them(stage, monkeypat
     assert stage.asked == []
 
 
-def test_rows_of_other_circumstances_are_not_mixed_in(stage):
+def test_rows_measured_under_other_conditions_are_not_mixed_in(stage):
     stage()
     _, found = stage("--jobs", "one", "--threads", "1")
     assert {row["job"] for row in found} == {"one"}
     assert {row["threads"] for row in found} == {1}
 
 
-def test_a_stopped_run_keeps_what_it_has_and_goes_on(stage, monkeypatch, capsys):
+def test_a_stopped_run_keeps_its_rows_and_resumes(stage, monkeypatch, capsys):
     def interrupted(job, *_, **__):
         if job.name == "two":
             raise KeyboardInterrupt
@@ -370,7 +364,7 @@ def test_a_file_that_holds_no_rows_is_refused(stage):
         stage()
 
 
-def test_a_missing_plotting_library_is_no_failure(stage, capsys):
+def test_a_missing_plotting_library_is_not_an_error(stage, capsys):
     code, found = stage("--jobs", "one")
     assert code == 0
     assert len(found) == 4
@@ -380,7 +374,7 @@ def test_a_missing_plotting_library_is_no_failure(stage, capsys):
     assert not (stage.folder / "plot.svg").exists()
 
 
-def test_memory_is_left_out_where_nobody_tells_it(stage, monkeypatch, capsys):
+def test_unknown_memory_is_left_out(stage, monkeypatch, capsys):
     monkeypatch.setattr(memory, "available", lambda: False)
     monkeypatch.setitem(command.JOBS, "more-memory", command.JOBS["one"])
     stage("--jobs", "more-memory")
@@ -420,21 +414,21 @@ def test_the_picture_shows_every_contestant_and_is_the_same_each_time(tmp_path):
 
 
 @pytest.mark.parametrize("found", [[], grown_rows()])
-def test_a_picture_of_little_is_drawn_too(found, tmp_path):
+def test_a_picture_of_few_rows_is_drawn(found, tmp_path):
     plot.draw(found, tmp_path / "plot.svg")
     assert "</svg>" in (tmp_path / "plot.svg").read_text()
 
 
-def test_a_quick_look_does_not_touch_the_results():
+def test_a_quick_run_does_not_touch_the_results():
     assert command.parse_arguments(["--quick"]).output == command.RESULTS / "quick"
     assert command.parse_arguments([]).output == command.RESULTS
 
 
-def test_a_look_at_where_the_time_goes_measures_nothing(stage, monkeypatch):
+def test_profiling_measures_nothing(stage, monkeypatch):
     _, before = stage("--jobs", "one")
     looks = iter([{"ours": {"core.loo.here": 0.9}}, {"ours": {"core.loo.there": 0.8}}])
     monkeypatch.setattr(command.where, "of_job", lambda job, seconds: next(looks))
-    code, after = stage("--where")  # "two" was never measured: nothing is said of it
+    code, after = stage("--where")  # "two" was never measured, so it is not mentioned
     assert code == 0
     assert [row.pop("where", None) for row in after] == [
         None,
@@ -446,7 +440,7 @@ def test_a_look_at_where_the_time_goes_measures_nothing(stage, monkeypatch):
 
 
 def placed(*, grows=False):
-    """Rows of three cases that took three times the limit, and where their time went."""
+    """Return rows of three cases that took three times the limit, and where their time went."""
     found = []
     for size in (1, 2, 4):
         some = of_job(fake_job("sizes", {"N": size}, grows="N" if grows else None))
@@ -455,7 +449,7 @@ def placed(*, grows=False):
     return found
 
 
-def test_the_page_says_where_the_time_of_slow_ones_goes():
+def test_the_page_shows_where_slow_cases_spend_their_time():
     found = placed()
     found[-1]["ratio"] = 1.4
     _, _, table = tables.markdown(found).partition("Where the time goes")
@@ -466,7 +460,7 @@ def test_the_page_says_where_the_time_of_slow_ones_goes():
     assert "Where the time goes" not in tables.markdown(of_job(fake_job("sizes", {"N": 1})))
 
 
-def test_of_growth_the_page_says_it_for_both_ends():
+def test_the_page_shows_it_for_both_ends_of_a_growth_job():
     _, _, table = tables.markdown(placed(grows=True)).partition("Where the time goes")
     assert [line.split(" | ")[1] for line in table.splitlines() if "core.loo" in line] == [
         "N = 1",

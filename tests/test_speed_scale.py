@@ -1,4 +1,4 @@
-"""The jobs of the speed benchmark on large files: what they generate, and that they clean up."""
+"""The speed benchmark's jobs on large files: what they generate, and that they clean up."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from benchmarks.speed.setup import Setup
 import pcsda
 
 
-def test_jobs_on_scale_run_only_when_named():
+def test_scale_jobs_run_only_when_named():
     assert not set(command.parse_arguments([]).jobs) & set(scale.SCALE_JOBS)
     args = command.parse_arguments(["--jobs", "scale-file", "--scratch", "x"])
     assert args.jobs == ["scale-file"]
@@ -33,7 +33,7 @@ def test_a_generated_file_has_its_rows_and_goes_away(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path):
+def test_a_full_disk_is_reported_before_anything_is_written(tmp_path):
     with (
         pytest.raises(
             OSError, match=r"^the file needs 5000000.0 GB and .* GB are free in .*; name"
@@ -46,7 +46,7 @@ def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path):
 
 @pytest.mark.more
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read on Linux only")
-def test_a_job_on_scale_measures_time_and_the_memory_of_a_process(tmp_path):
+def test_a_scale_job_measures_time_and_process_memory(tmp_path):
     timed, stored = [
         {one.label: one.run() for one in job.contestants}
         for job in scale.scale_file(Setup(quick=True, scratch=tmp_path))

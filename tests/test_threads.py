@@ -1,4 +1,4 @@
-"""One model in many hands: every answer is that of the model before an update, or after it."""
+"""One model in many threads: every answer comes from the model before or after an update."""
 
 import copy
 import multiprocessing
@@ -35,8 +35,8 @@ UPDATES = {
 
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "predict_proba", "rank"])
 @pytest.mark.parametrize("way", UPDATES)
-def test_an_update_in_the_middle_of_a_call_does_not_show(monkeypatch, way, method):
-    """Rows that were projected by the model before were scored by the density after."""
+def test_an_update_during_a_call_does_not_show(monkeypatch, way, method):
+    """Rows projected before the update were scored by the density after it."""
     make, update = UPDATES[way]
     model, before = make(), make()
     project = verifier.Verifier._project
@@ -61,8 +61,8 @@ def test_an_update_in_the_middle_of_a_call_does_not_show(monkeypatch, way, metho
 
 @pytest.mark.parametrize("method", ["predict", "identify", "log_likelihood_ratio"])
 @pytest.mark.parametrize("estimator", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)
-def test_a_bank_that_loses_a_label_in_the_middle_of_a_call(monkeypatch, estimator, method):
-    """An index was out of bounds, or labels went with the scores of others."""
+def test_removing_a_label_during_a_call_does_not_show(monkeypatch, estimator, method):
+    """An index was out of bounds, or labels were paired with the wrong scores."""
     model, expected = bank(estimator), getattr(bank(estimator), method)(NEW)
     scores, done = VerifierBank._scores, []
 
@@ -81,9 +81,7 @@ def test_a_bank_that_loses_a_label_in_the_middle_of_a_call(monkeypatch, estimato
 
 
 @pytest.mark.parametrize("way", ["pickle", "copy", "save"])
-def test_a_bank_is_whole_wherever_it_is_copied_in_the_middle_of_an_update(
-    monkeypatch, tmp_path, way
-):
+def test_copies_made_during_an_update_are_consistent(monkeypatch, tmp_path, way):
     model, expected = bank(), bank().log_likelihood_ratio(NEW)
     fit_models, copies = VerifierBank._commit, []
 
@@ -108,7 +106,7 @@ def test_a_bank_is_whole_wherever_it_is_copied_in_the_middle_of_an_update(
     assert model.classes_.tolist() == [0, 1, 2, 3]
 
 
-def test_an_update_that_fails_leaves_the_model(monkeypatch):
+def test_a_failed_update_leaves_the_model_unchanged(monkeypatch):
     model, expected = bank(), bank().log_likelihood_ratio(NEW)
 
     def fails(*_):
@@ -123,7 +121,7 @@ def test_an_update_that_fails_leaves_the_model(monkeypatch):
 
 
 def test_updates_wait_for_each_other():
-    """Two labels that are enrolled at the same time are both there."""
+    """Two labels enrolled at the same time are both present."""
     model = bank()
     rows = {number: X[GROUPS == 3] + number for number in range(3, 9)}
     with ThreadPoolExecutor(len(rows)) as pool:
@@ -153,10 +151,10 @@ def enrolled(model, results):
     results.put(model.enroll(X[GROUPS == 3], 3).classes_.tolist())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads is the point
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is tested
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
-def test_a_child_does_not_wait_for_an_update_of_its_parent(monkeypatch):
-    """The thread that would open the lock is not in the child."""
+def test_a_forked_child_does_not_wait_for_its_parents_update(monkeypatch):
+    """The thread that would release the lock does not exist in the child."""
     model, context = bank(), multiprocessing.get_context("fork")
     fit_models, results = VerifierBank._commit, context.Queue()
 

@@ -1,4 +1,4 @@
-"""A wrapped model says what the model says that was unwrapped by hand."""
+"""A wrapped model agrees with the model unwrapped by hand."""
 
 import dask.array as da
 import matplotlib
@@ -66,7 +66,7 @@ def search(inner):
 
 
 def empty(*middle):
-    """A pipeline with steps that do nothing, the last one included."""
+    """Return a pipeline with empty steps, including the last one."""
     around = [("first", "passthrough"), *middle, ("none", None), ("last", "passthrough")]
     return Pipeline(around)
 
@@ -118,7 +118,7 @@ SINGLE = [name for name in NESTED if "bank" not in name]
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Fitted models by name: the wrapped one, the model by hand, and new rows as they reach it."""
+    """Return a fitted wrapped model by name, the model inside, and new rows that reach it."""
     kept = {}
 
     def of(name):
@@ -137,7 +137,7 @@ def fitted():
 
 @pytest.fixture
 def pictures():
-    """Close what a test has drawn."""
+    """Close the figures that a test has drawn."""
     yield
     plt.close("all")
 
@@ -155,7 +155,7 @@ def in_short(names):
 
 @pytest.mark.in_turn
 @every
-def test_the_model_inside(fitted, name):
+def test_the_model_inside_is_found(fitted, name):
     wrapped, final, rows = fitted(name)
     inside = unwrap(wrapped)
     assert inside.model is final
@@ -166,7 +166,7 @@ def test_the_model_inside(fitted, name):
 
 
 @every
-def test_scores(fitted, name):
+def test_scores_equal_those_of_the_model_inside(fitted, name):
     wrapped, final, rows = fitted(name)
     scorer = Scorer(wrapped)
     ratios = final.log_likelihood_ratio(rows)
@@ -187,7 +187,7 @@ def test_scores(fitted, name):
 
 
 @single
-def test_a_metric_as_a_scorer(fitted, name):
+def test_scorers_accept_wrapped_models(fitted, name):
     wrapped, final, rows = fitted(name)
     expected = -cllr(NEW_Y == "a", final.log_likelihood_ratio(rows))
     assert make_detection_scorer(cllr)(wrapped, NEW, NEW_Y) == expected
@@ -205,7 +205,7 @@ TITLES = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", [name for name in NESTED if "grid" not in name])
-def test_files(fitted, name, tmp_path):
+def test_wrapped_models_can_be_saved(fitted, name, tmp_path):
     wrapped, final, _ = fitted(name)
     save(final, tmp_path / "final")
     save(wrapped, tmp_path / "wrapped")
@@ -219,7 +219,7 @@ def test_files(fitted, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in NESTED if "grid" in name])
-def test_a_search_of_scikit_learn_is_not_saved_and_the_remedy_is(fitted, name, tmp_path):
+def test_a_scikit_learn_search_is_refused_with_a_remedy(fitted, name, tmp_path):
     wrapped = fitted(name)[0]
     with pytest.raises(TypeError, match="replace the search by its best_estimator_"):
         save(wrapped, tmp_path / "m")
@@ -234,7 +234,7 @@ def test_a_search_of_scikit_learn_is_not_saved_and_the_remedy_is(fitted, name, t
 
 @in_short(SINGLE)
 @pytest.mark.usefixtures("pictures")
-def test_pictures(fitted, name):
+def test_wrapped_models_can_be_drawn(fitted, name):
     wrapped, final, rows = fitted(name)
     ours, hand = map(SpectrumDisplay.from_estimator, (wrapped, final))
     assert_array_equal(ours.eigenvalues, hand.eigenvalues)
@@ -258,7 +258,7 @@ def test_pictures(fitted, name):
 
 @pytest.mark.parametrize("name", ["search in a pipeline", "pipeline in a search in a pipeline"])
 @pytest.mark.usefixtures("pictures")
-def test_the_selection_of_a_search_in_a_pipeline(fitted, name):
+def test_a_search_in_a_pipeline_shows_its_selection(fitted, name):
     wrapped = fitted(name)[0]
     ours, hand = map(SelectionDisplay.from_estimator, (wrapped, wrapped[-1]))
     assert_array_equal(ours.scores, hand.scores)
@@ -266,7 +266,7 @@ def test_the_selection_of_a_search_in_a_pipeline(fitted, name):
 
 
 @in_short(NESTED)
-def test_reports(fitted, name):
+def test_wrapped_models_have_reports(fitted, name):
     wrapped, final, rows = fitted(name)
     y = NEW_Y if name in SINGLE else NEW_GROUPS
     ours = evaluate(wrapped, NEW, y, n_resamples=10)
@@ -284,7 +284,7 @@ def test_reports(fitted, name):
 @pytest.mark.each_value
 @every
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "predict_proba", "predict"])
-def test_blocks(fitted, name, method, tmp_path):
+def test_wrapped_models_predict_in_blocks(fitted, name, method, tmp_path):
     wrapped, final, rows = fitted(name)
     found = np.concatenate(list(predict_blocks(wrapped, NEW, method=method, block_rows=7)))
     expected = getattr(final, method)(rows)
@@ -307,7 +307,7 @@ def test_blocks_fit_a_pipeline_with_empty_steps():
 
 @single
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "transform"])
-def test_dask(fitted, name, method):
+def test_wrapped_models_predict_on_dask(fitted, name, method):
     wrapped, final, rows = fitted(name)
     found = distributed.predict(wrapped, da.from_array(NEW, chunks=(20, 4)), method)
     assert_allclose(found.compute(scheduler="sync"), getattr(final, method)(rows), rtol=1e-9)
@@ -315,7 +315,7 @@ def test_dask(fitted, name, method):
 
 @pytest.mark.in_turn
 @every
-def test_graphs(fitted, name, tmp_path):
+def test_wrapped_models_can_be_exported(fitted, name, tmp_path):
     wrapped, final, rows = fitted(name)
     export_onnx(wrapped, tmp_path / "m.onnx", dtype="float64")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
@@ -326,7 +326,7 @@ def test_graphs(fitted, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["grid of a pipeline", "search in a pipeline", "empty steps"])
-def test_names_of_columns(name, tmp_path):
+def test_column_names_reach_the_model_inside(name, tmp_path):
     frame = pd.DataFrame(X, columns=list("pqrs"))
     wrapped = NESTED[name][0].fit(frame, Y)
     try:
@@ -350,7 +350,7 @@ def test_a_model_in_the_middle_is_a_transformer(tmp_path):
 
 
 class Sampler(BaseEstimator):
-    """Draws rows during the fit only, as in imbalanced-learn."""
+    """Draws rows only during the fit, as in imbalanced-learn."""
 
     def fit_resample(self, X, y):
         """Keep all rows."""
@@ -363,7 +363,7 @@ def test_samplers_do_not_touch_new_rows():
     assert (inside.before, inside.model) == ((), final)
 
 
-def test_what_is_no_wrapper_stays_as_it_is():
+def test_other_estimators_are_not_unwrapped():
     unfitted = search(scaled(model()))
     assert unwrap(unfitted).model is unfitted
     assert steps(unfitted) == (unfitted,)
@@ -375,7 +375,7 @@ def test_what_is_no_wrapper_stays_as_it_is():
     assert unwrap(other).label == "b"
 
 
-def test_templates_keep_their_searches_closed(fitted):
+def test_steps_keep_searches_and_drop_empty_steps(fitted):
     wrapped = fitted("search in a pipeline")[0]
     assert steps(wrapped) == (wrapped[0], wrapped[1])
     assert isinstance(steps(wrapped)[-1], PCSDACV)

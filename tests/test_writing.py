@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either complete or absent."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from pcsda.writing import remove_leftovers, whole_file
 needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="no file locks, no SIGKILL")
 
 
-def test_a_file_appears_whole(tmp_path):
+def test_a_file_appears_only_when_complete(tmp_path):
     with whole_file(tmp_path / "a.bin") as file:
         file.write(b"one")
         assert not (tmp_path / "a.bin").exists()
@@ -24,7 +24,7 @@ def test_a_file_appears_whole(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "disk full"), KeyboardInterrupt()])
 @pytest.mark.parametrize("before", [None, b"the one before"])
-def test_a_failure_leaves_what_was_there(tmp_path, error, before):
+def test_a_failure_leaves_the_earlier_file(tmp_path, error, before):
     path = tmp_path / "a.bin"
     if before is not None:
         path.write_bytes(before)
@@ -41,7 +41,7 @@ def test_a_failure_leaves_what_was_there(tmp_path, error, before):
         assert path.read_bytes() == before
 
 
-def test_a_disk_that_is_full_at_the_end_leaves_nothing(tmp_path, monkeypatch):
+def test_a_disk_full_at_the_end_leaves_nothing(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -51,7 +51,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_nothing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_files_are_as_readable_as_the_umask_says(tmp_path):
+def test_files_follow_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         with whole_file(tmp_path / "a.bin") as file:
@@ -76,7 +76,7 @@ def test_a_long_name_fits(tmp_path):
     assert (tmp_path / ("n" * 250)).read_bytes() == b"x"
 
 
-def test_a_folder_and_a_missing_folder_are_named(tmp_path):
+def test_a_folder_and_a_missing_folder_are_reported(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
         whole_file(tmp_path).__enter__()
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*gone; make it first"):
@@ -99,8 +99,8 @@ def unfinished(folder):
 
 
 @needs_locks
-def test_what_a_killed_save_leaves_is_removed_by_the_next(tmp_path):
-    """Killed saves left files for ever: 21 after 51 kills."""
+def test_leftovers_of_a_killed_save_are_removed_by_the_next(tmp_path):
+    """Killed saves used to leave files behind: 21 after 51 kills."""
     path = tmp_path / "a.bin"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
     assert killed.returncode == -signal.SIGKILL
@@ -114,7 +114,7 @@ def test_what_a_killed_save_leaves_is_removed_by_the_next(tmp_path):
 
 
 @needs_locks
-def test_what_somebody_writes_is_not_removed(tmp_path):
+def test_a_file_still_being_written_is_not_removed(tmp_path):
     path = tmp_path / "a.bin"
     with whole_file(path) as slow:
         slow.write(b"slow")
@@ -128,9 +128,7 @@ def test_what_somebody_writes_is_not_removed(tmp_path):
 
 
 @needs_locks
-def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_begun_again(
-    tmp_path, monkeypatch
-):
+def test_a_file_removed_before_it_is_locked_is_started_again(tmp_path, monkeypatch):
     import fcntl
 
     flock, path = fcntl.flock, tmp_path / "a.bin"
@@ -146,7 +144,7 @@ def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_begun_again(
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
-def test_files_of_other_names_stay(tmp_path):
+def test_files_with_other_names_stay(tmp_path):
     others = [".a.bin.part", ".a.bin.0123.part", "a.bin.part", f".b.{'0' * 32}.part"]
     for name in others:
         (tmp_path / name).write_bytes(b"")
@@ -154,7 +152,7 @@ def test_files_of_other_names_stay(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
-def test_a_system_without_locks_writes_and_leaves_what_it_finds(tmp_path, monkeypatch):
+def test_without_file_locks_leftovers_stay(tmp_path, monkeypatch):
     monkeypatch.setattr("pcsda.writing.fcntl", None)
     left = tmp_path / f".a.bin.{'0' * 32}.part"
     left.write_bytes(b"")
@@ -163,7 +161,7 @@ def test_a_system_without_locks_writes_and_leaves_what_it_finds(tmp_path, monkey
     assert sorted(os.listdir(tmp_path)) == [left.name, "a.bin"]
 
 
-def test_a_full_disk_is_named_with_the_file_it_has_no_room_for(tmp_path):
+def test_a_full_disk_is_named_with_the_file(tmp_path):
     path = tmp_path / "model.pcsda"
     room = pytest.raises(OSError, match=r"No space left on device: '.*model.pcsda'")
     with room, whole_file(path):
