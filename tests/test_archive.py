@@ -49,7 +49,7 @@ def test_nodes_that_refer_to_each_other_are_not_walked(tmp_path):
         schema = node([schema, reference, reference], number)
     schema |= {"protocol": 2, "_skops_version": "0.16"}
     path = forged(tmp_path / "m", {"schema.json": json.dumps(schema)})
-    with pytest.raises(ValueError, match="its node 2 is there with two contents"):
+    with pytest.raises(ValueError, match="its node 2 occurs with two different contents"):
         load(path)
 
 
@@ -105,7 +105,9 @@ def test_a_model_that_exceeds_memory_is_refused_before_reading(tmp_path, packed,
     path = forged(tmp_path / "m", packed)
     size = path.stat().st_size
     monkeypatch.setattr(archive, "available_memory", lambda: size - 1)
-    message = rf"m claims {size} bytes, and {size - 1} bytes of memory are available; free memory"
+    message = (
+        rf"m claims {size} bytes, but only {size - 1} bytes of memory are available; free memory"
+    )
     for reads in (load, describe):
         with pytest.raises(ValueError, match=message):
             reads(path)
@@ -116,7 +118,7 @@ def test_npz_blocks_are_checked_before_reading(tmp_path, monkeypatch):
     np.savez_compressed(path, X=np.zeros((100_000, 20)), y=np.arange(100_000) % 2)
     assert path.stat().st_size < 10**6
     monkeypatch.setattr(archive, "available_memory", lambda: 10**7)
-    message = "could not be read as NPZ: array 'X' claims 16000128 bytes, and 10000000 bytes of mem"
+    message = "could not be read as NPZ: array 'X' claims 16000128 bytes, but only 10000000 bytes"
     with pytest.raises(ValueError, match=message):
         fit_blocks(PCSDA(), path, classes=[0, 1])
 

@@ -164,13 +164,13 @@ def test_random_state_decides_everything():
         (
             {"n_samples": 20, "positive_fraction": 0.01},
             ValueError,
-            r"^positive_fraction=0.01 of n_samples=20 gives no positive sample, at least 1 is"
+            r"^positive_fraction=0.01 of n_samples=20 gives no positive sample, but at least 1 is"
             r" needed; raise either$",
         ),
         (
             {"n_samples": 6, "positive_fraction": 0.5},
             ValueError,
-            r"^n_samples=6 with positive_fraction=0.5 leaves 3 negatives, at least 6"
+            r"^n_samples=6 with positive_fraction=0.5 leaves 3 negatives, but at least 6"
             r" \(= n_subclasses\) are needed; raise n_samples or lower n_subclasses$",
         ),
     ],

@@ -299,7 +299,7 @@ def test_chunks_of_unknown_size():
     with pytest.raises(
         ValueError,
         match=r"^chunk 0 of X has an unknown number of rows, so y, an array in memory, cannot "
-        r"be cut to match; call X.compute_chunk_sizes\(\) first$",
+        r"be split to match; call X.compute_chunk_sizes\(\) first$",
     ):
         distributed.fit(PCSDA(), rows, y[kept])
     with pytest.raises(

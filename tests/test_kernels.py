@@ -230,7 +230,7 @@ def test_positives_without_a_distance_fall_back_to_all_rows(n_positive, metric):
 @pytest.mark.parametrize("metric", ["rbf", "laplacian"])
 def test_equal_rows_far_from_zero_are_recognised(offset, metric):
     X = np.tile(np.array([[0.3, 0.7, 0.1]]) + offset, (7, 1))
-    message = "gamma='all' needs rows that differ, got 7 rows that are all equal; give gamma a"
+    message = "gamma='all' needs rows that differ, got 7 rows that are all equal; set gamma to"
     with refuses(message):
         bandwidth("all", X, None, metric)
 
@@ -245,16 +245,16 @@ def test_models_refuse_equal_rows(make, gamma):
 @pytest.mark.parametrize("make", MAPS)
 def test_equal_rows_have_no_bandwidth(make):
     X, y = np.full((6, 3), 0.3), [0, 1] * 3
-    message = "gamma='all' needs rows that differ, got 6 rows that are all equal; give gamma a"
+    message = "gamma='all' needs rows that differ, got 6 rows that are all equal; set gamma to"
     with refuses(message):
         make(gamma="all").fit(X, y)
-    with refuses("gamma='scale' needs X to vary, its variance is 0; give a number"):
+    with refuses("gamma='scale' needs X to vary, but its variance is 0; give a number"):
         make(gamma="scale").fit(X, y)
 
 
 @pytest.mark.parametrize("make", MAPS)
 def test_one_row_has_no_bandwidth(make):
-    with refuses("gamma='all' needs rows that differ, got n_samples = 1; give gamma a number"):
+    with refuses("gamma='all' needs rows that differ, got n_samples = 1; set gamma to a number"):
         make().fit([[1.0, 2.0]])
     assert make(gamma=1.0).fit([[1.0, 2.0]]).transform([[1.0, 2.0]]).shape[0] == 1
 
@@ -299,7 +299,9 @@ def test_models_use_the_positives_of_the_class_of_interest(make):
 @pytest.mark.parametrize("make", [*MODELS, *MAPS])
 def test_squares_that_overflow_are_refused(make, rule):
     X, y, _ = labelled()
-    message = "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+    message = (
+        "the squares of X overflow because its spread is above 1e150; divide X by its scale first"
+    )
     with refuses(message):
         make(gamma=rule).fit(1e200 * X, y)
 
@@ -340,7 +342,7 @@ def test_a_bandwidth_must_be_a_number_above_zero(make, gamma):
 def test_chi2_refuses_negative_entries(make, gamma):
     X, y, _ = labelled()
     message = (
-        f"kernel='chi2' needs X of at least 0; its smallest entry is {X.min():.3g}. Use another "
+        f"kernel='chi2' needs non-negative X; its smallest entry is {X.min():.3g}. Use another "
         "kernel, such as 'rbf'"
     )
     with refuses(message):
@@ -362,7 +364,7 @@ PRECOMPUTED = pytest.mark.parametrize("make", [KernelPCSDA, KernelCSDA, ExactKer
 def test_a_precomputed_matrix_must_be_square(make, shape):
     y = labelled()[1]
     message = (
-        f"a precomputed kernel matrix must be square at fit, got shape {shape}; pass the kernel "
+        f"a precomputed kernel matrix must be square in fit, got shape {shape}; pass the kernel "
         "values between all training rows"
     )
     with refuses(message):
@@ -376,7 +378,7 @@ def test_an_asymmetric_matrix_is_refused(make):
     matrix[3, 7] += 1e-3
     message = (
         "the kernel matrix is not symmetric: entries differ by up to 0.001 from their mirror "
-        "image, on a diagonal of up to 1; pass (K + K.T) / 2 if that is intended"
+        "images, with a diagonal of up to 1; pass (K + K.T) / 2 if that is intended"
     )
     with refuses(message):
         fitting(make, matrix, y)
@@ -485,7 +487,7 @@ def test_a_fit_that_exceeds_memory_is_refused_before_allocation(monkeypatch, mod
         model.fit(X, y)
     monkeypatch.setattr(kernels, "available_memory", lambda: int(needed) - 1)
     message = (
-        f"an exact kernel fit on 1000 rows needs {needed / 2**30:.1f} GiB and "
+        f"an exact kernel fit on 1000 rows needs {needed / 2**30:.1f} GiB, but only "
         f"{needed / 2**30:.1f} GiB are available; use make_pipeline(NystroemMap("
         "n_components=1000), PCSDA()) instead, or fewer rows"
     )
@@ -496,7 +498,7 @@ def test_a_fit_that_exceeds_memory_is_refused_before_allocation(monkeypatch, mod
 def test_the_message_names_sizes_and_the_remedy(monkeypatch):
     monkeypatch.setattr(kernels, "available_memory", lambda: 3 * 2**30)
     message = (
-        "an exact kernel fit on 100000 rows needs 111.8 GiB and 3.0 GiB are available; use "
+        "an exact kernel fit on 100000 rows needs 111.8 GiB, but only 3.0 GiB are available; use "
         "make_pipeline(NystroemMap(n_components=1000), PCSDA()) instead, or fewer rows"
     )
     with refuses(message, MemoryError):

@@ -138,14 +138,14 @@ def test_named_rows_are_refused_by_name_alone(norm):
     ):
         norm.transform(scores, ids=[*free[:-1], "train-5"])
     with pytest.raises(
-        ValueError, match=r"^the cohort was given ids, the rows to normalise have n"
+        ValueError, match=r"^the cohort was given ids, but the rows to normalise have n"
     ):
         norm.transform(scores)
     with pytest.raises(ValueError, match=r"^ids has 2 entries but there are 12 rows of scores$"):
         norm.transform(scores, ids=["a", "b"])
     norm.fit(cohort, y)
     with pytest.raises(
-        ValueError, match=r"^the cohort was given no ids, the rows to normalise hav"
+        ValueError, match=r"^the cohort was given no ids, but the rows to normalise hav"
     ):
         norm.transform(scores, ids=free)
 
@@ -210,7 +210,12 @@ def test_overflowing_scores_are_refused():
 @pytest.mark.parametrize(
     ("norm", "shape", "fit", "message"),
     [
-        (ZNorm(), (1, 3), {}, r"^the cohort has 1 rows that are strangers to label 0, at least 2"),
+        (
+            ZNorm(),
+            (1, 3),
+            {},
+            r"^the cohort has 1 rows that are strangers to label 0, but at least 2",
+        ),
         (
             ZNorm(),
             (3, 3),
@@ -221,7 +226,7 @@ def test_overflowing_scores_are_refused():
         (ZNorm(), (5, 3), {"y": [1, 2]}, r"^y has 2 entries but there are 5 rows of scores$"),
         (ZNorm(), (5, 3), {"ids": [1, 2]}, r"^ids has 2 entries but there are 5 rows of scores$"),
         (ZNorm(), (5, 3), {"labels": [1, 1, 2]}, r"^labels must name each of the 3 columns once"),
-        (TNorm(), (5, 2), {}, r"^the cohort has 2 models, at least 3 are needed, because one may"),
+        (TNorm(), (5, 2), {}, r"^the cohort has 2 models, but at least 3 are needed, because one"),
         (TNorm([0, 9]), (5, 3), {}, r"^cohort=\[0, 9\] must be 'others' or a list of labels among"),
         (TNorm("all"), (5, 3), {}, r"^cohort='all' must be 'others' or a list of labels"),
         (AdaptiveSNorm(1), (5, 3), {}, r"^n_top=1 must be at least 2: one score has no spread$"),

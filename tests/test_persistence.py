@@ -303,7 +303,9 @@ def test_save_refuses_what_load_would_refuse(name, tmp_path):
 
 def test_a_searchs_chosen_model_can_be_saved(tmp_path):
     search = FOREIGN["search"][0].fit(X, Y)
-    with pytest.raises(TypeError, match=r"estimators\); replace the search by its best_estimator_"):
+    with pytest.raises(
+        TypeError, match=r"estimators\); replace the search with its best_estimator_"
+    ):
         save(search, tmp_path / "m")
     save(search.best_estimator_, tmp_path / "m")
     assert_same(load(tmp_path / "m"), search.best_estimator_)

@@ -174,7 +174,7 @@ def test_tables_are_read_by_the_names_of_their_columns(tmp_path, data):
         scores = np.concatenate(list(predict_blocks(model, file)))
         np.testing.assert_allclose(scores, expected.log_likelihood_ratio(X), rtol=1e-9)
     with pytest.raises(
-        ValueError, match=r"^block 0 .*: the columns \['f4', .* differ from those a"
+        ValueError, match=r"^block 0 .*: the columns \['f4', .* differ from the training"
     ):
         list(predict_blocks(model, [pd.DataFrame(X, columns=NAMES)[NAMES[::-1]]]))
 
@@ -373,7 +373,9 @@ def test_invalid_sources_are_refused(tmp_path, data):
         ValueError, match=r"^y must be the name under which x.npz has it, got ndarr"
     ):
         open_blocks(tmp_path / "x.npz", y=y)
-    with pytest.raises(ValueError, match=r"^y is for files and arrays; an iterator must yield"):
+    with pytest.raises(
+        ValueError, match=r"^y applies only to files and arrays; an iterator must yield"
+    ):
         open_blocks([(X, y)], y=y)
     with pytest.raises(
         TypeError, match=r"^blocks of type int are not known; pass a file, a folder,"

@@ -221,7 +221,7 @@ def test_wrapped_models_can_be_saved(fitted, name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in NESTED if "grid" in name])
 def test_a_scikit_learn_search_is_refused_with_a_remedy(fitted, name, tmp_path):
     wrapped = fitted(name)[0]
-    with pytest.raises(TypeError, match="replace the search by its best_estimator_"):
+    with pytest.raises(TypeError, match="replace the search with its best_estimator_"):
         save(wrapped, tmp_path / "m")
     if isinstance(wrapped, Pipeline):
         remedied = Pipeline([wrapped.steps[0], ("best", wrapped[-1].best_estimator_)])

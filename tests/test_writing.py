@@ -79,7 +79,7 @@ def test_a_long_name_fits(tmp_path):
 def test_a_folder_and_a_missing_folder_are_reported(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
         whole_file(tmp_path).__enter__()
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*gone; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*gone; create it first"):
         whole_file(tmp_path / "gone" / "a").__enter__()
 
 

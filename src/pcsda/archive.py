@@ -96,8 +96,8 @@ def check_room(needed: int, what: str) -> None:
     """Raise an error if more bytes are needed than fit in memory."""
     if needed > (available := available_memory()):
         raise ValueError(
-            f"{what} claims {needed} bytes, and {available} bytes of memory are available; free "
-            "memory, or use a larger machine"
+            f"{what} claims {needed} bytes, but only {available} bytes of memory are available; "
+            "free memory, or use a larger machine"
         )
 
 
@@ -117,7 +117,7 @@ def check_schema(schema: object, archive: ZipFile, n_bytes: int) -> None:
     for node, count in _walk(schema):
         claimed += sizes.get(str(node.get("file")), 0)
         if "__id__" in node and below.setdefault(str(node["__id__"]), count) != count:
-            raise ValueError(f"its node {node['__id__']!r:.40} is there with two contents")
+            raise ValueError(f"its node {node['__id__']!r:.40} occurs with two different contents")
     most = max(MOST_TIMES * n_bytes, ALWAYS)
     if claimed > most:
         raise ValueError(f"its arrays would take {claimed} bytes when read, more than {most}")

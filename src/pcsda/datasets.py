@@ -224,13 +224,13 @@ def _count_positives(n_samples: int, positive_fraction: float, n_subclasses: int
     if n_positive < 1:
         raise ValueError(
             f"positive_fraction={positive_fraction} of n_samples={n_samples} gives no positive"
-            " sample, at least 1 is needed; raise either"
+            " sample, but at least 1 is needed; raise either"
         )
     if n_samples - n_positive < n_subclasses:
         raise ValueError(
-            f"n_samples={n_samples} with positive_fraction={positive_fraction} leaves"
-            f" {n_samples - n_positive} negatives, at least {n_subclasses} (= n_subclasses) are"
-            " needed; raise n_samples or lower n_subclasses"
+            f"n_samples={n_samples} with positive_fraction={positive_fraction} leaves "
+            f"{n_samples - n_positive} negatives, but at least {n_subclasses} (= n_subclasses) "
+            "are needed; raise n_samples or lower n_subclasses"
         )
     return n_positive
 

@@ -219,8 +219,8 @@ def _like(X: Any, name: str, value: Any) -> Sequence[Any]:
     if not _is_array(value):
         if unknown:
             raise ValueError(
-                f"chunk {unknown[0]} of X has an unknown number of rows, so {name}, an array "
-                "in memory, cannot be cut to match; call X.compute_chunk_sizes() first"
+                f"chunk {unknown[0]} of X has an unknown number of rows, so {name}, an array in "
+                "memory, cannot be split to match; call X.compute_chunk_sizes() first"
             )
         array = np.asarray(value)
         if array.shape != (sum(sizes),):

@@ -138,7 +138,7 @@ def _require_non_negative(X: Floats) -> None:
     smallest = X.min(initial=0.0)
     if smallest < 0:
         raise ValueError(
-            f"kernel='chi2' needs X of at least 0; its smallest entry is {smallest:.3g}. Use "
+            f"kernel='chi2' needs non-negative X; its smallest entry is {smallest:.3g}. Use "
             "another kernel, such as 'rbf'"
         )
 
@@ -186,7 +186,7 @@ def bandwidth(
         with np.errstate(over="ignore", invalid="ignore"):
             spread = float(np.var(X, dtype=np.float64))
         if spread <= 0:
-            raise ValueError("gamma='scale' needs X to vary, its variance is 0; give a number")
+            raise ValueError("gamma='scale' needs X to vary, but its variance is 0; give a number")
         return 1 / _finite(X.shape[1] * spread)
     if rule == "positive":
         if positive is None:
@@ -202,14 +202,15 @@ def bandwidth(
     value = _mean_distance(X, metric, random_state)
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"
-        raise ValueError(f"gamma='all' needs rows that differ, got {found}; give gamma a number")
+        raise ValueError(f"gamma='all' needs rows that differ, got {found}; set gamma to a number")
     return 1 / _finite(value)
 
 
 def _finite(spread: float) -> float:
     if not np.isfinite(spread):
         raise ValueError(
-            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+            "the squares of X overflow because its spread is above 1e150; divide X by its scale "
+            "first"
         )
     return spread
 
@@ -319,7 +320,7 @@ def check_square(X: Floats) -> None:
     """Reject a precomputed kernel matrix that is not square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
-            f"a precomputed kernel matrix must be square at fit, got shape {X.shape}; pass the "
+            f"a precomputed kernel matrix must be square in fit, got shape {X.shape}; pass the "
             "kernel values between all training rows"
         )
 
@@ -334,7 +335,7 @@ def check_matrix(matrix: Array, what: str) -> None:
     if worst > 1e-8 * max(scale, 1e-300):
         raise ValueError(
             f"{what} is not symmetric: entries differ by up to {worst:.3g} from their mirror "
-            f"image, on a diagonal of up to {scale:.3g}; pass (K + K.T) / 2 if that is intended"
+            f"images, with a diagonal of up to {scale:.3g}; pass (K + K.T) / 2 if that is intended"
         )
 
 
@@ -348,7 +349,7 @@ def check_memory(n_rows: int, matrices: float) -> None:
     needed, available = int(matrices * 8 * n_rows**2), available_memory()
     if needed > available:
         raise MemoryError(
-            f"an exact kernel fit on {n_rows} rows needs {needed / 2**30:.1f} GiB and "
-            f"{available / 2**30:.1f} GiB are available; use make_pipeline(NystroemMap("
-            "n_components=1000), PCSDA()) instead, or fewer rows"
+            f"an exact kernel fit on {n_rows} rows needs {needed / 2**30:.1f} GiB, but only "
+            f"{available / 2**30:.1f} GiB are available; use "
+            "make_pipeline(NystroemMap(n_components=1000), PCSDA()) instead, or fewer rows"
         )

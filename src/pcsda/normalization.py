@@ -100,8 +100,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             columns = np.flatnonzero(np.isin(self.labels_, wanted))
         if self._of_rows and len(columns) < 3:
             raise ValueError(
-                f"the cohort has {len(columns)} models, at least 3 are needed, because one may be "
-                "the model in question; enroll more labels, or use ZNorm"
+                f"the cohort has {len(columns)} models, but at least 3 are needed, because one "
+                "may be the model in question; enroll more labels, or use ZNorm"
             )
         return columns
 
@@ -111,8 +111,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             found = scores[stranger[:, column], column]
             if len(found) < 2:
                 raise ValueError(
-                    f"the cohort has {len(found)} rows that are strangers to label {name!r}, at "
-                    "least 2 are needed; give a larger cohort"
+                    f"the cohort has {len(found)} rows that are strangers to label {name!r}, but "
+                    "at least 2 are needed; give a larger cohort"
                 )
             most = self._most or len(found)
             if most < len(found):
@@ -217,8 +217,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if (ids is None) != (self.ids_ is None):
             had, has = ("ids", "none") if ids is None else ("no ids", "some")
             raise ValueError(
-                f"the cohort was given {had}, the rows to normalise have {has}; give ids of both "
-                "or of neither"
+                f"the cohort was given {had}, but the rows to normalise have {has}; give ids of "
+                "both or of neither"
             )
         if self.ids_ is not None and ids is not None:
             known = set(self.ids_.tolist())

@@ -335,7 +335,7 @@ def _refuse_nodes(payload: bytes, foreign: set[str], model: BaseEstimator) -> No
     with ZipFile(io.BytesIO(payload)) as archive:
         schema = json.loads(archive.read("schema.json"))
     searched = any(hasattr(step, "best_estimator_") for step in steps(model))
-    remedy = "replace the search by its best_estimator_" if searched else "fit without that"
+    remedy = "replace the search with its best_estimator_" if searched else "fit without that"
     for place, node in _nodes(schema, ""):
         if (name := _type_name(node)) in foreign:
             raise TypeError(

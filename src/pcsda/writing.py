@@ -40,7 +40,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {target.parent}; make it first")
+        raise FileNotFoundError(f"{path}: there is no folder {target.parent}; create it first")
     remove_leftovers(target)
     part, file = _begin(target)
     try:

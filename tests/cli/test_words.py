@@ -261,7 +261,7 @@ FIT = ("fit", "{shop}/train.csv", *LABELLED)
         ),
         (
             (*FIT[:-1], "none/m.pcsda"),
-            "none/m.pcsda: there is no folder {here}/none; make it first",
+            "none/m.pcsda: there is no folder {here}/none; create it first",
         ),
         ((*FIT[:-1], "."), ". is a folder; give the name of a file"),
     ],

@@ -96,7 +96,7 @@ def test_options_of_a_partial_reach_the_metric():
     options = {"n_resamples": 10, "random_state": 0}
     named = bootstrap_interval(partial(cllr, pos_label="a"), names, scores, **options)
     assert_allclose(named.resamples, bootstrap_interval(cllr, y, scores, **options).resamples)
-    with pytest.raises(ValueError, match=r"^metric has a sample_weight already, which resamples"):
+    with pytest.raises(ValueError, match=r"^metric already has a sample_weight, which resampling"):
         bootstrap_interval(partial(cllr, sample_weight=np.ones(60)), y, scores, **options)
 
 
@@ -176,5 +176,5 @@ def test_bad_settings_are_refused(options, message):
 
 
 def test_an_empty_sample_is_refused():
-    with pytest.raises(ValueError, match=r"^y_true has 0 samples, at least 1 is needed$"):
+    with pytest.raises(ValueError, match=r"^y_true has 0 samples, but at least 1 is needed$"):
         bootstrap_interval(cllr, [], [])

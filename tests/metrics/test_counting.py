@@ -124,7 +124,7 @@ def test_the_estimate_reads_well():
 @pytest.mark.parametrize(
     ("llr", "message"),
     [
-        ([], "^llr has 0 rows, at least 1 is needed$"),
+        ([], "^llr has 0 rows, but at least 1 is needed$"),
         (
             [0.0, np.nan, 1.0],
             "^llr has 1 values that are not finite, the first nan in row 1; leave",

@@ -342,7 +342,10 @@ def test_cllr_of_extreme_ratios():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1, 1], [0.0, 1.0]), r"^y_true has 0 negative samples \(of weight above 0\), at least 1"),
+        (
+            ([1, 1], [0.0, 1.0]),
+            r"^y_true has 0 negative samples \(of weight above 0\), but at least 1",
+        ),
         (([0, 0], [0.0, 1.0]), r"^y_true has 0 positive samples"),
         (([], []), r"^y_true has 0 positive samples"),
         (([0, 1], [0.0, np.nan]), r" has 1 NaN among 2 values; remove or replace them$"),

@@ -401,7 +401,7 @@ def test_npz_that_exceeds_memory_is_refused_before_unpacking(tmp_path, monkeypat
     assert (tmp_path / "a.npz").stat().st_size < 50_000
     monkeypatch.setattr("pcsda.archive.available_memory", lambda: 7 << 20)
     with pytest.raises(
-        ValueError, match=r"a.npz could .*array 'X' claims 8000128 bytes, and 7340032"
+        ValueError, match=r"a.npz could .*array 'X' claims 8000128 bytes, but only 7340032"
     ):
         tables.read(str(tmp_path / "a.npz"))
 

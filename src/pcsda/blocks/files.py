@@ -56,8 +56,8 @@ def open_blocks(
         )
     if given:
         raise ValueError(
-            f"{next(iter(given))} is for files and arrays; an iterator must yield it, as in "
-            "(X, y, subclass_labels, sample_weight)"
+            f"{next(iter(given))} applies only to files and arrays; an iterator must yield it, as "
+            "in (X, y, subclass_labels, sample_weight)"
         )
     if callable(data):
         return Blocks(start=lambda: iter(data()))

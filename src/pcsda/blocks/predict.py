@@ -103,8 +103,8 @@ def _results(
             X, columns = check_shape(block)
             if names is not None and columns is not None and list(columns) != names:
                 raise ValueError(
-                    f"the columns {list(columns)[:8]} differ from those at fitting, {names[:8]}; "
-                    "select and order them"
+                    f"the columns {list(columns)[:8]} differ from the training columns, "
+                    f"{names[:8]}; select and order them"
                 )
             parts = [
                 apply_rows(estimator, method, check_rows(X[rows], rows.start))

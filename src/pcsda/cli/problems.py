@@ -50,7 +50,7 @@ def check_target(path: str | None, *inputs: str) -> None:
         raise Problem(f"{path} is a folder; give the name of a file")
     folder = target.resolve().parent
     if not folder.is_dir():
-        raise Problem(f"{path}: there is no folder {folder}; make it first")
+        raise Problem(f"{path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK):
         raise Problem(f"{path}: no permission to write in {folder}")
     for source in inputs:

@@ -275,8 +275,8 @@ def lsqr(
     solutions = [_settled(operator, column, limit, rounding) for column in targets.T]
     if not all(settled for _, settled in solutions):
         warnings.warn(
-            "solver='lsqr' did not settle: the problem is too badly conditioned for it at ridge "
-            f"{ridge:.3g}; raise regularization, or pass dense X with solver='cholesky'",
+            "solver='lsqr' did not converge: the problem is too badly conditioned for it at "
+            f"ridge {ridge:.3g}; raise regularization, or pass dense X with solver='cholesky'",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -187,9 +187,9 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
             f"missed at the threshold of {threshold:.3g}"
         )
     warnings.warn(
-        f"label {label!r} has one row, which says nothing about its spread: the ratios "
-        f"rest on the spread of the other labels{expected}. Add rows with update as soon as you "
-        "have them",
+        f"label {label!r} has one row, which says nothing about its spread: the ratios are based "
+        f"on the spread of the other labels{expected}. Add rows with update as soon as you have "
+        "them",
         UserWarning,
         stacklevel=7,  # the line that enrolls
     )
@@ -208,7 +208,7 @@ def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
         )
     validation.refuse_contamination(
         final_of(template),
-        "in a bank the rows of every other label are negatives that were labelled",
+        "in a bank, the rows of all other labels are labelled negatives",
         "fit PCSDA or KernelPCSDA on y == label with unchecked rows",
     )
     if groups is not None and not has_fit_parameter(template, "groups"):

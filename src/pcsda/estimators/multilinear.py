@@ -228,5 +228,5 @@ def _require_same(given: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     if given != sizes:
         raise ValueError(
             f"X has samples of shape {given}, but {sizes} is expected; reshape them, or leave "
-            "shape=None at fitting to take that of X"
+            "shape=None when fitting to use the shape of X"
         )

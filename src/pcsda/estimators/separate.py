@@ -124,9 +124,9 @@ class SeparateLabels:
             (found.models[touched],) = found.fit([touched])
             if places[touched] is None and fresh == 1:
                 warnings.warn(
-                    f"label {name!r} has one row, which says nothing about its spread: "
-                    "the ratios rest on the spread of the other labels. Add rows with update as "
-                    "soon as you have them",
+                    f"label {name!r} has one row, which says nothing about its spread: the ratios "
+                    "are based on the spread of the other labels. Add rows with update as soon "
+                    "as you have them",
                     UserWarning,
                     stacklevel=4,
                 )

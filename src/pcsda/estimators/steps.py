@@ -110,8 +110,8 @@ def check_training(
     if np.sum(positive) == 1 and model.calibrate:
         warnings.warn(
             "one positive is one example: no left-out positive shows the spread of the class, so "
-            "the log-likelihood ratio rests on the spread of the negatives; give more positives as "
-            "soon as you have them",
+            "the log-likelihood ratio is based on the spread of the negatives; give more "
+            "positives as soon as you have them",
             stacklevel=4,
         )
     return positive, weights, together, draw_seed(model.random_state)

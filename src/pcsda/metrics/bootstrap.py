@@ -162,7 +162,7 @@ def _resampled(
     if isinstance(metric, partial) and not metric.args:
         plain, options = metric.func, dict(metric.keywords)
     if "sample_weight" in options:
-        raise ValueError("metric has a sample_weight already, which resamples would replace")
+        raise ValueError("metric already has a sample_weight, which resampling would replace")
     if plain in OF_TRIALS:
         # One sort serves all resamples.
         name = options.pop("pos_label", None)
@@ -183,7 +183,7 @@ def _resampled(
 def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     """Split groups by the labels they contain if there are two labels, else keep them together."""
     if len(labels) == 0:
-        raise ValueError("y_true has 0 samples, at least 1 is needed")
+        raise ValueError("y_true has 0 samples, but at least 1 is needed")
     n_groups = int(members.max()) + 1
     first, others = labels == labels[0], labels != labels[0]
     if len(np.unique(labels[others])) != 1:

@@ -241,7 +241,7 @@ def _check_ratios(llr: ArrayLike) -> Array:
     """Check that ratios are finite, one-dimensional and not empty; clip them where near certain."""
     ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
     if len(ratios) == 0:
-        raise ValueError("llr has 0 rows, at least 1 is needed")
+        raise ValueError("llr has 0 rows, but at least 1 is needed")
     wrong = np.flatnonzero(~np.isfinite(ratios))
     if len(wrong):
         raise ValueError(

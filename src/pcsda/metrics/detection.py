@@ -203,7 +203,7 @@ def _settled(
     if threshold is None:
         return bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
     if np.isnan(threshold):
-        raise ValueError("threshold=nan must be a number; scores of at least it are accepted")
+        raise ValueError("threshold=nan must be a number; scores at or above it are accepted")
     return threshold
 
 

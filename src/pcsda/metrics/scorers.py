@@ -49,7 +49,7 @@ class DetectionScorer:
             raise TypeError(
                 f"{_plain(self.metric).__name__} judges log-likelihood ratios, which "
                 f"{type(estimator).__name__} does not give; use sklearn's 'neg_log_loss', or a "
-                "scorer of the order of scores such as min_cllr"
+                "scorer that uses only the order of scores, such as min_cllr"
             )
         return self._value(np.asarray(y) == label, scores, sample_weight)
 

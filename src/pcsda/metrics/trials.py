@@ -146,7 +146,7 @@ def check_trials(
     for name, count in (("positive", n_positive), ("negative", len(positive) - n_positive)):
         if count == 0:
             raise ValueError(
-                f"y_true has 0 {name} samples (of weight above 0), at least 1 is needed; give"
+                f"y_true has 0 {name} samples (of weight above 0), but at least 1 is needed; give"
                 " samples of both classes"
             )
     return positive, scores, weights
