@@ -63,8 +63,10 @@ class Cell:
 class Data:
     """Training rows with their labels, weights and groups.
 
-    All bandwidths of a kernel share two caches: `inputs` holds the division in input space for each
-    K, and `squares` the squared distances among the rows, and from the rows to score to these.
+    Bandwidths, ridges and the two steps of a search share what does not depend on them: `inputs`
+    holds the division in input space for each K, `squares` the squared distances among the rows,
+    and from the rows to score to these, `wide` the inner products of wide rows, and `folds` the
+    same for each fold.
     """
 
     X: Any
@@ -77,6 +79,21 @@ class Data:
     together: Ints | None = None
     inputs: dict[int, Ints] = field(default_factory=dict)
     squares: list[Array] = field(default_factory=list)
+    wide: list[WideRows] = field(default_factory=list)
+    folds: dict[int, Data] = field(default_factory=dict)
+
+    def fold(self, number: int, rows: Ints) -> Data:
+        """Return the training rows of a fold; if there are few, they are kept with their caches."""
+        if len(self.X) > MOST_SQUARES:
+            return self.take(rows)
+        if number not in self.folds:
+            self.folds[number] = self.take(rows)
+        return self.folds[number]
+
+    def mapped(self, X: Any) -> Data:
+        """Return the data with other rows, such as those of a map, and nothing known of them."""
+        known = (self.y, self.positive, self.weights, self.subclass_labels, self.index)
+        return Data(X, *known, together=self.together)
 
     def counted(self) -> Data:
         """Return only the rows with positive weight; the others are ignored."""
@@ -187,7 +204,9 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
     X, weights = data.X, data.weights
     whole = rows_of(X, data.positive, weights, seed)
     if not isinstance(model, KernelPCSDA) and X.shape[1] > X.shape[0]:
-        whole = replace(whole, wide=WideRows.of(X, weights))
+        if not data.wide:
+            data.wide.append(WideRows.of(X, weights))
+        whole = replace(whole, wide=data.wide[0])
     kernel, values = None, others
     n_scored = len(X) if others is None else len(others)
 
@@ -201,14 +220,16 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         matrix, values = _kernel_values(kernel, data, others)
 
     def groups(count: int) -> Ints:
-        if kernel is None:
-            return divide(at(count), whole, data.subclass_labels)[0]
-        if count not in data.inputs:
+        if count not in data.inputs and kernel is None:
+            data.inputs[count] = divide(at(count), whole, data.subclass_labels)[0]
+        elif count not in data.inputs:
             # For k-means, minus half the squared distances serve as inner products.
             known = data.squares and np.isfinite(data.squares[0].max())
             products = -0.5 * data.squares[0] if known else None
             data.inputs[count] = divide_inputs(at(count), whole, data.subclass_labels, products)
         inputs = data.inputs[count]
+        if kernel is None:
+            return inputs
         return divide_features(at(count), whole, matrix, data.subclass_labels, inputs)
 
     def factors(ridges: list[float]) -> Iterator[Factor]:
@@ -238,19 +259,18 @@ def left_out_scores(
     models = {gamma: with_setting(template, grid[own[0]]) for gamma, own in of_gamma.items()}
     drawn = clone(template)  # the user's random generator must not advance
     seed = draw_seed((drawn[-1] if isinstance(drawn, Pipeline) else drawn).random_state)
-    for train, test in tasks:
-        part = data.take(train) if test is not None else data
+    for fold, (train, test) in enumerate(tasks):
+        part = data.fold(fold, train) if test is not None else data
         for gamma, numbers in of_gamma.items():
-            model, rows, others = models[gamma], part.X, None
+            model, known, others = models[gamma], replace(part, pairwise=False), None
             if test is not None:
                 others = data.X[np.ix_(test, train)] if data.pairwise else data.X[test]
             if isinstance(model, Pipeline):
-                maps = model[:-1].fit(rows, part.y)
-                rows = maps.transform(rows)
+                maps = model[:-1].fit(part.X, part.y)
+                known = part.mapped(maps.transform(part.X))
                 others = None if test is None else maps.transform(others)
                 model = model[-1]
-            fold = replace(part, X=rows, pairwise=False)
-            source = make_rows(model, fold, others, seed)
+            source = make_rows(model, known, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
 
