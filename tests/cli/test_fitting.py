@@ -38,6 +38,11 @@ def test_a_fitted_bank_equals_the_librarys(command, shop):
     expected = expected.log_likelihood_ratio(shop.test[FEATURES])
     np.testing.assert_array_equal(bank.log_likelihood_ratio(shop.test[FEATURES]), expected)
     assert "VerifierBank(PCSDA), verifies 3 labels; fitted on 240 rows and 5 columns" in said.out
+    # What to expect of it, from labels and rows that were left out.
+    assert f"Threshold: {bank.threshold_}." in said.out
+    assert "% of strangers accepted, on 3 identities of the bank left out" in said.out
+    facts = command(*FIT, "--positive", "all", "--json").json()
+    assert facts["threshold"]["value"] == bank.threshold_.value
 
 
 def test_facts_are_available_as_json(command):

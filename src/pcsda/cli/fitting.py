@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from .. import metrics, tables
 from ..blocks import fit_blocks
+from ..core.threshold import Threshold
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..estimators.naming import MOST_NAMED
 from ..estimators.operating import left_out
@@ -60,10 +61,7 @@ def fit(a: Namespace) -> None:
     # The output of --verbose must not mix with results.
     with contextlib.redirect_stdout(sys.stderr):
         prepared = (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a, prepared)
-    threshold = None
-    if a.max_false_alarms is not None:
-        verifier = Scorer(estimator).verifier()
-        threshold = verifier.choose_threshold(max_false_alarms=a.max_false_alarms)
+    threshold = _threshold(Scorer(estimator), a.max_false_alarms)
     figures = left_out_figures(estimator)
     save(estimator, a.output, metrics=figures, table=prepared.facts())
     facts = preparing.facts_of(a.output)
@@ -79,6 +77,17 @@ def fit(a: Namespace) -> None:
         )
     if threshold is not None:
         print(f"Threshold: {threshold}.")
+
+
+def _threshold(scorer: Scorer, max_false_alarms: float | None) -> Threshold | None:
+    """Return the threshold that was asked for, or that a bank chose from its own labels."""
+    if scorer.is_bank:
+        found: Threshold | None = getattr(scorer.final, "threshold_", None)
+        return found
+    if max_false_alarms is None:
+        return None
+    chosen: Threshold = scorer.verifier().choose_threshold(max_false_alarms=max_false_alarms)
+    return chosen
 
 
 def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:
