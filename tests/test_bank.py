@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda.estimators.changes import BankRows
 
 pd = pytest.importorskip("pandas")
 
@@ -919,3 +920,19 @@ def test_bad_trials_are_refused():
     claims = np.where(np.arange(30) == 7, 1, 0)
     with pytest.raises(ValueError, match=r"^trial 3 claims both 0 and 1; a trial has one cla"):
         bank.verify(X, claims, trials=trials)
+
+
+def test_rows_added_one_by_one_are_copied_seldom_and_change_no_earlier_ones():
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
+    none = BankRows(X, y, y, np.zeros(40), None)
+    one = none.appended(X[:1] + 9, 1, y[:1], 0)
+    two = one.appended(X[1:2] + 9, 1, y[:1], 0)
+    assert np.shares_memory(one.X, two.X)
+    fork = one.appended(X[2:3] + 9, 1, y[:1], 0)  # as after a change that was refused
+    assert not np.shares_memory(fork.X, two.X)
+    assert_array_equal(two.X, np.concatenate([X, X[:2] + 9]))
+    assert_array_equal(fork.X, np.concatenate([X, X[:1] + 9, X[2:3] + 9]))
+    many = two
+    for row in range(30):
+        many = many.appended(X[row : row + 1] - 9, 2, y[:1], 0)
+    assert_array_equal(many.X, np.concatenate([X, X[:2] + 9, X[:30] - 9]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,33 @@ from .search import PCSDACV
 from .selection import check_search
 
 
+class Room:
+    """Rows with room for more after them, so that most additions copy only the new rows.
+
+    Parameters
+    ----------
+    rows : array of shape (N, D)
+        The rows so far, which are copied.
+    more : int
+        Number of rows for which there must be room.
+    """
+
+    def __init__(self, rows: Floats, more: int) -> None:
+        self.used = len(rows)
+        self._space = np.empty((self.used + more + self.used // 8, rows.shape[1]), rows.dtype)
+        self._space[: self.used] = rows
+
+    def follows(self, rows: Floats, more: int) -> bool:
+        """Return whether new rows fit directly after the given ones."""
+        return self.used == len(rows) and self.used + more <= len(self._space)
+
+    def add(self, more: Floats) -> Floats:
+        """Add rows, and return all of them. Arrays returned earlier stay as they are."""
+        self._space[self.used : self.used + len(more)] = more
+        self.used += len(more)
+        return self._space[: self.used]
+
+
 @dataclass(frozen=True)
 class BankRows:
     """A bank's training rows.
@@ -40,6 +67,8 @@ class BankRows:
         Rows with the same number are left out together.
     ids : array of shape (N,) or None
         Row names. Rows added later are named by their numbers.
+    room : Room or None
+        Where X is kept after rows were added.
     """
 
     X: Floats
@@ -48,6 +77,7 @@ class BankRows:
     keys: Array
     together: Ints | None
     ids: NDArray[np.str_] | None = None
+    room: Room | None = field(default=None, repr=False, compare=False)
 
     def appended(self, X: Floats, label: int, clusters: Ints, seed: int) -> BankRows:
         """Add rows for one label or the background; with groups, the new rows form one group."""
@@ -58,13 +88,17 @@ class BankRows:
         ids = self.ids
         if ids is not None:
             ids = np.append(ids, np.arange(len(ids), len(ids) + len(X)).astype(str))
+        room = self.room
+        if room is None or not room.follows(self.X, len(X)):
+            room = Room(self.X, len(X))
         return BankRows(
-            np.concatenate([self.X, X]),
+            room.add(X),
             np.append(self.labels, np.full(len(X), label)),
             np.append(self.clusters, clusters),
             np.append(self.keys, keys),
             together,
             ids,
+            room,
         )
 
     def kept(self, rows: Mask) -> BankRows:
