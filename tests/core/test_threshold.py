@@ -48,6 +48,32 @@ def test_rates_never_rise_with_the_threshold():
     assert 0 < rates[-1] < 1e-3
 
 
+@pytest.mark.parametrize("n_rows", [1, 5])
+@pytest.mark.parametrize("n_people", [20, 30, 100])
+def test_few_identities_keep_a_small_rate_on_average(n_people, n_rows):
+    # Scores are exponential, and those of one person correlate by a half: with this probability,
+    # two of them are the same.
+    person = np.repeat(np.arange(n_people), n_rows)
+    let_in = []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        common, alone = rng.exponential(size=n_people)[person], rng.exponential(size=len(person))
+        scores = np.where(rng.random(len(person)) < np.sqrt(0.5), common, alone)
+        tails = Tail.of(scores), Tail.of(scores, identity=person)
+        let_in.append([np.exp(-tail.value(0.01)) for tail in tails])
+        assert tails[1].rate(tails[1].value(0.01)) == pytest.approx(0.01)
+    independent, of_people = np.mean(let_in, axis=0)
+    assert 0.008 < of_people < 0.014
+    assert of_people < independent
+
+
+def test_identities_of_one_row_each_approach_an_exponential_tail():
+    scores = np.random.default_rng(0).exponential(size=100_000)
+    rows, people = Tail.of(scores), Tail.of(scores, identity=np.arange(len(scores)))
+    assert people.n_tail == pytest.approx(0.05 * len(scores), rel=0.01)
+    assert people.value(0.01) == pytest.approx(rows.value(0.01), rel=1e-3)
+
+
 def test_the_tail_is_exponential():
     # The quantile of an exponential is known; over many draws the smoothed one is closer than the
     # order statistic, and neither high nor low.
@@ -214,3 +240,9 @@ def test_nonsensical_criteria_are_refused(given, message):
     none = {"max_false_alarms": None, "max_misses": None, "prior": None}
     with pytest.raises(ValueError, match=message):
         check_criterion(**(none | {"cost_miss": 1, "cost_false_alarm": 1} | given))
+
+
+def test_all_or_nothing_is_written_without_an_exponent():
+    found = choose_threshold(np.arange(40.0), np.arange(40) < 20, max_false_alarms=0.3)
+    assert "e+02" not in str(found)
+    assert "100 % (" in str(found)

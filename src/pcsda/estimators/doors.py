@@ -61,7 +61,7 @@ class Door:
         )
 
     def _chosen(self, rate: float) -> Threshold:
-        return _of_scores(self.best, self.own, rate)
+        return _of_scores(self.best, self.own, rate, self.identity)
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
         """Choose the threshold from the best scores of the given strangers."""
@@ -79,9 +79,9 @@ class Door:
         return replace(found, rule=rule)
 
 
-def _of_scores(best: Array, own: Array, rate: float) -> Threshold:
+def _of_scores(best: Array, own: Array, rate: float, identity: Ints | None = None) -> Threshold:
     scores = np.append(best, own)
     positive = np.arange(len(scores)) >= len(best)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # this module has its own message
-        return choose_threshold(scores, positive, max_false_alarms=rate)
+        return choose_threshold(scores, positive, max_false_alarms=rate, identity=identity)
