@@ -13,11 +13,13 @@ from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
-from pcsda.core.kindred import WITHIN, Kindred, Predictive, ledoit_wolf
+from pcsda.core import labelled
+from pcsda.core.kindred import FAR_OFF, WITHIN, Kindred, Predictive, ledoit_wolf
 from pcsda.core.kindred_fit import RIDGES, fit_kindred
 from pcsda.core.labelled import LabelledRows, LabelSums
 from pcsda.core.linalg import SingularMatrixError
 from pcsda.core.pooling import calibrate
+from pcsda.metrics import cllr
 
 LINEAR = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
@@ -413,6 +415,38 @@ def test_labels_of_one_row_identify_more_than_clusters_do():
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
+    # Rows vary most where labels do not differ, which no assumption could guess.
+    X, y = people(90, 6, width=30, within=0.6)
+    X[:, 15:] += np.random.default_rng(1).normal(scale=2.0, size=(len(X), 15))
+    first = np.arange(len(y)) % 6 == 0
+    train = first | (y >= 70)  # 70 of 90 labels have one row
+    found = []
+    for enough in (10, 100):
+        monkeypatch.setattr(labelled, "ENOUGH_REPEATED", enough)
+        bank = VerifierBank(LINEAR).fit(X[train], y[train])
+        assert bank._labels_._sums.single == (enough == 100)
+        scores = bank.log_likelihood_ratio(X[~train])
+        own = y[~train][:, None] == bank.classes_
+        right = own[np.arange(len(own)), scores.argmax(axis=1)]
+        found.append([right.mean(), cllr(own.ravel(), scores.ravel())])
+    (named, loss), (assumed, loss_assumed) = found
+    assert named > assumed + 0.1
+    assert loss < loss_assumed - 0.1
+
+
+def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():
+    law = Predictive(np.full(200, 30.0), np.inf)
+    means = np.random.default_rng(0).normal(scale=np.sqrt(31), size=(2000, 200))
+    counts = np.ones(2000)
+    rows = law.draw(means, counts, np.random.default_rng(1))
+    square = ((rows - law.expected(means, counts)) ** 2 / law.variances(counts)).mean(axis=1)
+    # 1 for rows of the label, times the square of their spread; about 30 for a stranger.
+    assert np.mean(square > 8) == pytest.approx(FAR_OFF, abs=0.03)
+    assert np.median(square[square < 8]) == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
 @pytest.mark.each_value
 @pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
 @pytest.mark.parametrize("n_people", [30, 300])
@@ -426,6 +460,17 @@ def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
         # With one row per label the spread is assumed, and the threshold errs on the strict side.
         assert n_rows == 1 or came > rate / 2.5
         assert came < rate * 2.5
+
+
+@pytest.mark.parametrize(("n_people", "n_rows"), [(10, 20), (30, 5)])
+def test_one_stranger_in_a_hundred_comes_in_on_average(n_people, n_rows):
+    came = []
+    for seed in range(8):
+        X, y = people(n_people + 60, n_rows, width=8, seed=seed)
+        known = y < n_people
+        bank = VerifierBank(LINEAR).fit(X[known], y[known])
+        came.append(np.mean(bank.identify(X[~known], unknown=-1) != -1))
+    assert 0.005 < np.mean(came) < 0.018
 
 
 def test_modelling_strangers_beats_modelling_the_other_labels():

@@ -25,11 +25,12 @@ from .student import energy
 
 # Scores are finished in parts of about this many bytes, which fit in the cache.
 CACHE_BYTES = 1 << 20
-# If most labels have one row, the covariance within labels is assumed to have this share of the
+# If too few labels have two rows, the covariance within labels is assumed to have this share of the
 # total variance, and at most the second share on each axis.
 WITHIN, MOST_WITHIN = 0.3, 0.95
-# Standard deviation of the logarithm of that spread, for rows drawn to calibrate on.
-UNSURE = 0.5
+# Rows drawn to calibrate on, because that covariance may be far off: the standard deviation of the
+# logarithm of their spread, and the share of them that are as far from their label as strangers.
+UNSURE, FAR_OFF = 0.3, 0.15
 
 
 def ledoit_wolf(scatter: Array, fourth: float, count: float) -> float:
@@ -192,10 +193,15 @@ class Predictive:
         return found
 
     def draw(self, means: Array, counts: Array, rng: np.random.Generator) -> Array:
-        """Simulate a new row for each label, with a random spread because the spread is assumed."""
+        """Simulate a new row for each label, with a random spread because the spread is assumed.
+
+        Some rows are drawn as a stranger's, so that no ratio is strong evidence against a label.
+        """
         noise = rng.standard_normal(means.shape)
+        strange = np.sqrt(1 + self.values) * noise
         noise *= np.exp(UNSURE * rng.standard_normal((len(means), 1)))
-        rows: Array = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
+        near = self.expected(means, counts) + np.sqrt(self.variances(counts)) * noise
+        rows: Array = np.where(rng.random((len(means), 1)) < FAR_OFF, strange, near)
         return rows
 
     def outside(self, z: Floats) -> Array:

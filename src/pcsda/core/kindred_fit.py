@@ -125,8 +125,8 @@ def fit_kindred(
         which of them belong together.
     ridge : float, optional
         The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or a
-        multiple of it from `RIDGES` that separates left-out rows from strangers better. If most
-        labels have one row, it must be given but is not used.
+        multiple of it from `RIDGES` that separates left-out rows from strangers better. It
+        must be given, but is not used, if the spread is assumed (:func:`spread_unknown`).
     tails : bool
         Whether to fit the tails to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number

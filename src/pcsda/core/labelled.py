@@ -11,6 +11,17 @@ from . import linalg
 from .linalg import Array, Floats, Ints, SingularMatrixError
 from .scatter import group_means
 
+# The spread within labels is estimated if this many labels have two rows or more.
+ENOUGH_REPEATED = 10
+
+
+def spread_unknown(counts: Array | Ints) -> bool:
+    """Return whether so few labels have two rows that the spread within labels is unknown.
+
+    The others share the spread of those that have, however many they are.
+    """
+    return bool(np.median(counts) < 2 and np.sum(counts > 1) < ENOUGH_REPEATED)
+
 
 @dataclass(frozen=True)
 class LabelSums:
@@ -45,8 +56,8 @@ class LabelSums:
 
     @property
     def single(self) -> bool:
-        """Whether most labels have only one row, so that their spread must be assumed."""
-        return bool(np.median(self.counts) < 2)
+        """Whether the spread within labels must be assumed; see :func:`spread_unknown`."""
+        return spread_unknown(self.counts)
 
     @property
     def everybody(self) -> Array:

@@ -94,10 +94,10 @@ class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstim
     requires the default values of `subclasses`, `n_subclasses`, `n_components`, `negatives` and
     `shrinkage`, and no groups. In this case, ``regularization="auto"`` is Ledoit and Wolf's
     shrinkage, or 0.1, 0.3 or 3 times that value, whichever separates left-out rows from strangers
-    best. Each background row counts as a separate label with one row. If most labels have one row,
-    the rows do not determine the within-label covariance. It is assumed to be the square root of
-    the total covariance, with 30 % of the variance; ratios are calibrated on simulated rows, and
-    models have no left-out scores.
+    best. Each background row counts as a separate label with one row. If most labels have one row
+    and fewer than ten have more, the rows do not determine the within-label covariance. It is
+    assumed to be the square root of the total covariance, with 30 % of the variance; ratios are
+    calibrated on simulated rows, and models have no left-out scores.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no earlier data from you: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and

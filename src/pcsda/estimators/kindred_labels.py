@@ -15,7 +15,7 @@ from ..core.calibration import Calibration
 from ..core.density import Posterior
 from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, fit_kindred
-from ..core.labelled import LabelSums
+from ..core.labelled import LabelSums, spread_unknown
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
 from ..core.spread import known_variance, ridge_of
@@ -189,7 +189,7 @@ class KindredLabels:
         _check_room(rows)
         space = space_for(settings, rows.X, kernel)
         variance = _variance(space.features)
-        single = np.median(np.bincount(rows.labels[rows.labels >= 0])) < 2
+        single = spread_unknown(np.bincount(rows.labels[rows.labels >= 0]))
         if ridge is None and (single or not settings.auto_ridge):
             ridge = ridge_of(variance, float(settings.template.regularization))
 
