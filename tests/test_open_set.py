@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from benchmarks import open_set
-from benchmarks.open_set import METHODS, Problem, Scores, draw, figures
+from benchmarks.open_set import METHODS, Problem, Scores, draw, figures, planted
 
 
 @pytest.fixture
@@ -46,6 +46,18 @@ def test_strangers_are_never_enrolled_and_new_rows_are_new():
     for label in range(6):
         people = np.append(problem.X[problem.y == label], problem.new[problem.truth == label])
         assert len(np.unique(people // 10)) == 1
+
+
+def test_planted_identities_are_known_or_strangers():
+    problem = planted(30, 5, 0)
+    assert problem.X.shape == (150, 40)
+    assert len(problem.new) == len(problem.truth) == 30 * 4 + 30 * 20
+    assert len(np.unique(problem.truth[problem.truth >= 0])) == 30
+    assert len(np.unique(problem.truth[problem.truth < 0])) == 30
+    means = open_set.means_of(problem.X, problem.y)
+    known = problem.truth >= 0
+    near = ((problem.new[known, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert np.mean(near == problem.truth[known]) > 0.6
 
 
 def test_known_scores_give_known_figures():
