@@ -451,15 +451,15 @@ def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():
 @pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
 @pytest.mark.parametrize("n_people", [30, 300])
 def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
-    X, y = people(n_people + 100, n_rows, width=40, within=2.0)
-    known = y < n_people
-    bank = VerifierBank(LINEAR).fit(X[known], y[known])
-    for rate in (0.1, 0.05):
-        threshold = bank.choose_threshold(rate).value
-        came = np.mean(bank.log_likelihood_ratio(X[~known]).max(axis=1) >= threshold)
-        # With one row per label the spread is assumed, and the threshold errs on the strict side.
-        assert n_rows == 1 or came > rate / 2.5
-        assert came < rate * 2.5
+    rates, came = (0.1, 0.05), []
+    for seed in range(8 if n_people == 30 else 4):  # few people say little about others
+        X, y = people(n_people + 100, n_rows, width=40, within=2.0, seed=seed)
+        known = y < n_people
+        bank = VerifierBank(LINEAR).fit(X[known], y[known])
+        best = bank.log_likelihood_ratio(X[~known]).max(axis=1)
+        came.append([np.mean(best >= bank.choose_threshold(rate).value) for rate in rates])
+    for rate, share in zip(rates, np.mean(came, axis=0), strict=True):
+        assert rate / 2 < share < rate * 2
 
 
 @pytest.mark.parametrize(("n_people", "n_rows"), [(10, 20), (30, 5)])
