@@ -22,6 +22,7 @@ from scipy import sparse
 from scipy.linalg import eigh
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
 from pcsda import CSDA, PCSDA, ExactKernelMap, KernelCSDA, KernelPCSDA
@@ -1252,17 +1253,30 @@ def moons(n_rows, rng):
     return np.hstack([X, 0.3 * rng.standard_normal((n_rows, 4))]), y
 
 
-@pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.1)])
-def test_with_many_rows_left_out_scores_choose_the_automatic_ridge(make, ridge):
+@pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.01)])
+def test_with_enough_positives_left_out_scores_choose_the_automatic_ridge(make, ridge):
     rng = np.random.default_rng(0)
     X, y = make(1600, rng)
     model = KernelPCSDA(random_state=0).fit(X, y)
     assert model.regularization_ == ridge
     new, truth = make(4000, rng)
-    other = KernelPCSDA(regularization=0.1 / ridge, random_state=0).fit(X, y)
+    other = KernelPCSDA(regularization=0.1, random_state=0).fit(X, y)
     found, worse = (cllr(truth, one.log_likelihood_ratio(new)) for one in (model, other))
     assert found < worse
-    assert KernelPCSDA(random_state=0).fit(X[::2], y[::2]).regularization_ == 0.1
+    few = slice(None, None, 12)  # 17 positives
+    assert KernelPCSDA(random_state=0).fit(X[few], y[few]).regularization_ == 0.1
+
+
+@pytest.mark.parametrize("digit", [1, 3])
+def test_a_sample_chooses_no_ridge_that_all_left_out_rows_reject(digit):
+    X, y = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:1550]
+    X, y = X[rows], y[rows] == digit
+
+    def loss(ridge):
+        return cllr(y, KernelPCSDA(regularization=ridge, random_state=0).fit(X, y).loo_scores_)
+
+    assert loss("auto") <= loss(0.1) < loss(1.0)
 
 
 def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():

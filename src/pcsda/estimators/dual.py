@@ -18,7 +18,6 @@ from ..core.gram import FeatureFactor, features_of, of_kernel
 from ..core.kernel_once import KernelOnce
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, is_light, one_thread
-from ..core.loo import sample_rows
 from ..core.spread import no_spread
 from ..core.subspace import Factor
 from ..kernels import (
@@ -64,12 +63,11 @@ Divide = Callable[[TrainingRows, Array], Ints]
 # Kernels that decay to zero with distance, and the value below which they count as zero.
 VANISHING = ("rbf", "laplacian", "chi2")
 UNSEEN = 1e-6
-# From this many rows on, a sample of this many rows per class chooses between two ridges, at less
-# than a fifth of the cost of the fit. The better one must save this many bits of Cllr, summed over
-# the positives in the sample, because few positives are weak evidence.
-MANY_ROWS, SAMPLE_ROWS = 1500, 250
-EVIDENT_RIDGES = (0.1, 1.0)
-LEAST_GAIN = 1 / 3
+# With this many positives, left-out scores of a sample compare the rule's ridge with its tenth and
+# its tenfold. Fewer negatives than these would favour a larger ridge than all rows do.
+ENOUGH_POSITIVES, SAMPLE_POSITIVES, SAMPLE_NEGATIVES = 20, 250, 750
+# Another ridge must save this many bits of Cllr, summed over the positives of the sample.
+LEAST_GAIN = 1.0
 
 
 def check_kernel_rows(
@@ -169,20 +167,22 @@ def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable
 def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: Array) -> float:
     """Return the ridge for a fit: the rule's value, unless a sample shows that another is better.
 
-    With "auto" and many rows, a sample is fitted with each of two ridges, and the Cllr of the
-    left-out scores decides.
+    With "auto" and enough positives, a sample is fitted with a smaller and a larger ridge too, and
+    the Cllr of the left-out scores decides.
     """
     settled = model.regularization_
     by_rule = isinstance(model.regularization, str) and is_curved(model)
-    trusted = data.hidden is None and data.together is None
-    if len(matrix) < MANY_ROWS or not by_rule or not trusted:
+    trusted = data.hidden is None and data.together is None and rule_of(model).leave_one_out
+    if not (by_rule and trusted and np.sum(data.positive) >= ENOUGH_POSITIVES):
         return settled
-    rng = np.random.default_rng(data.seed)
-    rows = sample_rows(data.groups, SAMPLE_ROWS, rng).of(len(matrix))
-    groups, weights = data.groups[rows], some(data.weights, rows)
-    part, losses = matrix[np.ix_(rows, rows)], []
+    rows = _sample_for_evidence(data)
+    # A subclass may have no row in the sample.
+    groups = np.unique(data.groups[rows], return_inverse=True)[1]
+    weights = some(data.weights, rows)
+    ridges, losses = [settled, settled / 10, settled * 10], []
     try:
-        for factor in of_kernel(part, list(EVIDENT_RIDGES), weights):
+        for ridge in ridges:  # one at a time, as a factor overwrites its matrix
+            factor = next(of_kernel(matrix[np.ix_(rows, rows)], [ridge], weights))
             scores = fit(factor, groups, rule_of(model), axes_of(model)).left_out
             if scores is None:
                 return settled
@@ -190,8 +190,18 @@ def evident_ridge(model: KernelPCSDA | KernelCSDA, data: TrainingRows, matrix: A
             losses.append(cllr(groups[seen] == 0, scores[seen], sample_weight=some(weights, seen)))
     except ValueError:  # the kernel is not definite at one of them; the fit has its own message
         return settled
-    gained = float(np.sum(groups == 0)) * (losses[0] - losses[1])
-    return settled if abs(gained) < LEAST_GAIN else EVIDENT_RIDGES[int(gained > 0)]
+    best = int(np.argmin(losses))
+    gained = float(np.sum(groups == 0)) * (losses[0] - losses[best])
+    return ridges[best] if gained >= LEAST_GAIN else settled
+
+
+def _sample_for_evidence(data: TrainingRows) -> Ints:
+    """Draw the positives and negatives on which ridges are compared; all of them if few."""
+    rng = np.random.default_rng(data.seed)
+    classes = (data.positive, SAMPLE_POSITIVES), (~data.positive, SAMPLE_NEGATIVES)
+    drawn = [rng.permutation(np.flatnonzero(part))[:most] for part, most in classes]
+    rows: Ints = np.sort(np.concatenate(drawn))
+    return rows
 
 
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:

@@ -64,11 +64,11 @@ class KernelPCSDA(Verifier):
         :class:`PCSDA` to exact kernel features.
     regularization : float or "auto", default="auto"
         Ridge, relative to the mean squared distance from the grand mean in feature space; above 0.
-        "auto" is one over the number of positives, clipped to between 0.1 and 0.3, but at least 2.5
-        over that number squared. With 1500 or more rows, it is 0.1 or 1 instead if left-out rows in
-        a sample show that one of these is better. With `contamination` it is 10 over the number of
-        positives, but at least 0.2. For a linear kernel, it is the same as in :class:`PCSDA`.
-        `regularization_` stores the value used.
+        "auto" is one over the number of positives, limited to between 0.1 and 0.3, and at least 2.5
+        over that number squared. From 20 positives on, it is a tenth or ten times that value if
+        left-out rows in a sample show that this is better. With `contamination` it is 10
+        over the number of positives, at least 0.2. For a linear kernel, it is the same as in
+        :class:`PCSDA`. `regularization_` stores the value used.
     negatives, tails, covariance, shrinkage, calibrate, calibration_rows, contamination, priors, \
 pos_label, random_state, verbose
         As in :class:`PCSDA`.
