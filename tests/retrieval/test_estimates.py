@@ -10,7 +10,6 @@ from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
 from pcsda.retrieval.estimates import (
-    TAIL,
     count_by_audit,
     count_by_model,
     count_by_shape,
@@ -94,6 +93,38 @@ def test_an_exhausted_search_stops():
     assert session.stop(recall=0.95)
 
 
+def planted_class(size, seed):
+    """A class beside one of twelve clusters of 5000 rows, and three of its members."""
+    rng = np.random.default_rng([seed, size])
+    scale = 1 / np.sqrt(1 + np.arange(32) / 8)
+    centres = 2 * rng.normal(size=(12, 32)) * scale
+    truth = rng.permutation(5000) < size
+    X = centres[rng.integers(12, size=5000)] + rng.normal(size=(5000, 32)) * scale
+    X[truth] = centres[0] + scale * rng.normal(size=32) + 0.9 * rng.normal(size=(size, 32)) * scale
+    return X.astype(np.float32), truth, rng.choice(np.flatnonzero(truth), 3, replace=False)
+
+
+@pytest.mark.parametrize("size", [5, 20, 100, pytest.param(500, marks=pytest.mark.more)])
+def test_a_search_stops_soon_after_the_last_find_and_not_before(size):
+    """A class of 20 was all found after 63 answers, and `stop` did not come within 800."""
+    recalls, waits = [], []
+    for seed in range(10):
+        X, truth, examples = planted_class(size, seed)
+        session, found, wait = SearchSession(X), 3, 0
+        session.label(examples, True)
+        while not session.stop(recall=0.95):
+            assert wait < 300
+            wait = wait + 25 if found >= 0.95 * size else 0
+            rows = session.suggest(25)
+            session.label(rows, truth[rows])
+            found += int(truth[rows].sum())
+        assert session.stop().basis == "model"
+        recalls.append(found / size)
+        waits.append(wait)
+    assert np.median(waits) <= (125 if size < 20 else 50)
+    assert np.mean(np.array(recalls) >= 0.95) >= 0.9
+
+
 def test_binning_hardly_changes_the_estimate(monkeypatch):
     rng = np.random.default_rng(0)
     positive = np.arange(3000) < 500
@@ -159,9 +190,8 @@ def test_a_few_hard_members_are_not_forgotten():
             finds.append(easy or late)
         shares = np.cumsum(softmax(log_likelihood(counts, falling(finds))))
         low, high = np.interp([0.05, 0.95], shares, counts)
-        held.append(
-            low - TAIL * np.sqrt(low + 0.5) <= hard <= np.ceil(high + TAIL * np.sqrt(high + 0.5))
-        )
+        around = 1.645 * np.sqrt(np.array([low, high]) + 0.5)
+        held.append(low - around[0] <= hard <= np.ceil(high + around[1]))
     assert np.mean(held) > 0.85
 
 

@@ -172,6 +172,17 @@ def test_when_every_row_has_an_answer_nothing_remains():
     assert (left.count, left.count_low, left.count_high, left.n_rows) == (0, 0, 0, 0)
     assert session.recall() == 1
     assert session.stop(recall=1.0)
+    assert "at most 0 left by count, as every row has an answer" in str(session.stop())
+
+
+def test_one_row_with_two_answers_in_one_call_keeps_both():
+    session = SearchSession(X)
+    session.label([5, 5, 6], [True, False, True])
+    assert session.labels() == {5: False, 6: True}
+    kept = [(entry.id, entry.value) for entry in session.history()]
+    assert kept == [(5, True), (5, False), (6, True)]
+    assert session.undo() == [5, 6]
+    assert session.labels() == {}
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, lambda rows: [rows[:7], rows[7:]]])
@@ -256,6 +267,8 @@ def test_bad_arguments_are_named():
         session.suggest(0)
     with pytest.raises(ValueError, match=r"recall=1.5 must be above 0 and at most 1"):
         session.stop(recall=1.5)
+    with pytest.raises(ValueError, match=r"recall='all' must be above 0 and at most 1"):
+        session.stop(recall="all")
     with pytest.raises(ValueError, match="exactly one"):
         session.choose_threshold()
 

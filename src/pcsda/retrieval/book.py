@@ -57,16 +57,17 @@ class LabelBook:
         """Store answers; if some ids are unknown, store the others, then raise an error."""
         names = listed(ids)
         answers = answers_of(values, len(names))
-        known: dict[Any, bool | None] = {}
+        known: list[tuple[Any, bool | None]] = []
         lost = []
         for name, value in zip(names, answers, strict=True):
             place = self.gallery.place(name)
             if place is None:
                 lost.append(name)
             else:
-                known[self.gallery.ids[place]] = value
+                known.append((self.gallery.ids[place], value))
         if known:
-            self.store.add(list(known), list(known.values()), who or user_name(), model)
+            rows, given = [name for name, _ in known], [value for _, value in known]
+            self.store.add(rows, given, who or user_name(), model)
         if lost:
             others = f"; the other {len(known)} labels were stored" if known else ""
             raise ValueError(

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
-from scipy.stats import hypergeom
+from scipy.stats import hypergeom, poisson
 
 from ..core.linalg import Array
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Normal quantile that 5 % of values exceed.
-TAIL = 1.645
 # Standard deviation of the log count by shape, and what is added to it if all answers are "no". The
 # log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
 # All were measured on ISOLET and USPS, including thinned classes, and on planted classes.
@@ -38,8 +36,12 @@ EACH = 0.5
 LIVELY, DRY = 0.4, 50
 # Half-life of the weight, in answers: the members still missing resemble the last finds most.
 HALF_LIFE = 75
+# Counts are compared as log(count + HALF). HALF is what the model may miss while it says that none
+# is left: on ISOLET about half a member at the last find, and half as much with each HALVING
+# answers without a find.
+HALF, HALVING = 0.5, 20
 # Number of candidate counts, and the smallest of them.
-GRID, LEAST = 120, 0.02
+GRID, LEAST = 120, 0.002
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,9 @@ def count_by_model(
     is far too high, because the upper tail of the rest looks like more positives. In that case many
     answers are "no", and the odds of the unanswered rows give a better prior; the share of "no"
     answers decides between the two. The prior becomes wider the less its parts agree and the more
-    answers are "no". The likelihood comes from the rate at which finds decline, and the estimate is
-    the posterior median.
+    answers are "no". It comes closer to zero the longer no member has been found: otherwise a small
+    class would never count as exhausted. The likelihood comes from the rate at which finds decline,
+    and the estimate is the posterior median.
 
     Parameters
     ----------
@@ -140,23 +143,32 @@ def count_by_model(
         Answers for rows that were chosen by rank, in the order they were given.
     """
     refused = len(no) / (len(yes) + len(no))
+    half = HALF * 0.5 ** (since_find(answers) / HALVING)
     trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
     middle = apart = 0.0
     if trust < 1:
-        shapes = np.log(0.5 + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
+        shapes = np.log(half + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
         middle = (1 - trust) * (shapes.mean() + SHAPE_LOW)
         apart = (1 - trust) * shapes.std(ddof=1)
     if trust > 0:
-        odds = np.log(0.5 + np.array(counts_by_odds(yes, no, pool)))
+        odds = np.log(half + np.array(counts_by_odds(yes, no, pool)))
         middle, apart = middle + trust * odds.mean(), apart + trust * odds.std()
     spread = np.hypot(SHAPE_ERROR + NO_ERROR * trust * refused, apart)
     weight = LIVELY + (1 - LIVELY) * 0.5 ** sum(answers[-DRY:])
     counts = np.geomspace(LEAST, max(len(pool), 2 * LEAST), GRID)
-    logs = -0.5 * ((np.log(counts + 0.5) - middle) / spread) ** 2
+    logs = -0.5 * ((np.log(counts + half) - middle) / spread) ** 2
     shares = np.cumsum(softmax(logs + weight * log_likelihood(counts, falling(answers))))
-    low, count, high = np.interp([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], shares, counts)
-    low, high = low - TAIL * np.sqrt(low + 0.5), high + TAIL * np.sqrt(high + 0.5)
-    return float(count), int(max(low, 0)), int(min(np.ceil(high), len(pool)))
+    parts = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    low, count, high = np.interp([parts[0], 0.5, parts[1]], shares, counts)
+    # The count is an expectation, and the number left varies about it.
+    low, high = poisson.ppf(parts, [low, high])
+    return float(min(max(count, low), high)), int(low), int(min(high, len(pool)))
+
+
+def since_find(answers: Sequence[bool]) -> int:
+    """Return how many answers have been given since the last find."""
+    found = np.flatnonzero(answers)
+    return len(answers) - (int(found[-1]) + 1 if len(found) else 0)
 
 
 def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from threading import RLock
 from typing import Any, Self
 
@@ -26,7 +27,8 @@ from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 # The number left is at least the number found among the last LATELY answers.
 LATELY = 20
 NO_EXAMPLE = (
-    "no row has been answered yes yet; label at least one example of what you are looking for"
+    "no row has been answered yes yet; label at least one example of what you are looking "
+    "for, a row that is finite"
 )
 
 
@@ -424,7 +426,7 @@ class SearchSession:
             Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model.
         """
-        if not 0 < recall <= 1:
+        if not isinstance(recall, Real) or not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
         found = len(self._book.rows(True))
         if found == 0:
@@ -435,6 +437,8 @@ class SearchSession:
             return Stop(False, f"Go on: {error}.", "none", 0.0)
         low = found / (found + left.count_high)
         which = "a random audit" if left.basis == "audit" else "the model"
+        if left.n_rows == 0:
+            which = "count, as every row has an answer"
         reason = (
             f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
             f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "

@@ -195,7 +195,7 @@ class Store:
             act = self._base.execute(find, (name, name)).fetchone()[0]
             ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
-            return [_read(name) for (name,) in ids]
+            return list(dict.fromkeys(_read(name) for (name,) in ids))
 
     def entries(self, after: int = 0) -> list[Entry]:
         """Return the labels numbered above `after`, in order, including undone ones."""
