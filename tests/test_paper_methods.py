@@ -80,7 +80,19 @@ def test_every_other_method_gets_the_same_number_of_settings():
     others = {**grids.RELATED, **grids.TODAY}
     for grid in others.values():
         assert len({str(setting) for setting in grid}) == grids.N_SETTINGS
-    assert set(others) == {n for n, m in METHODS.items() if m.group in ("related", "today")}
+    chosen = {n for n, m in METHODS.items() if m.choose and m.group in ("related", "today")}
+    assert set(others) == chosen
+    assert chosen | {"cosine"} == {n for n, m in METHODS.items() if m.group in ("related", "today")}
+
+
+def test_the_cosine_is_that_of_the_class_means(space):
+    scores = METHODS["cosine"].report(space, {})
+    own, rest = (space.X[part].mean(axis=0) for part in (space.y, ~space.y))
+    lengths = np.linalg.norm(space.others, axis=1)
+    near = space.others @ own / np.linalg.norm(own) / lengths
+    np.testing.assert_allclose(scores["ranking"], near)
+    nearer = near - space.others @ rest / np.linalg.norm(rest) / lengths
+    np.testing.assert_allclose(scores["classification"], nearer, atol=1e-12)
 
 
 def test_the_papers_methods_use_its_ranges():
