@@ -109,17 +109,17 @@ def find(data: Digits, digit: int, story: Story) -> SearchSession:
     )
     story.say(f"{shown - EXAMPLES} pictures were shown, {SCREEN} at a time, until pcsda said stop.")
     story.say(
-        f"It says that {left.count:.0f} remain (90 % interval {left.count_low} to "
-        f"{left.count_high}). In truth {all_ - found[-1]} do."
+        f"It estimates that {left.count:.0f} remain (90 % interval {left.count_low} to "
+        f"{left.count_high}). In truth, {all_ - found[-1]} remain."
     )
     rows = [("pcsda", f"{found[-1]} of {all_}", f"{left.count:.0f}")]
     for name, make in RIVALS.items():
         other = search_with(make, data, truth, examples, shown)
-        rows.append((name, f"{other} of {all_}", "does not say"))
-    story.compare(("with as many pictures shown", "found", "remain"), rows)
+        rows.append((name, f"{other} of {all_}", "none"))
+    story.compare(("with as many pictures shown", "found", "estimate of the rest"), rows)
     yes = [row for row, value in session.labels().items() if value]
-    story.show("What it found, the three examples first", mosaic(data.X[yes]))
-    story.show("Found, over pictures shown", curve(found, all_))
+    story.show("The pictures found; the three examples come first", mosaic(data.X[yes]))
+    story.show("Pictures found against pictures shown", curve(found, all_))
     return session
 
 
@@ -147,7 +147,7 @@ def verify(data: Digits, digit: int, session: SearchSession, story: Story) -> No
     story.begin(
         f"2. Verify: a threshold for {FALSE_ALARMS:.0%} false alarms, {len(fresh)} fresh pictures"
     )
-    table = [rates("pcsda, as the search leaves it", session.model_.accepts(data.fresh_X), fresh)]
+    table = [rates("pcsda, straight from the search", session.model_.accepts(data.fresh_X), fresh)]
     labels = session.labels()
     rows = np.array([row for row, value in labels.items() if value is not None])
     # Rivals learn from the same answers and the random rows that a person would add.
@@ -159,8 +159,9 @@ def verify(data: Digits, digit: int, session: SearchSession, story: Story) -> No
         threshold = np.quantile(left_out[~y], 1 - FALSE_ALARMS)
         scores = make().fit(X, y).decision_function(data.fresh_X)
         table.append(rates(f"{name}, threshold by cross-validation", scores >= threshold, fresh))
-    story.compare(("", f"finds, of {fresh.sum()}", f"false alarms, of {np.sum(~fresh)}"), table)
-    story.show(f"The {digit} in its subspace, fresh pictures", subspace(data, digit))
+    head = ("", f"accepted of {fresh.sum()}", f"false alarms of {np.sum(~fresh)}")
+    story.compare(head, table)
+    story.show(f"Fresh pictures in the subspace for the digit {digit}", subspace(data, digit))
 
 
 def rates(name: str, accepted: np.ndarray, truth: np.ndarray) -> tuple[str, ...]:
@@ -172,16 +173,16 @@ def know_strangers(data: Digits, story: Story) -> None:
     known = ~np.isin(data.y, STRANGERS)
     stranger = np.isin(data.fresh_y, STRANGERS)
     story.begin(
-        f"3. Reject strangers: the digits 0 to 7 are people with {known.sum() // 8} pictures each, "
-        f"{STRANGERS[0]} and {STRANGERS[1]} come to the door"
+        f"3. Reject strangers: the digits 0 to 7 are enrolled with {known.sum() // 8} pictures "
+        f"each, {STRANGERS[0]} and {STRANGERS[1]} are strangers"
     )
     bank = VerifierBank(KernelPCSDA(gamma="all", random_state=0)).fit(data.X[known], data.y[known])
     named = bank.identify(data.fresh_X, unknown=-1)
     right = np.mean((named == data.fresh_y)[~stranger])
     story.say(
-        f"At the threshold that the bank chose for {FALSE_ALARMS:.0%}, "
-        f"{np.mean(named[stranger] != -1):.1%} of {stranger.sum()} strangers come in, and "
-        f"{right:.0%} of {np.sum(~stranger)} known are named rightly."
+        f"The bank chose a threshold that should accept {FALSE_ALARMS:.0%} of strangers. It "
+        f"accepts {np.mean(named[stranger] != -1):.1%} of {stranger.sum()} pictures of strangers, "
+        f"and names {right:.0%} of {np.sum(~stranger)} known pictures correctly."
     )
     scores = {"pcsda": bank.log_likelihood_ratio(data.fresh_X)}
     for name, make in RIVALS.items():
@@ -192,8 +193,11 @@ def know_strangers(data: Digits, story: Story) -> None:
         best, guess = found.max(axis=1), bank.classes_[found.argmax(axis=1)]
         inside = best >= np.quantile(best[stranger], 1 - FALSE_ALARMS)
         table.append((name, f"{np.mean((inside & (guess == data.fresh_y))[~stranger]):.0%}"))
-    story.say("The others offer no threshold, so here all have one by hindsight: 1 % come in.")
-    story.compare(("", "known who are named rightly"), table)
+    story.say(
+        "The others offer no such threshold. So here each gets the one that accepts exactly "
+        f"{FALSE_ALARMS:.0%} of the strangers, chosen in hindsight:"
+    )
+    story.compare(("", "known pictures named correctly"), table)
 
 
 def subspace(data: Digits, digit: int) -> str:
