@@ -80,11 +80,4 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {
-    "index": [],
-    "start": [],
-    "coming_from": [],
-    "speed": [],
-    "reproduction": [],
-    "defaults": [],
-}
+html_sidebars = {"index": [], "start": []}
