@@ -323,7 +323,7 @@ def test_tables_of_no_rows_are_refused(tmp_path, capsys):
 
 def test_groups_stand_for_their_methods():
     assert command.chosen_methods(None) == DEFAULT
-    assert command.chosen_methods(["today", "RR"]) == ["RR", "SVC", "QDA", "Nystroem+LR"]
+    assert command.chosen_methods(["today", "RR"]) == ["RR", "SVC", "QDA", "Nystroem+LR", "cosine"]
     assert len(command.chosen_methods(["ablation"])) == 6
 
 
