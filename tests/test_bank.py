@@ -936,3 +936,6 @@ def test_rows_added_one_by_one_are_copied_seldom_and_change_no_earlier_ones():
     for row in range(30):
         many = many.appended(X[row : row + 1] - 9, 2, y[:1], 0)
     assert_array_equal(many.X, np.concatenate([X, X[:2] + 9, X[:30] - 9]))
+    fewer = many.kept(np.arange(len(many.X)) % 3 > 0)
+    assert_array_equal(fewer.X, many.X[np.arange(len(many.X)) % 3 > 0])
+    assert np.shares_memory(fewer.X, fewer.appended(X[:1] + 5, 1, y[:1], 0).X)

@@ -33,22 +33,32 @@ class Room:
         The rows so far, which are copied.
     more : int
         Number of rows for which there must be room.
+    chosen : array of integers, optional
+        Which of the rows to keep; by default all.
     """
 
-    def __init__(self, rows: Floats, more: int) -> None:
-        self.used = len(rows)
+    def __init__(self, rows: Floats, more: int = 0, chosen: Ints | None = None) -> None:
+        self.used = len(rows) if chosen is None else len(chosen)
         self._space = np.empty((self.used + more + self.used // 8, rows.shape[1]), rows.dtype)
-        self._space[: self.used] = rows
+        if chosen is None:
+            self._space[: self.used] = rows
+        else:  # in one copy
+            np.take(rows, chosen, axis=0, out=self._space[: self.used], mode="clip")
+
+    @property
+    def rows(self) -> Floats:
+        """All rows. Arrays returned earlier stay as they are when rows are added."""
+        return self._space[: self.used]
 
     def follows(self, rows: Floats, more: int) -> bool:
         """Return whether new rows fit directly after the given ones."""
         return self.used == len(rows) and self.used + more <= len(self._space)
 
     def add(self, more: Floats) -> Floats:
-        """Add rows, and return all of them. Arrays returned earlier stay as they are."""
+        """Add rows, and return all of them."""
         self._space[self.used : self.used + len(more)] = more
         self.used += len(more)
-        return self._space[: self.used]
+        return self.rows
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,9 @@ class BankRows:
         """Return the selected subset of the rows."""
         together = None if self.together is None else self.together[rows]
         ids = None if self.ids is None else self.ids[rows]
-        kept = self.X[rows], self.labels[rows], self.clusters[rows], self.keys[rows]
-        return BankRows(*kept, together, ids)
+        room = Room(self.X, chosen=np.flatnonzero(rows))
+        kept = room.rows, self.labels[rows], self.clusters[rows], self.keys[rows]
+        return BankRows(*kept, together, ids, room)
 
     def numbered(self, numbers: Ints) -> BankRows:
         """Renumber the labels: label i becomes ``numbers[i]``."""
