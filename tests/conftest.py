@@ -20,7 +20,7 @@ settings.load_profile("fuzz" if FUZZ else "pcsda")
 # `make browser` sets it: then a missing browser is a failure.
 BROWSER = os.environ.get("PCSDA_BROWSER") == "required"
 
-# Of the cases of a test marked `in_turn`, one in so many runs.
+# One in this many cases of a test marked `in_turn` runs.
 TURNS = 3
 
 

@@ -1,4 +1,4 @@
-"""A fit goes on from its checkpoint only with the data it was begun with and a whole state."""
+"""A fit resumes from its checkpoint only with the same data and a complete state."""
 
 import json
 import os
@@ -15,11 +15,11 @@ CUTS = range(20, 220, 20)
 
 
 class StoppedError(Exception):
-    """A fit is interrupted."""
+    """The fit was interrupted."""
 
 
 def stopping_at(number, pass_name, monkeypatch):
-    """Stop the next fit once it has taken this many blocks in a pass."""
+    """Stop the next fit after this many blocks of a pass."""
     advance = Checkpoint.advance
 
     def stop(self, name, taken, result):
@@ -44,7 +44,7 @@ def fit(blocks, path, **data):
 
 
 def changed(array, row):
-    """The same array but for one entry."""
+    """Return the array with one entry changed."""
     other = array.copy()
     if other.dtype == bool:
         other[row] = ~other[row]
@@ -59,8 +59,8 @@ PARTS = ("X", "y", "weights")
 
 @pytest.mark.parametrize("row", [65, 199], ids=["merged", "to come"])
 @pytest.mark.parametrize("part", PARTS)
-def test_other_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):
-    """Only the first block was compared: a fit went on with other rows and was off by 5.8 nats."""
+def test_changed_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):
+    """Only the first block was compared: a fit resumed with other rows and was off by 5.8 nats."""
     X, y, _, weights = make_data(weighted=True)
     data = {"X": X, "y": y, "weights": weights}
     blocks = in_blocks(CUTS, X, y, None, weights)
@@ -79,7 +79,7 @@ def test_other_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):
     np.testing.assert_array_equal(found.components_, expected.components_)
 
 
-def test_other_subclasses_are_refused(tmp_path, monkeypatch):
+def test_changed_subclasses_are_refused(tmp_path, monkeypatch):
     X, y, groups, _ = make_data()
     path = fit_stopped(in_blocks(CUTS, X, y, groups), tmp_path / "state.npz", monkeypatch)
     row = 60 + int(np.flatnonzero(~y[60:80])[0])
@@ -87,7 +87,7 @@ def test_other_subclasses_are_refused(tmp_path, monkeypatch):
         fit(in_blocks(CUTS, X, y, changed(groups, row)), path)
 
 
-def test_other_arrays_and_files_are_refused(tmp_path, monkeypatch):
+def test_changed_arrays_and_files_are_refused(tmp_path, monkeypatch):
     X, y, _, _ = make_data()
     cut = {"y": y, "block_rows": 20}
     path = fit_stopped(X, tmp_path / "state.npz", monkeypatch, **cut)
@@ -110,7 +110,7 @@ def test_fewer_blocks_are_refused(tmp_path, monkeypatch):
         fit(in_blocks(list(CUTS)[:4], X[:100], y[:100]), path)
 
 
-def test_a_checkpoint_whose_passes_are_done_is_compared_too(tmp_path, monkeypatch):
+def test_a_checkpoint_with_finished_passes_is_compared_too(tmp_path, monkeypatch):
     X, y, _, _ = make_data()
     blocks = in_blocks(CUTS, X, y)
     path = fit_stopped(blocks, tmp_path / "state.npz", monkeypatch, number=-1)
@@ -205,7 +205,7 @@ def _with(state, *path_and_value):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The bytes of a checkpoint of a fit that was stopped."""
+    """Return the bytes of a stopped fit's checkpoint."""
     X, y, groups, _ = make_data()
     with pytest.MonkeyPatch.context() as patch:
         path = tmp_path_factory.mktemp("stopped") / "state.npz"
@@ -224,7 +224,7 @@ def test_a_malformed_state_is_refused_with_the_reason(tmp_path, stopped, change)
         fit(in_blocks(CUTS, X, y, groups), path)
 
 
-def test_a_checkpoint_that_claims_more_than_it_has_is_refused(tmp_path, stopped):
+def test_a_checkpoint_claiming_more_than_it_holds_is_refused(tmp_path, stopped):
     path = tmp_path / "state.npz"
     X, y, groups, _ = make_data()
     path.write_bytes(stopped)
@@ -246,8 +246,8 @@ def test_a_checkpoint_that_claims_more_than_it_has_is_refused(tmp_path, stopped)
 
 
 @pytest.mark.parametrize("header", [b"'shape': [(", b"'shape': {{"])
-def test_headers_that_are_none_are_refused(tmp_path, stopped, header):
-    """NumPy's parser of headers died of a TokenError."""
+def test_malformed_headers_are_refused(tmp_path, stopped, header):
+    """NumPy's header parser raised a TokenError."""
     path = tmp_path / "state.npz"
     X, y, groups, _ = make_data()
     path.write_bytes(stopped)
@@ -262,7 +262,7 @@ def test_headers_that_are_none_are_refused(tmp_path, stopped, header):
 
 
 def test_an_archive_of_another_version_is_refused(tmp_path, stopped):
-    """The standard library died of a NotImplementedError."""
+    """The standard library raised a NotImplementedError."""
     path = tmp_path / "state.npz"
     content = bytearray(stopped)
     place = content.index(b"PK\x01\x02")

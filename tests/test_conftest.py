@@ -1,4 +1,4 @@
-"""How much of the suite runs, and what its last lines say."""
+"""Which cases of the suite run, and what its last lines report."""
 
 from pathlib import Path
 

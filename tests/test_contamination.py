@@ -1,4 +1,4 @@
-"""Hidden positives among the negatives: `contamination` and `unchecked`, as users meet them."""
+"""Hidden positives among the negatives: `contamination` and `unchecked` from the user's side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pcsda.core.spread import auto_regularization
 from pcsda.metrics import cllr
 
 BOTH = pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
-# Both kinds, of which `make test` runs one.
+# Both kinds; `make test` runs one of them.
 LINEAR = pytest.mark.parametrize("kind", [PCSDA, pytest.param(KernelPCSDA, marks=pytest.mark.more)])
 KERNEL = pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.more), KernelPCSDA])
 
@@ -28,7 +28,7 @@ KERNEL = pytest.mark.parametrize("kind", [pytest.param(PCSDA, marks=pytest.mark.
 def make_contaminated(
     share=0.1, n_positive=10, seed=0, *, n_negative=150, n_features=12, apart=2.2
 ):
-    """A class among eight others; a share of the negatives is drawn from the class itself."""
+    """Draw a class among eight others; a share of the negatives comes from the class itself."""
     rng = np.random.default_rng(seed)
     centres = apart * rng.standard_normal((9, n_features))
     n_hidden = round(share * n_negative)
@@ -45,13 +45,13 @@ def make_contaminated(
 
 @cache
 def found_in(kind):
-    """The model of one problem, which tests only read."""
+    """Return the model of one problem, which tests only read."""
     X, y, *_ = make_contaminated(0.1)
     return kind(random_state=0, contamination="auto").fit(X, y)
 
 
 @BOTH
-def test_zero_changes_nothing(kind):
+def test_zero_contamination_changes_nothing(kind):
     X, y, _, test, _ = make_contaminated()
     plain = kind(random_state=0).fit(X, y)
     trusting = kind(random_state=0, contamination=0).fit(X, y, unchecked=~y)
@@ -80,7 +80,7 @@ def test_hidden_positives_are_found(kind):
 
 @LINEAR
 def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
-    """Three examples beside forty of their like, who make subclasses of their own."""
+    """Three examples face forty hidden positives, which form subclasses of their own."""
     X, y, hidden, _, _ = make_contaminated(0.2, 3, seed=4, n_negative=200)
     model = kind(random_state=0, contamination="auto").fit(X, y)
     assert np.mean(model.responsibilities_[hidden] > 0.5) > 0.75
@@ -98,8 +98,8 @@ def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
         (KernelPCSDA, 3, 0.25),
     ],
 )
-def test_what_hidden_positives_cost_comes_back(kind, n_positive, back):
-    """In average precision, and in the factor by which a count is wrong."""
+def test_contamination_recovers_what_hidden_positives_cost(kind, n_positive, back):
+    """This holds for average precision and for the factor by which a count is wrong."""
     found = []
     for seed in range(8):
         X, y, hidden, test, truth = make_contaminated(0.1, n_positive, seed)
@@ -134,8 +134,8 @@ def test_the_interval_covers_the_share(kind, share):
 
 @pytest.mark.parametrize(("kind", "n_positive"), [*product([PCSDA, KernelPCSDA], (3, 10))])
 @pytest.mark.more
-def test_no_share_costs_ranking_where_classes_overlap(kind, n_positive):
-    """Neither average precision, nor what the interval promises, over a grid of shares."""
+def test_overlapping_classes_are_ranked_no_worse_at_any_share(kind, n_positive):
+    """Neither average precision nor the interval's coverage suffers, over a grid of shares."""
     covered = []
     for share in (0.0, 0.02, 0.05, 0.1, 0.2):
         gain = []
@@ -153,7 +153,7 @@ def test_no_share_costs_ranking_where_classes_overlap(kind, n_positive):
 
 
 @BOTH
-def test_a_given_share_is_held(kind):
+def test_a_given_share_is_kept(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     model = kind(random_state=0, contamination=0.1).fit(X, y)
     assert model.contamination_ == 0.1
@@ -174,7 +174,7 @@ def test_checked_negatives_stay_negatives(kind):
 @pytest.mark.each_value
 @pytest.mark.parametrize("n_features", [12, 300])
 @pytest.mark.parametrize("share", ["auto", 0.1])
-def test_the_linear_kernel_is_the_linear_model(n_features, share):
+def test_the_linear_kernel_equals_the_linear_model(n_features, share):
     X, y, *_, test, _ = make_contaminated(0.1, n_features=n_features)
     labels = np.arange(len(X)) % 5
     given = {"regularization": 0.5, "contamination": share, "n_subclasses": 5}
@@ -186,7 +186,7 @@ def test_the_linear_kernel_is_the_linear_model(n_features, share):
 
 
 @KERNEL
-def test_rows_of_weight_zero_take_no_part(kind):
+def test_zero_weight_rows_are_ignored(kind):
     X, y, *_, test, _ = make_contaminated(0.1)
     more = np.vstack([X, X[:20] + 5])
     labels, weights = np.append(y, np.zeros(20, bool)), np.append(np.ones(len(X)), np.zeros(20))
@@ -199,7 +199,7 @@ def test_rows_of_weight_zero_take_no_part(kind):
 
 
 @LINEAR
-def test_rows_that_leave_together_are_served(kind):
+def test_groups_left_out_together_work(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     ids = np.arange(len(X)) // 2
     model = kind(random_state=0, contamination="auto").fit(X, y, groups=ids)
@@ -207,7 +207,7 @@ def test_rows_that_leave_together_are_served(kind):
 
 
 @KERNEL
-def test_samples_of_rows_are_served(kind):
+def test_a_sample_of_left_out_rows_works(kind):
     X, y, hidden, _, _ = make_contaminated(0.1)
     few = kind(random_state=0, contamination="auto", calibration_rows=120).fit(X, y)
     assert np.isnan(few.loo_scores_).any()
@@ -215,7 +215,7 @@ def test_samples_of_rows_are_served(kind):
     assert np.isfinite(few.responsibilities_).all()
 
 
-def test_a_precomputed_kernel_is_the_kernel():
+def test_a_precomputed_kernel_equals_the_kernel():
     X, y, *_ = make_contaminated(0.1, n_negative=80)
     given = {"regularization": 0.5, "contamination": "auto", "n_subclasses": 1}
     model = KernelPCSDA("rbf", 0.05, **given).fit(X, y)
@@ -226,8 +226,8 @@ def test_a_precomputed_kernel_is_the_kernel():
 
 @pytest.mark.filterwarnings("ignore:(one positive|gamma='positive')")
 @LINEAR
-def test_one_positive_ranks_no_worse_than_distance_beside_its_hidden_like(kind):
-    """Axes pointed away from subclasses of hidden positives: 0.85, 0.78 (kernel), distance 0.97."""
+def test_one_positive_among_hidden_ones_ranks_no_worse_than_distance(kind):
+    """Axes pointed away from hidden positives: precision 0.85, kernel 0.78, distance 0.97."""
     gain = []
     for seed in range(16):
         X, y, _, test, truth = make_contaminated(0.1, 1, seed)
@@ -241,8 +241,8 @@ def test_one_positive_ranks_no_worse_than_distance_beside_its_hidden_like(kind):
 
 
 @pytest.mark.filterwarnings("ignore:gamma='positive' is undefined")
-def test_one_positive_needs_a_kernel_ridge_of_its_own_among_random_rows():
-    """With the ridge of three positives the axes lean on the error of the only row."""
+def test_one_positive_among_random_rows_needs_a_larger_kernel_ridge():
+    """With the ridge for three positives, the axes follow the error of the only row."""
     gain = []
     for seed in range(8):
         X, y, _, test, truth = make_contaminated(0.1, 1, seed)
@@ -252,7 +252,7 @@ def test_one_positive_needs_a_kernel_ridge_of_its_own_among_random_rows():
     assert np.mean(gain) > 2 * np.std(gain, ddof=1) / np.sqrt(len(gain))
 
 
-def test_one_positive_is_served():
+def test_one_positive_works():
     X, y, *_ = make_contaminated(0.1, n_positive=1, n_negative=60)
     model = PCSDA(random_state=0, contamination="auto").fit(X, y)
     assert np.isfinite(model.log_likelihood_ratio(X)).all()
@@ -269,7 +269,7 @@ def test_pipelines_and_searches_pass_the_mask_on():
     assert search.best_params_["contamination"] in (0.0, 0.1)
 
 
-def test_a_later_fit_that_trusts_labels_forgets_the_share():
+def test_a_refit_without_contamination_forgets_the_share():
     X, y, *_ = make_contaminated(0.1)
     model = PCSDA(random_state=0, contamination=0.1).fit(X, y)
     model.set_params(contamination=0.0).fit(X, y)
@@ -287,8 +287,8 @@ def test_models_are_saved_with_their_share(kind, tmp_path):
     assert_array_equal(again.log_likelihood_ratio(X), model.log_likelihood_ratio(X))
 
 
-def test_the_ridge_of_auto_is_larger():
-    """The fewer examples there are, the easier hidden positives outnumber them."""
+def test_the_automatic_ridge_is_larger():
+    """The fewer the examples, the more easily hidden positives outnumber them."""
     X, y, *_ = make_contaminated(0.1)
     for kind, ridge in ((PCSDA, 3), (KernelPCSDA, 1)):
         assert_allclose(kind(contamination=0.1).fit(X, y).regularization_, ridge)
@@ -307,7 +307,7 @@ def test_shares_out_of_range_are_refused(kind, share):
 
 
 @BOTH
-def test_masks_that_do_not_fit_are_refused(kind):
+def test_invalid_masks_are_refused(kind):
     X, y, *_ = make_contaminated()
     model = kind(contamination="auto")
     with pytest.raises(ValueError, match=r"unchecked has shape \(3,\) but must have one entry"):
@@ -345,7 +345,7 @@ def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():
         PCSDA(contamination="auto", regularization=0).fit(X, y)
 
 
-def test_routes_that_trust_labels_refuse():
+def test_routes_without_contamination_refuse_it():
     X, y, *_ = make_contaminated()
     model = PCSDA(contamination=0.1)
     with pytest.raises(ValueError, match="in a bank the rows of every other label"):

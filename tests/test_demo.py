@@ -1,4 +1,4 @@
-"""The demonstration tells its story, and its page shows the same."""
+"""The demonstration prints its results, and its page shows the same."""
 
 import re
 
@@ -23,7 +23,7 @@ def test_the_last_line_is_the_path_of_the_page(tmp_path, capsys):
     assert 'src="http' not in page
 
 
-def test_a_page_that_cannot_be_written_is_said(tmp_path, capsys, monkeypatch):
+def test_an_unwritable_page_is_reported(tmp_path, capsys, monkeypatch):
     for chapter in ("find", "verify", "know_strangers"):
         monkeypatch.setattr(demo, chapter, lambda *_: None)
     assert main(["--digit", "6", "--output", str(tmp_path / "none" / "demo.html")]) == 1

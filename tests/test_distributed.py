@@ -1,4 +1,4 @@
-"""Dask: the fit in memory, on a real cluster too, with workers that die and blocks that fail."""
+"""Dask equals the fit in memory, on a real cluster too, despite dying workers and bad blocks."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ NAMES = [f"f{number}" for number in range(5)]
 
 @pytest.fixture(scope="module")
 def processes():
-    """A client of two workers of one thread each, which a test has to name or make active."""
+    """Return a client with two single-threaded workers, which a test names or makes active."""
     local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}  # None would open port 8787
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **local) as cluster,
@@ -57,7 +57,7 @@ def chunked(chunks, *arrays):
 
 @pytest.mark.more  # starts processes
 @pytest.mark.parametrize("per_worker", [1, 2, 5])
-def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
+def test_a_fit_on_two_processes_equals_the_fit_in_memory(processes, per_worker):
     X, y, groups, weights = make_data(weighted=True, heavy=True)
     size = -(-N_ROWS // (2 * per_worker))
     parts = chunked(size, X, y, groups, weights)
@@ -71,7 +71,7 @@ def test_a_fit_on_two_processes_is_the_fit_in_memory(processes, per_worker):
 
 @pytest.mark.more  # starts processes
 @pytest.mark.parametrize("own", [False, True])
-def test_k_means_on_two_processes_is_that_in_memory(processes, own):
+def test_k_means_on_two_processes_equals_k_means_in_memory(processes, own):
     X, y, _, _ = make_data(3)
     model = PCSDA(n_subclasses=5, random_state=0)
     if own:
@@ -81,7 +81,7 @@ def test_k_means_on_two_processes_is_that_in_memory(processes, own):
 
 
 @given(cuts=st.sets(st.integers(1, N_ROWS - 1), max_size=11), columns=st.integers(1, 5))
-def test_any_chunks_are_the_fit_in_memory(cuts, columns):
+def test_any_chunks_equal_the_fit_in_memory(cuts, columns):
     X, y, groups, _ = make_data()
     sizes = tuple(np.diff([0, *sorted(cuts), N_ROWS]).tolist())
     lazy = da.from_array(X, chunks=(sizes, columns))
@@ -99,7 +99,7 @@ def test_any_chunks_are_the_fit_in_memory(cuts, columns):
         make_pipeline(FourierMap(12, random_state=0), PCSDA(n_subclasses=3, random_state=0)),
     ],
 )
-def test_on_dask_or_not_is_the_same(model):
+def test_dask_and_blocks_give_the_same_model(model):
     X, y, _, _ = make_data()
     here = fit_blocks(model, in_blocks(range(40, 220, 40), X, y))
     final = here[-1] if hasattr(here, "steps") else here
@@ -116,12 +116,12 @@ def frame_of(X, y, groups):
     return frame.assign(label=np.where(y, "yes", "no"), group=groups)
 
 
-def test_data_frames_by_the_names_of_their_columns():
+def test_data_frame_columns_are_selected_by_name():
     X, y, groups, _ = make_data()
     frame = dd.from_pandas(frame_of(X, y, groups), npartitions=4)
     found = distributed.fit(PCSDA(), frame, "label", subclass_labels="group")
     assert found.feature_names_in_.tolist() == NAMES
-    scores = distributed.predict(found, frame)  # which takes its columns and leaves the others
+    scores = distributed.predict(found, frame)  # which selects its columns and ignores the others
     expected = PCSDA().fit(X, np.where(y, "yes", "no"), subclass_labels=groups)
     np.testing.assert_allclose(
         scores.compute(scheduler="sync"), expected.log_likelihood_ratio(X), rtol=1e-8
@@ -141,7 +141,7 @@ def test_data_frames_by_the_names_of_their_columns():
 
 
 @pytest.mark.more  # starts processes
-def test_workers_read_files_by_themselves(processes, tmp_path):
+def test_workers_read_files_themselves(processes, tmp_path):
     X, y, groups, _ = make_data()
     for number, rows in enumerate(np.array_split(np.arange(N_ROWS), 5)):
         np.savez(tmp_path / f"{number}.npz", X=X[rows], y=y[rows], subclass_labels=groups[rows])
@@ -174,7 +174,7 @@ def test_predictions_stay_lazy(method, dtype):
         np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype == np.float32 else 1e-12)
 
 
-def test_prediction_refuses_what_is_not_lazy_or_not_known():
+def test_prediction_refuses_arrays_in_memory_and_unknown_methods():
     X, y, groups, _ = make_data()
     model = PCSDA().fit(X, y, subclass_labels=groups)
     with pytest.raises(
@@ -186,7 +186,7 @@ def test_prediction_refuses_what_is_not_lazy_or_not_known():
 
 
 @pytest.mark.more  # starts processes
-def test_the_active_client_is_used_and_without_one_threads_are(processes, tmp_path):
+def test_without_an_active_client_threads_are_used(processes, tmp_path):
     X, y, groups, _ = make_data()
 
     def signed(rows, folder=str(tmp_path)):
@@ -212,7 +212,7 @@ def test_the_active_client_is_used_and_without_one_threads_are(processes, tmp_pa
 
 
 @pytest.mark.more  # starts processes
-def test_an_error_of_the_user_comes_with_the_name_of_the_block(processes):
+def test_a_user_error_names_the_block(processes):
     X, y, groups, _ = make_data()
 
     def torn(block, block_info=None):
@@ -228,7 +228,7 @@ def test_an_error_of_the_user_comes_with_the_name_of_the_block(processes):
 
 
 def replaced(change, chunks=50):
-    """Rows as a Dask array whose third chunk is changed."""
+    """Return rows as a Dask array with a changed third chunk."""
     X, *_ = make_data()
     parts = [X[start : start + chunks] for start in range(0, N_ROWS, chunks)]
     parts[2] = change(parts[2].copy())
@@ -260,7 +260,7 @@ HERE = r"^block 2 \(chunk 2 of X, 50 rows\)"
         (lambda rows: rows[:30], f"{HERE}: X has 30 rows but y has 50 labels"),
     ],
 )
-def test_what_is_wrong_with_a_block_is_said_with_its_name(change, message):
+def test_errors_in_a_block_name_the_block(change, message):
     _, y, groups, _ = make_data()
     with pytest.raises(ValueError, match=message):
         distributed.fit(PCSDA(), replaced(change), y, subclass_labels=groups)
@@ -276,7 +276,7 @@ def test_an_empty_partition_is_named():
         distributed.fit(PCSDA(), gap, "label", subclass_labels="group")
 
 
-def test_chunks_of_one_class_only_are_no_trouble():
+def test_chunks_may_contain_a_single_class():
     X, y, groups, _ = make_data()
     order = np.argsort(y, kind="stable")
     found = distributed.fit(
@@ -288,7 +288,7 @@ def test_chunks_of_one_class_only_are_no_trouble():
         distributed.fit(PCSDA(), *chunked(60, X, zeros))
 
 
-def test_chunks_of_unknown_size():
+def test_chunks_may_have_unknown_sizes():
     X, y, groups, _ = make_data()
     lazy, labels, subclasses = chunked(60, X, y, groups)
     kept = lazy[:, 0] < 1.0
@@ -310,7 +310,7 @@ def test_chunks_of_unknown_size():
         distributed.fit(PCSDA(), rows, da.from_array(y, chunks=110))
 
 
-def test_labels_of_one_column_and_of_a_series(tmp_path):
+def test_labels_may_be_a_column_or_a_series(tmp_path):
     X, y, groups, _ = make_data()
     expected = PCSDA().fit(X, y, subclass_labels=groups)
     lazy = da.from_array(X, chunks=(55, 5))
@@ -323,7 +323,7 @@ def test_labels_of_one_column_and_of_a_series(tmp_path):
         distributed.fit(PCSDA(), tmp_path / "header.csv", "y")
 
 
-def test_shapes_that_do_not_go_together():
+def test_mismatched_shapes_are_refused():
     X, y, *_ = make_data()
     fit = partial(distributed.fit, PCSDA())
     lazy = da.from_array(X, chunks=(60, 5))
@@ -354,7 +354,7 @@ def test_shapes_that_do_not_go_together():
         lambda X, y: PCSDA().fit(X.compute(scheduler="sync"), y),
     ],
 )
-def test_fit_in_memory_names_where_dask_belongs(call):
+def test_fit_points_dask_users_to_the_distributed_fit(call):
     X, y, *_ = make_data()
     with pytest.raises(
         TypeError,
@@ -364,7 +364,7 @@ def test_fit_in_memory_names_where_dask_belongs(call):
         call(*chunked(60, X, y))
 
 
-def test_prediction_in_memory_names_where_dask_belongs():
+def test_prediction_points_dask_users_to_the_distributed_one():
     X, y, *_ = make_data()
     model = PCSDA(n_subclasses=2, random_state=0).fit(X, y)
     with pytest.raises(
@@ -404,7 +404,7 @@ def test_a_missing_dask_is_named_with_its_extra(monkeypatch):
 
 @pytest.mark.more  # `make fuzz` kills a worker in every round
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_a_worker_that_is_killed_costs_nothing_but_time(processes, tmp_path):
+def test_a_killed_worker_costs_only_time(processes, tmp_path):
     X, y, groups, _ = make_data()
     edges = list(range(0, N_ROWS + 1, 20))
 
@@ -438,7 +438,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(processes, tmp_path):
 
 
 class Restarted:
-    """A client whose scheduler was restarted: Dask cancels all that was asked for."""
+    """A client whose scheduler was restarted: Dask cancels all pending work."""
 
     def compute(self, wanted):
         futures = [Future() for _ in wanted]
@@ -450,7 +450,7 @@ class Restarted:
         assert all(future.cancelled() for future in futures)
 
 
-def test_a_lost_scheduler_is_named_with_what_to_do():
+def test_a_lost_scheduler_is_named_with_a_remedy():
     X, y, groups, _ = make_data()
     message = (
         "the cluster lost this fit, because its scheduler was restarted or closed; call fit again "

@@ -1,4 +1,4 @@
-"""The documentation says what is so: its code runs, its names exist, its tables are the rows."""
+"""The documentation is true: its code runs, its names exist, its tables follow from the rows."""
 
 import doctest
 import gzip
@@ -41,7 +41,7 @@ def by_path(path):
 
 
 def blocks(text, *languages):
-    """Code of the fenced blocks in one of the languages, without the options of a directive."""
+    """Return the code of fenced blocks in one of the languages, without directive options."""
     found = []
     for _, language, code in FENCE.findall(text):
         if language.strip() in languages:
@@ -57,7 +57,7 @@ def python_of(path):
 
 
 def public_names():
-    """Full names of everything that users are told to rely on."""
+    """Return the full names of everything that users may rely on."""
     names = [f"pcsda.{name}" for name in pcsda.__all__ if name not in PUBLIC_MODULES]
     for module in PUBLIC_MODULES:
         room = getattr(pcsda, module)
@@ -73,7 +73,7 @@ def public_names():
 
 
 def documented_names():
-    """Full names in the autosummary tables of the reference."""
+    """Return the full names in the reference's autosummary tables."""
     module, names = "pcsda", []
     pages = sorted((DOCS / "api").glob("*.md"))
     for line in "\n".join(page.read_text(encoding="utf-8") for page in pages).splitlines():
@@ -84,7 +84,7 @@ def documented_names():
     return names
 
 
-def test_the_reference_names_every_public_name_once():
+def test_the_reference_lists_every_public_name_once():
     counts = Counter(documented_names())
     assert {name: counts[name] for name in public_names() if counts[name] != 1} == {}
     # The last part alone is unique too: nothing is documented under two addresses.
@@ -92,7 +92,7 @@ def test_the_reference_names_every_public_name_once():
 
 
 @pytest.mark.parametrize("name", documented_names())
-def test_what_the_reference_names_has_a_docstring(name):
+def test_everything_in_the_reference_has_a_docstring(name):
     assert inspect.getdoc(pydoc.locate(name))  # a room may not be open yet
 
 
@@ -112,7 +112,7 @@ def test_docstrings_are_checked(monkeypatch, tmp_path, capsys):
 
 @pytest.fixture
 def no_pictures_left(monkeypatch):
-    """Draw nothing on a screen, and leave nothing drawn behind."""
+    """Draw nothing on a screen, and close all figures afterwards."""
     monkeypatch.setenv("MPLBACKEND", "Agg")
     import matplotlib.pyplot as plt
 
@@ -130,7 +130,7 @@ def test_python_on_the_page_runs(path, tmp_path, monkeypatch, no_pictures_left):
         exec(compile(block, f"<{path.name}, block {number}>", "exec"), names)
 
 
-def test_the_readme_says_what_its_code_prints(tmp_path, monkeypatch, capsys, no_pictures_left):
+def test_the_readme_shows_what_its_code_prints(tmp_path, monkeypatch, capsys, no_pictures_left):
     monkeypatch.chdir(tmp_path)
     """Words as printed; numbers within 2 %, because libraries of linear algebra differ."""
     readme, names = (ROOT / "README.md").read_text(encoding="utf-8"), {"__name__": "__main__"}
@@ -162,7 +162,7 @@ def test_what_the_readme_advises_instead_works_with_more_features_than_samples()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_path)
-def test_every_block_has_a_language_that_is_tested(path):
+def test_every_code_block_has_a_tested_language(path):
     known = {"python", "{run}", "sh", "text", "bibtex", "{math}", "{toctree}"}
     known |= {"{eval-rst}", "{include}", "{image}", "{note}"}
     for _, language, _ in FENCE.findall(path.read_text(encoding="utf-8")):
@@ -171,14 +171,14 @@ def test_every_block_has_a_language_that_is_tested(path):
 
 
 def commands(path):
-    """Lines of the shell blocks of a page."""
+    """Return the lines of a page's shell blocks."""
     text = "\n".join(blocks(path.read_text(encoding="utf-8"), "sh"))
     return [line for line in text.replace("\\\n", "").splitlines() if line]
 
 
 @pytest.mark.parametrize("path", [page for page in PAGES if commands(page)], ids=by_path)
 def test_commands_exist(path):
-    """Targets of make, extras of pip and modules of Python that a page tells to run."""
+    """Check the make targets, pip extras and Python modules that a page mentions."""
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for line in commands(path):
@@ -201,7 +201,7 @@ def pcsda_lines(path):
 @pytest.mark.more
 @pytest.mark.parametrize("path", [page for page in PAGES if pcsda_lines(page)], ids=by_path)
 def test_the_command_line_of_the_page_runs(path, tmp_path, monkeypatch, capsys):
-    """Run the lines in order, on the tables that the page's Python writes or on those below."""
+    """Run the lines in order, on tables that the page's Python writes or on those below."""
     monkeypatch.chdir(tmp_path)
     data = make_class_specific(600, n_features=8, random_state=0)
     table = pd.DataFrame(data.data).add_prefix("f")
@@ -222,7 +222,7 @@ def test_the_example_is_short_and_ends_in_a_picture(path, tmp_path, monkeypatch,
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) < 60
     monkeypatch.chdir(tmp_path)
-    # Showing is the gallery's business; without a screen it only warns.
+    # The gallery shows figures; without a screen, showing only warns.
     monkeypatch.setattr(no_pictures_left, "show", lambda: None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -232,8 +232,8 @@ def test_the_example_is_short_and_ends_in_a_picture(path, tmp_path, monkeypatch,
     assert all(axes.has_data() for axes in figures[-1].axes[:1])
 
 
-def test_the_version_is_stated_alike_everywhere():
-    """What is installed may lag behind an edit, so it is not asked."""
+def test_the_version_is_the_same_everywhere():
+    """The installed version may lag behind an edit, so it is not compared."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
     assert pcsda.__version__ == project["version"] == cited[1]
@@ -268,7 +268,7 @@ def test_formulas_become_mathml(monkeypatch):
         assert to_mathml(TAG.sub("", tex), block=True).startswith("<math")
 
 
-def test_subscripts_of_accented_letters_stand_beside_them(monkeypatch):
+def test_accented_letters_keep_their_subscripts(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "extensions")
     from mathml import to_mathml
 
@@ -278,13 +278,13 @@ def test_subscripts_of_accented_letters_stand_beside_them(monkeypatch):
 
 
 @pytest.mark.parametrize("path", pages.KEPT, ids=lambda path: path.name)
-def test_tables_that_are_kept_are_those_of_the_rows(path):
+def test_stored_tables_follow_from_the_rows(path):
     text = path.read_text(encoding="utf-8")
     assert pages.anew(text, pages.KEPT[path]) == text
 
 
 def paper_rows(profile="full"):
-    """Two classes and one split; ours leads on A and follows on B, an ablation leads on both."""
+    """Return two classes, one split; ours leads on A and trails on B, an ablation leads on both."""
     values = {
         "A": {"PCSDACV": 0.9, "SVC": 0.8, "PCSDA-K": 0.7, "PCSDA-K, ridge 0.01": 0.99},
         "B": {"PCSDACV": 0.5, "SVC": 0.6, "PCSDA-K": 0.4, "PCSDA-K, ridge 0.01": 0.99},
@@ -302,7 +302,7 @@ def paper_rows(profile="full"):
 
 
 def speed_rows(**more):
-    """Two sizes of a job, the limit at both and a peer at the first."""
+    """Return two sizes of a job, with the limit at both and a peer at the first."""
     common = {"noisy": False, "cpu": "abacus", "cores": 2, "threads": 1, "python": "3", "blas": []}
     common |= {"versions": {"pcsda": "0"}, "bounds": [], "ratio": 1.0, "ratio_spread": [1.0, 1.0]}
     common |= {"quick": False, "job": "fit"} | more
@@ -320,7 +320,7 @@ def speed_rows(**more):
 
 
 def keep(monkeypatch, folder, **rows):
-    """Stand in for the files of rows."""
+    """Replace the stored rows."""
     for name, found in rows.items():
         path = folder / f"{name}.jsonl.gz"
         path.write_bytes(gzip.compress("".join(json.dumps(r) + "\n" for r in found).encode()))
@@ -330,7 +330,7 @@ def keep(monkeypatch, folder, **rows):
 @pytest.mark.parametrize(
     ("seconds", "words"), [(1.0, "as fast"), (1.04, "as fast"), (1.2, "1.2 x slower")]
 )
-def test_times_that_hardly_differ_are_called_alike(monkeypatch, seconds, words):
+def test_nearly_equal_times_are_called_equal(monkeypatch, seconds, words):
     monkeypatch.setattr(pages, "SHOWN", {"fit": ("fit", "PCSDA", "LDA")})
     times = {"limit": 0.5, "PCSDA": seconds, "LDA": 1.0}
     rows = [row | {"seconds": times[row["contestant"]]} for row in speed_rows()]
@@ -363,7 +363,7 @@ def test_the_tables_of_the_readme_come_from_the_rows(monkeypatch, tmp_path):
         pages.anew(text, ("reproduction",))
 
 
-def test_the_best_of_a_row_is_bold_whoever_it_is():
+def test_the_best_value_of_a_row_is_bold_whatever_the_method():
     values = {"SVC": 0.91234, "LDA": 0.9119, "PCSDACV": 0.91161}
     cells = pages._best_bold(values, 3, best=max)
     assert cells == ["**0.912**", "-", "**0.912**", "-", "**0.912**"]
@@ -371,7 +371,7 @@ def test_the_best_of_a_row_is_bold_whoever_it_is():
     assert pages._best_bold({"QDA": 1.2, "PCSDACV": 2.0}, 2, best=min)[3:] == ["**1.20**", "2.00"]
 
 
-def test_rivals_of_the_readme_are_methods_of_others():
+def test_the_readmes_rivals_are_other_peoples_methods():
     for sources in pages.RIVALS.values():
         for kind in pages.MEASURES:
             method = METHODS[sources[kind]]
@@ -380,7 +380,7 @@ def test_rivals_of_the_readme_are_methods_of_others():
             assert "PCSDA" not in method.name
 
 
-def test_a_rival_that_is_not_complete_has_no_value_and_no_rank():
+def test_an_incomplete_rival_has_no_value_and_no_rank():
     rows = paper_rows()
     rows = [
         row for row in rows if (row["dataset"], row["method"], row["class"]) != ("B", "SVC", "b")
@@ -401,12 +401,12 @@ def test_pages_without_rows_say_that_nothing_was_run(monkeypatch, tmp_path):
         assert not re.search(r"\d", pages.NOT_RUN[name])
 
 
-def test_a_quick_look_is_no_study(monkeypatch, tmp_path):
+def test_a_quick_run_is_not_reported_as_a_study(monkeypatch, tmp_path):
     keep(monkeypatch, tmp_path, paper=paper_rows("quick"), speed=speed_rows(quick=True))
     assert pages.load("paper") == pages.load("speed") == []
 
 
-def test_pages_of_rows_have_no_second_title():
+def test_generated_pages_bring_no_second_title():
     speeds = pages.speed(speed_rows()), pages.speed_page(speed_rows())
     for text in (*speeds, pages.reproduction(paper_rows())):
         assert "|" in text
@@ -414,7 +414,7 @@ def test_pages_of_rows_have_no_second_title():
 
 
 @pytest.mark.more  # like the pages, in `make docs`
-def test_examples_in_docstrings_are_true(tmp_path, monkeypatch):
+def test_docstring_examples_run_and_match(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner()
     for name in documented_names():

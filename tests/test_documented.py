@@ -1,4 +1,4 @@
-"""Links to the documentation in scikit-learn's HTML of estimators."""
+"""Documentation links in scikit-learn's HTML view of estimators."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def links(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_estimators_link_to_their_page_where_the_documentation_has_an_address(kind, monkeypatch):
+def test_estimators_link_to_the_documentation_where_it_has_an_address(kind, monkeypatch):
     monkeypatch.delenv("PCSDA_DOCS", raising=False)
     assert links(kind) == []
     monkeypatch.setenv("PCSDA_DOCS", "file:///srv/{docs}/")
