@@ -67,7 +67,7 @@ def test_unit_slope_gives_a_mean_of_the_views(weights):
     assert_allclose([found.slope, found.offset], [1.0, 0.0])
     assert_allclose(found(views), np.average(views, axis=0, weights=weights))
     assert found.of_unit_slope() == found
-    # Slope and offset put back give what there was.
+    # Restoring slope and offset gives the original.
     back = found.then(sum(weights), -1.5)
     assert_allclose([*back.weights, back.offset], [*weights, -1.5])
 
@@ -113,7 +113,7 @@ def test_separable_scores_get_a_finite_positive_slope(gap, sizes):
     positive = np.arange(sum(sizes)) < sizes[0]
     views = np.where(positive, gap, -gap)[None]
     found = fit_calibration(views, positive)
-    # The prior asks for one nat a unit of slope; all rows together have ln 2 each to give.
+    # The prior costs one nat per unit of slope; each row can pay ln 2 at most.
     assert 0 < found.slope < 4 + 2 * sum(sizes) * np.log(2)
     assert found(views)[0] > found(views)[-1]
 

@@ -43,7 +43,7 @@ def test_a_given_share_is_kept():
     found = fit_shares(scores, 0.25)
     assert found.share == 0.25
     assert found.interval == (0.25, 0.25)
-    # The more positives hide in the crowd, the further apart the classes themselves are.
+    # The more positives are hidden, the further apart the true classes are.
     assert found.calibration(np.array([[4.0]])) > fit_shares(scores, 0.0).calibration(
         np.array([[4.0]])
     )

@@ -64,7 +64,7 @@ def test_no_scanned_reference_beats_the_learned_one(sizes, eps, d, weighted):
     assert scanned * (1 - 1e-9) <= reached <= best_at(X, groups, found.step, eps, d, weights) + 1e-9
     near = found.step * (1 + np.array([-1e-2, 1e-2]))
     assert reached >= max(best_at(X, groups, s, eps, d, weights) for s in near)
-    # It is no worse than the mean, and better where that is not the optimum.
+    # It is never worse than the mean, and better where the mean is not optimal.
     assert reached > best_at(X, groups, 0.0, eps, d, weights)
 
 
@@ -261,7 +261,7 @@ def test_targets_solve_the_graph_problem(weighted):
     targets = csda_solvers.label_targets(groups, 6, np.random.default_rng(0), weights)
     full = np.zeros((60, 6))
     full[groups == 1] = targets * csda_solvers.target_lengths("spectral", counts, 6)
-    # What the first eigenvector has on the positives; no regression about their mean sees it.
+    # The first eigenvector's part on the positives, which a regression about their mean misses.
     root = np.sqrt(w)
     full[groups == 0, 0] = -root[groups == 0] * np.sqrt(counts[1] / counts[0] / counts.sum())
     full[:, 0] *= np.sign(full[groups == 1, 0].sum())
@@ -293,7 +293,7 @@ def test_raw_targets_are_the_regression_itself(width):
     close(raw.components_[1:], spectral.components_[1:], 1e-9)
     ratio = spectral.components_[0] @ raw.components_[0] / np.sum(raw.components_[0] ** 2)
     assert_allclose(ratio, np.sqrt(20 / 70))
-    # Rayleigh-Ritz stays in the span, puts it in order and loses nothing on the way.
+    # Rayleigh-Ritz stays in the span, orders it and loses nothing.
     assert subspace_angles(raw.components_.T, ordered.components_.T).max() < 1e-6
     assert ordered.eigenvalues_[0] > raw.eigenvalues_.max()
     S_n, S_p = scatters(X, groups, 0.0)

@@ -160,7 +160,7 @@ def test_the_base_keeps_subclass_means_on_all_axes(negatives):
 @EVERY
 def test_pickles_hold_only_what_was_fitted(negatives):
     density, z = make_density(negatives, (4.0, 5.0)), points(9, 3)
-    expected = density.views(z)  # which keeps what it made on the way
+    expected = density.views(z)  # which caches intermediate results
     again = pickle.loads(pickle.dumps(density))
     assert not {"products", "white", "terms", "cloud"} & {*vars(again), *vars(again.base)}
     assert_same_density(again, density, 1e-15)
@@ -274,7 +274,7 @@ def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weigh
     assert projection.rank == 4
     W = projection.components
     projected = scatter.project(W)
-    # The ridge is scatter like any other: here the positives have it.
+    # The ridge counts as scatter; here it belongs to the positives.
     projected = replace(projected, positive=projected.positive + ridge * W @ W.T)
     moments = Moments(projected, np.eye(4), projected.n_positive, projected.n_negative)
     axis = fit_density(moments, negatives="blend", shrinkage=0.0).axis

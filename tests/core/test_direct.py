@@ -156,7 +156,7 @@ def test_many_draws_return_to_the_subclasses_they_came_from():
     equal = GroupScatter(np.array([s.counts[0], share, share]), s.means, s.positive, sum(within))
     expected, _, _ = scatter_subspace(equal, "cholesky", 0.01, None)
     assert_allclose(found.projected.counts, 400 * equal.counts)
-    # The scatter that axes are scaled to is 400 times that of weight one; the ridge is small.
+    # The scatter that scales the axes is 400 times that of weight one; the ridge is small.
     assert largest_angle(found.coefficients.T, expected.coefficients.T) < 0.05
     assert_allclose(found.eigenvalues * 400, expected.eigenvalues, rtol=0.05)
 

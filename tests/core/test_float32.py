@@ -228,7 +228,7 @@ def test_left_out_rows_match_float64(offset, far):
         (found.residuals, expected.residuals),
     ):
         assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
-    # Where a row is all but one of its kind, float64 is what is left.
+    # Where a row is almost alone in some direction, float64 is needed.
     assert np.array_equal(found.coordinates, expected.coordinates) == (far > 1)
 
 

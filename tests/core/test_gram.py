@@ -126,7 +126,7 @@ def test_left_out_gaps_are_accurate_at_a_tiny_ridge(monkeypatch, weighted, regul
     X = rng.integers(-9, 10, (len(groups), 12)).astype(float)
     weights = rng.integers(1, 5, len(groups)) / 2 if weighted else np.ones(len(groups))
     gaps, ridge, delta_a = exact_gaps(X, groups, regularization, weights)
-    assert gaps.max() < 100 * regularization  # as a difference from one they would be rounding
+    assert gaps.max() < 100 * regularization  # computed as 1 - h they would be pure rounding
     seen = []
     leverages = gram.GramFactor._leverages
 
@@ -191,7 +191,7 @@ def test_features_that_lose_more_than_the_ridge_are_refused(monkeypatch):
 def test_values_too_coarse_for_features_are_refused_in_their_type(dtype):
     near, far = rbf_matrix(make_rows([8, 5], 4)[0]), np.full((4, 4), 1e12) + np.eye(4)
     gram.require_fine(near, dtype)
-    gram.require_fine(np.full((4, 4), 3.0), dtype)  # equal rows are no concern of a map
+    gram.require_fine(np.full((4, 4), 3.0), dtype)  # a map accepts equal rows
     message = "are too coarse to tell rows apart; centre X first, change the kernel's"
     with pytest.raises(ValueError, match=message):
         gram.require_fine(far, dtype)

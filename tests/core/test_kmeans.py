@@ -23,7 +23,7 @@ def test_clusters_equal_scikit_learns(seed, count, weighted):
     weights = np.random.default_rng(seed).random(len(rows)) + 0.1 if weighted else None
     theirs = KMeans(count, n_init=1, random_state=seed).fit(rows, sample_weight=weights)
     ours = kmeans(rows, count, np.random.RandomState(seed), weights)
-    if ours is None:  # a cluster ran empty, which scikit-learn mends
+    if ours is None:  # a cluster ran empty, which scikit-learn repairs
         return
     assert_array_equal(ours.labels, theirs.labels_)
     assert_allclose(ours.centres, theirs.cluster_centers_, atol=1e-12)
@@ -35,7 +35,7 @@ def test_inner_products_give_the_clusters_of_the_rows(seed, count, weighted, off
     some = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) < 0.8)
     weights = np.random.default_rng(seed).random(len(some)) + 0.1 if weighted else None
     ours = kmeans(rows[some], count, np.random.RandomState(seed), weights)
-    moved = rows + offset / np.sqrt(rows.shape[1])  # any origin near the rows will do
+    moved = rows + offset / np.sqrt(rows.shape[1])  # any origin close to the rows works
     width, rng = rows.shape[1], np.random.RandomState(seed)
     labels = kmeans_of_products(moved @ moved.T, some, count, width, rng, weights)
     assert (labels is None) == (ours is None)

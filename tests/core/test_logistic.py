@@ -91,7 +91,7 @@ def test_equal_views_share_their_slope():
     scores, positive = make_scores(1)
     slopes, _ = fit_logistic(np.vstack([scores, scores]), positive)
     assert_allclose(slopes[0], slopes[1], rtol=1e-9)
-    # Of two equal views the weights are half of what one has, but for the prior.
+    # Two equal views share the weight of one, up to the prior.
     assert_allclose(slopes.sum(), fit_logistic(scores, positive)[0][0], rtol=0.02)
 
 
@@ -109,7 +109,7 @@ def test_redundant_views_still_leave_a_minimum(second):
     assert_at_the_minimum(both, positive)
     slopes, offset = fit_logistic(both, positive)
     alone, level = fit_logistic(scores, positive)
-    # What it says of many samples is what one view says: the prior has no part in it.
+    # With many samples it equals a single view, because the prior hardly matters.
     found, expected = slopes @ both + offset, alone @ scores + level
     assert np.abs(found - expected).max() < 0.02
 

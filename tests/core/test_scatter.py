@@ -318,6 +318,6 @@ def test_long_groups_are_exact_near_and_far_from_zero(offset, constant):
             rows -= rows.mean(axis=0)
             expected = expected + rows.T @ rows
         spread = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-        # What the numbers themselves lose far from zero is no fault of the statistics.
+        # Digits that the numbers themselves lose far from zero do not count against the statistics.
         allowed = 1e-13 + 1e-15 * (offset + 1) ** (offset > 1e6)
         assert np.all(np.abs(scatter - expected) <= allowed * spread + 1e-9 * constant)

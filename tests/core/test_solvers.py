@@ -147,7 +147,7 @@ def test_a_subclass_at_the_positive_mean_lowers_the_rank(solver):
     ("values", "noise", "count"),
     [
         ([3.0, 2.0, 1.0], 0.0, 3),
-        ([3.0, 2.0, 1e-16], 0.0, 2),  # rounding beside the largest
+        ([3.0, 2.0, 1e-16], 0.0, 2),  # rounding, relative to the largest
         ([3.0, 2.0, 1.0], 1.5, 2),
         ([3.0, 2.0, 1.0], [0.0, 5.0, 0.0], 1),  # what follows noise is noise
         ([3.0, 2.0, 1.0], 3.0, 0),
@@ -169,7 +169,7 @@ def test_the_noise_level_bounds_rounding_in_mean_distances(offset):
     for _ in range(50):
         moved = unit * rng.uniform(-0.5, 0.5, 7) @ directions
         assert np.all(moved**2 < noise)
-    # It has the units of the directions and of the means, and is no more than it must be.
+    # It scales with directions and means, and is not larger than necessary.
     assert_allclose(solvers.means_noise(3 * directions, 5 * means), 225 * noise)
     assert np.all(noise < 1e3 * (unit @ np.abs(directions)) ** 2)
 
@@ -178,7 +178,7 @@ def test_directions_count_while_the_means_differ_along_them():
     means = np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1e-3, 1.0]])
     assert solvers.count_apart(np.eye(3), means) == 2
     assert solvers.count_apart(np.eye(3)[:, [0, 2, 1]], means) == 1
-    assert solvers.count_apart(np.eye(3), means + 1e14) == 1  # there a thousandth is rounding
+    assert solvers.count_apart(np.eye(3), means + 1e14) == 1  # a thousandth is rounding here
     assert solvers.count_apart(np.eye(3), means + 1e16) == 0
 
 
@@ -292,7 +292,7 @@ def sparse_problem(n_rows=150, width=20000, seed=0):
     return sparse.csr_array(sparse.hstack([X[:, 800:], *blocks])), groups
 
 
-@pytest.mark.more  # an array of some size
+@pytest.mark.more  # an array that is not tiny
 def test_lsqr_never_densifies_a_wide_sparse_array():
     X, groups = sparse_problem()
     dense = X.toarray()

@@ -91,7 +91,7 @@ def test_planted_tails_are_recovered(planted, d):
 @pytest.mark.parametrize(("n", "least"), [(1000, 10), (40_000, 20)], ids=["exact", "binned"])
 def test_gaussian_data_have_gaussian_tails(n, least):
     found = [student.fit_tail(squares_of(np.inf, 3, n, s), 3, np.ones(n)) for s in range(20)]
-    # Of few, some spread more by chance: their tails are hardly heavier.
+    # A few samples may spread more by chance; their tails are hardly heavier.
     assert np.isinf(found).sum() >= least
     assert min(found) > 30
 
@@ -108,7 +108,7 @@ def test_whole_weights_of_distances_equal_repetition(n):
     found = student.fit_tail(squares, 2, weights.astype(float))
     expected = student.fit_tail(repeated, 2, np.ones(len(repeated)))
     assert np.isfinite(expected)
-    # Where one of them is in bins and the other is not, the bins are the difference.
+    # If only one of them is binned, the bins make the difference.
     assert_allclose(found, expected, rtol=1e-10 if n == 50 else 1e-4)
 
 

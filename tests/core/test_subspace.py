@@ -106,6 +106,6 @@ def test_distance_from_zero_is_measured_in_standard_deviations_per_axis(dtype):
     assert is_far(components, np.array([1.01 * limit, 0.0]), variances, dtype)
     assert not is_far(components, np.array([0.0, 1.49 * limit]), variances, dtype)
     assert is_far(components, np.array([0.0, 1.51 * limit]), variances, dtype)
-    # Parts that cancel in the sum cost digits all the same.
+    # Parts that cancel in the sum cost digits too.
     both = np.array([[1.0, -1.0]])
     assert is_far(both, np.array([limit, limit]), np.ones(1), dtype)

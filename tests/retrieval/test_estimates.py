@@ -241,7 +241,7 @@ def test_an_audit_is_used_once_it_is_answered(session):
     answer(session, truth, more)
     assert len(session.store.audits()) == 1
     assert session.remaining().count_high <= left.count_high
-    # What is found afterwards is taken off.
+    # Later finds are subtracted.
     answer(session, truth, session.suggest(10))
     session.suggest(10, how="random")
     assert [len(audit.ids) for audit in session.store.audits()] == [150, 10]

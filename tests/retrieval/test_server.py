@@ -156,7 +156,7 @@ def test_posts_from_other_sites_are_refused(served, origin):
     assert served.ask("label", "POST", body, {"Origin": origin})[0] == 403
     assert served.session.labels() == before
     own = {"Origin": f"http://127.0.0.1:{served.port}"}
-    assert served.ask("label", "POST", "{}", own)[0] == 400  # it came through, and is no answer
+    assert served.ask("label", "POST", "{}", own)[0] == 400  # past the guard, no answer
 
 
 def test_forms_and_large_requests_are_refused(served):
@@ -164,7 +164,7 @@ def test_forms_and_large_requests_are_refused(served):
     assert served.ask("label", "POST", "place=0&value=yes", form)[0] == 415
     assert served.ask("label", "POST", "x" * (guard.LARGEST_REQUEST + 1))[0] == 413
     chunked = {"content-type": "application/json", "Transfer-Encoding": "chunked"}
-    for sent in (chunked, chunked | {"Content-Length": "2"}):  # pieces may be more than it says
+    for sent in (chunked, chunked | {"Content-Length": "2"}):  # pieces may be longer
         link = HTTPConnection("127.0.0.1", served.port, timeout=30)
         link.request("POST", f"/{TOKEN}/label", iter([b"{}"]), sent, encode_chunked=True)
         assert link.getresponse().status == 413
