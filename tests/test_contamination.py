@@ -348,7 +348,7 @@ def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():
 def test_routes_without_contamination_refuse_it():
     X, y, *_ = make_contaminated()
     model = PCSDA(contamination=0.1)
-    with pytest.raises(ValueError, match="in a bank the rows of every other label"):
+    with pytest.raises(ValueError, match="in a bank, the rows of all other labels"):
         VerifierBank(model).fit(X, y)
     with pytest.raises(ValueError, match="PCSDACV selects by scores of rows whose labels"):
         PCSDACV(model).fit(X, y)
