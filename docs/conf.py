@@ -66,6 +66,7 @@ html_css_files = ["site.css"]
 html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_copy_source = False
+html_use_index = False
 html_theme_options = {
     "logo": {"text": "pcsda"},
     "navbar_align": "left",
