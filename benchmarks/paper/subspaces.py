@@ -2,9 +2,9 @@
 
 These are shortcuts for the folds only: reported results come from the estimators themselves. Tests
 compare each shortcut with the estimator that it replaces. Axes come from the estimators too, all d
-of a setting at once, except for the trace ratio, whose axes are not nested in d. Rows are those of
-a `Basis`. Ridges are relative: `eps` is the ridge times the mean squared distance from the grand
-mean.
+of a setting at once, except for the trace ratio, whose axes are not nested in d: the estimator
+finds them in a span that settings share. Rows are those of a `Basis`. Ridges are relative: `eps` is
+the ridge times the mean squared distance from the grand mean.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from scipy.linalg.lapack import dpotrf, dtrtrs
+
+from pcsda import CSDA
 
 from .spaces import Array, Basis
 
@@ -134,6 +136,12 @@ class ClassSpecific:
         S_n = np.diag(basis.scatter) + len(y) * np.outer(mean, mean) - S_p
         return cls(basis, y, mean, S_p, S_n)
 
+    def about(self, step: float) -> tuple[Array, Array]:
+        """Return both scatters about the reference m + step (m - m_n)."""
+        n_p, n_n = self.counts
+        square = np.outer(self.gap, self.gap)
+        return self.S_n + n_n * (step**2 + 2 * step) * square, self.S_p + n_p * step**2 * square
+
     def project(self, directions: Array, step: float = 0.0) -> Subspace:
         """Coordinates about the reference m + step (m - m_n)."""
         origin = (self.mean + step * self.gap) @ directions
@@ -155,31 +163,50 @@ def trace_ratio(
     reference is learned too, the gap between the class means enters with a weight.
     """
     most = min(max(dims), len(problem.S_p))
-    size = np.linalg.norm(problem.S_n)
-    gap = problem.gap if learn_reference else 0.0 * problem.gap
-    span = _joined(_top(problem.S_n, most)[1], gap[:, None])
-    rho = {(ridge, d): 0.0 for ridge in ridges for d in dims}
+    span = _top(problem.S_n, most)
+    span = _joined(span, problem.gap[:, None]) if learn_reference else span
+    reference = "optimal" if learn_reference else "mean"
+    todo = [(ridge, d) for ridge in ridges for d in dims]
     found: dict[tuple[float, int], Subspace] = {}
-    while rho:
-        S_n, S_p = span.T @ problem.S_n @ span, span.T @ problem.S_p @ span
-        left = {}
-        for (ridge, d), start in rho.items():
-            eps = ridge * problem.basis.unit
-            ascent = _dinkelbach(S_n, S_p, span.T @ gap, problem.counts, eps, min(d, most), start)
-            small, value, pull, step = ascent
-            W = span @ small
-            image = problem.S_n @ W - value * (problem.S_p @ W) + pull * np.outer(gap, gap @ W)
-            residual = np.linalg.norm(image - W @ (W.T @ image)) / size
+    while todo:
+        rows, left = problem.basis.rows @ span, {}
+        share = problem.basis.unit / np.mean(
+            np.sum(rows**2, axis=1)
+        )  # ridges are those of all rows
+        for ridge, d in todo:
+            model = CSDA.published(
+                min(d, most),
+                solver="trace_ratio",
+                reference=reference,
+                regularization=ridge * share,
+            ).fit(rows, problem.y)
+            W, step = span @ model.components_.T, model.reference_step_
+            form, residual = _left_over(problem, W, ridge, step)
             if residual <= SETTLED or span.shape[1] == len(problem.S_p):
                 found[ridge, d] = problem.project(W, step)
             else:
-                left[ridge, d] = residual, value, pull
-        rho = {key: value for key, (_, value, _) in left.items()}
+                left[ridge, d] = residual, form
+        todo = list(left)
         if left:
-            _, worst, pull = max(left.values())
-            form = problem.S_n - worst * problem.S_p + pull * np.outer(gap, gap)
-            span = _joined(span, _top(form, most)[1])
+            worst = max(left.values(), key=lambda pair: pair[0])[1]
+            span = _joined(span, _top(worst, most))
     return found
+
+
+def _left_over(problem: ClassSpecific, W: Array, ridge: float, step: float) -> tuple[Array, float]:
+    """Return ``S_n - rho S_p`` at the ratio of W, and how far W is from its eigenvectors."""
+    S_n, S_p = problem.about(step)
+    bottom = np.sum(W * (S_p @ W)) + ridge * problem.basis.unit * W.shape[1]
+    form = S_n - np.sum(W * (S_n @ W)) / bottom * S_p
+    image = form @ W
+    outside = np.linalg.norm(image - W @ (W.T @ image))
+    return form, float(outside / np.linalg.norm(problem.S_n))
+
+
+def _top(matrix: Array, d: int) -> Array:
+    """Return the leading d eigenvectors of a symmetric matrix, as columns."""
+    window = [len(matrix) - d, len(matrix) - 1]
+    return linalg.eigh(matrix, subset_by_index=window, check_finite=False)[1][:, ::-1]
 
 
 def _joined(span: Array, added: Array) -> Array:
@@ -188,36 +215,3 @@ def _joined(span: Array, added: Array) -> Array:
         added = added - span @ (span.T @ added)
     fresh, sizes, _ = linalg.qr(added, mode="economic", pivoting=True)
     return np.hstack([span, fresh[:, np.abs(sizes.diagonal()) > 1e-9]])
-
-
-def _dinkelbach(
-    S_n: Array, S_p: Array, gap: Array, counts: Array, eps: float, d: int, rho: float
-) -> tuple[Array, float, float, float]:
-    """Raise rho until the top d eigenvalues of S_n - rho (S_p + eps I) sum to zero.
-
-    Both scatters are about m + s (m - m_n), with the best s at each rho, or 0 without a gap.
-    Returns W, rho, the weight of the gap and s.
-    """
-    n_p, n_n = counts
-    square = np.outer(gap, gap)
-    for _ in range(200):
-        s = 0.0
-        if gap.any() and rho > 0:  # up to N_n/N_p a distant reference is better than any near one
-            s = n_n / max(rho * n_p - n_n, 1e-3 * n_n)
-        pull = n_n * (s**2 + 2 * s) - rho * n_p * s**2
-        W = _top(S_n - rho * S_p + pull * square, d)[1]
-        apart = np.sum((gap @ W) ** 2)
-        bottom = np.sum(W * (S_p @ W)) + eps * d + n_p * s**2 * apart
-        raised = (np.sum(W * (S_n @ W)) + n_n * (s**2 + 2 * s) * apart) / bottom
-        if abs(raised - rho) <= 1e-10 * raised:
-            break
-        rho = float(raised)
-    return W, rho, pull, s
-
-
-def _top(matrix: Array, d: int) -> tuple[Array, Array]:
-    """Return the leading d eigenpairs of a symmetric matrix, in descending order."""
-    size = len(matrix)
-    window = [max(size - d, 0), size - 1]
-    values, vectors = linalg.eigh(matrix, subset_by_index=window, check_finite=False)
-    return values[::-1], vectors[:, ::-1]
