@@ -123,6 +123,19 @@ def test_with_two_positives_planted_outer_products_are_found_better():
     assert ours > others + 0.1
 
 
+def test_negatives_that_differ_where_no_other_row_does_are_not_taken_for_positives():
+    X, y, _ = planted(40, 200)
+    X[:, :, 0] = 0  # a margin, in which only two negatives have ink
+    X[-2:, 2, 0] = 0.3, 0.4
+    odd = X[100:110].copy()
+    odd[:, 2, 0] = 1.0
+    model = MultilinearCSDA((3, 3), random_state=0).fit(X, y)
+    at_mean = model.log_likelihood_ratio(X[y == 1].mean(axis=0, keepdims=True))
+    assert model.log_likelihood_ratio(odd).max() < 0 < at_mean
+    assert model.calibration_.slope > 0.1
+    assert model.predict(X[y == 1]).mean() > 0.5
+
+
 def test_flat_rows_with_a_shape_equal_tensors_also_in_pipelines_and_searches():
     X, y, _ = planted()
     rows = X.reshape(len(X), -1)
@@ -208,15 +221,15 @@ def refusals():
             {"n_components": 3},
             X,
             y,
-            r"n_components=3 has 1 entries and must have one for each of the 2 modes of shape "
-            r"\(6, 5\); give 2, or None for all directions of each mode$",
+            r"n_components=3 has 1 entry, but shape \(6, 5\) has 2 modes; give one number for each "
+            "mode, or None for up to 5 each$",
         ),
         "one mode": (
             {"n_components": (2, 2)},
             rows,
             y,
-            r"2 entries and must have one for each of the 1 modes of shape \(30,\); give 1, or "
-            "None for all directions of each mode, or shape= if the rows of X are flat tensors",
+            r"has 2 entries, but shape \(30,\) has 1 mode; give one number for each mode, or None "
+            "for up to 5 each, or shape= if the rows of X are flat tensors",
         ),
         "above a mode": ({"n_components": (2, 6)}, X, y, r"n_components\[1\]=6 must be at most 5"),
         "zero": ({"n_components": (0, 2)}, X, y, r"n_components=\(0, 2\) must be a whole number"),
@@ -242,6 +255,18 @@ def refusals():
         "NaN": ({}, np.where(X > 2, np.nan, X), y, "contains NaN"),
         "equal": ({}, np.ones_like(X), y, "all rows of X are equal"),
     }
+
+
+def test_unless_told_otherwise_a_mode_has_no_more_directions_than_samples_vary_in():
+    X, y, _ = planted()
+    alike = np.repeat(X[:, :, :1], 5, axis=2)  # the columns of each sample are equal
+    assert MultilinearCSDA(random_state=0).fit(alike, y).core_shape_ == (5, 1)
+    X[:, 2:] = 1.0
+    assert MultilinearCSDA(random_state=0).fit(X, y).core_shape_ == (2, 5)
+    weights = np.ones(len(y))
+    X[3, 2:] = 7.0  # a row of weight zero counts for nothing
+    weights[3] = 0
+    assert MultilinearCSDA(random_state=0).fit(X, y, sample_weight=weights).core_shape_ == (2, 5)
 
 
 @pytest.mark.parametrize("case", refusals())

@@ -448,14 +448,18 @@ def mode_sizes(shape: Sequence[int] | None, n_columns: int) -> tuple[int, ...]:
 _ONE_MODE = ", or shape= if the rows of X are flat tensors"
 
 
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
 def mode_dims(n_components: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of directions in each mode."""
     dims = tuple(int(d) for d in np.atleast_1d(n_components))
     if len(dims) != len(sizes):
         raise ValueError(
-            f"n_components={n_components!r} has {len(dims)} entries and must have one for each of "
-            f"the {len(sizes)} modes of shape {sizes}; give {len(sizes)}, or None for "
-            "all directions of each mode" + (_ONE_MODE if len(sizes) == 1 else "")
+            f"n_components={n_components!r} has {_counted(len(dims), 'entry', 'entries')}, but "
+            f"shape {sizes} has {_counted(len(sizes), 'mode', 'modes')}; give one number for each "
+            "mode, or None for up to 5 each" + (_ONE_MODE if len(sizes) == 1 else "")
         )
     for mode, (d, size) in enumerate(zip(dims, sizes, strict=True)):
         if d > size:

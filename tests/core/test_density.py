@@ -407,6 +407,26 @@ def test_singleton_negatives_in_a_set_are_independent():
     assert_allclose(found[0], np.bincount(SETS, density.views(z)[0]), rtol=1e-9)
 
 
+def test_widened_negatives_are_nowhere_narrower_than_positives():
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((4, 4))
+    widths = np.array([0.01, 0.6, 1.0, 30.0])
+    positive = mixing @ mixing.T
+    narrow = replace(
+        make_density("marginal", d=4), positive=positive, negative=mixing * widths @ mixing.T
+    )
+    found = narrow.widened()
+    inside = np.linalg.solve(mixing, np.linalg.solve(mixing, found.negative).T)
+    assert_allclose(inside, np.diag([1, 1, 1, 30.0]), atol=1e-12)
+    assert_array_equal(found.positive, positive)
+    z = 10 * rng.standard_normal((200, 4))
+    assert narrow.views(z).max() > narrow.views(np.zeros((1, 4)))[0, 0]
+    assert found.views(z).max() < found.views(np.zeros((1, 4)))[0, 0]
+    # Where negatives are wider already, nothing changes.
+    wide = replace(narrow, negative=3 * positive)
+    assert wide.widened() is wide
+
+
 # --- left-out rows -------------------------------------------------------------------------------
 
 

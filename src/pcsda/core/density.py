@@ -287,6 +287,23 @@ class Marginal(Mixture):
         moved = np.outer(delta - reference, delta - reference) - np.outer(delta, delta)
         return replace(self, negative=self.negative + moved, centres=reference[None])
 
+    def widened(self) -> Self:
+        """Return the same density with negatives at least as spread as positives in all directions.
+
+        The positive covariance includes a ridge, the negative one does not. Along a direction in
+        which hardly any row varies, such as the margin of a picture, the negatives would therefore
+        be the narrower class, and an unusual negative would look like a positive. The widened
+        ratio is largest at the positive mean.
+        """
+        factor = linalg.cholesky(self.positive)
+        inner = linalg.lower_solve(factor, linalg.lower_solve(factor, self.negative).T)
+        shares, axes = np.linalg.eigh((inner + inner.T) / 2)
+        narrow = shares < 1
+        if not narrow.any():
+            return self
+        added = factor @ axes[:, narrow] * np.sqrt(1 - shares[narrow])
+        return replace(self, negative=self.negative + added @ added.T)
+
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
         """Return the log ratio of sets, with the subclass mean integrated out, eq. (P_Sk_Prod)."""
         if self.within is None:

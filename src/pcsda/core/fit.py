@@ -44,7 +44,8 @@ class Rule:
     calibrate : bool
         Whether the weights of the views are fitted to left-out rows; otherwise they are equal.
     bent : bool
-        Whether to compress large CSDA ratios; see :func:`uncalibrated`.
+        Whether to compress large CSDA ratios, as :func:`uncalibrated` does, after making negatives
+        at least as spread as positives.
     """
 
     negatives: str = "blend"
@@ -212,7 +213,9 @@ def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
         if not isinstance(density, Marginal):
             return density
         density = replace(density, within=None)
-        return density if subspace.reference is None else density.about(subspace.reference)
+        if subspace.reference is not None:
+            density = density.about(subspace.reference)
+        return density.widened() if rule.bent else density
     target = subspace.ridged / projected.counts.sum()
     moments = Moments(projected, target, projected.n_positive, projected.within_freedom)
     alone = replace(rule, negatives="mixture") if rule.negatives == "blend" else rule
@@ -227,8 +230,10 @@ def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
     try:
         return fit_density(moments, negatives=rule.negatives, shrinkage=nu)
     except SingularMatrixError as error:
+        # A prior takes its spread from the ridge, and has none without it.
+        remedy = "raise regularization" if nu > 0 else "set shrinkage='auto'"
         return NoDensity(
             f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
-            f"do not fill n_components={width} axes; lower n_components or set shrinkage='auto'. "
+            f"do not fill n_components={width} axes; lower n_components or {remedy}. "
             "The subspace and the ranking by distance need no density"
         )

@@ -56,6 +56,22 @@ def mode_scatters(tensors: Array, mode: int, positive: Mask) -> tuple[Array, Arr
     return numerator, denominator
 
 
+def mode_ranks(X: Floats, shape: tuple[int, ...]) -> list[int]:
+    """Return the number of directions in which flattened tensors vary along each mode.
+
+    Rows that are all equal or overflow get the sizes of the modes; the fit rejects them.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = X - X.mean(axis=0, dtype=np.float64)
+    largest = np.abs(rows).max()
+    if not 0 < largest < np.inf:
+        return list(shape)
+    tensors = (rows / largest).reshape(len(X), *shape)
+    everyone = np.ones(len(X), dtype=bool)
+    scatters = (mode_scatters(tensors, mode, everyone)[1] for mode in range(len(shape)))
+    return [csda_solvers.spread_basis(scatter, scatter).shape[1] for scatter in scatters]
+
+
 def solve_modes(
     tensors: Array, positive: Mask, ridge: float, dims: tuple[int, ...], cycles: int = CYCLES
 ) -> Factors:

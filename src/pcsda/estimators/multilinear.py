@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .. import validation
-from ..core.linalg import Array, Floats
-from ..core.multilinear import Factors, MultilinearFactor
+from ..core.linalg import Array, Floats, Mask
+from ..core.multilinear import Factors, MultilinearFactor, mode_ranks
 from ..core.subspace import Factor
 from ..partition import count_distinct
 from ..validation import MatrixLike, Seed
@@ -40,7 +40,8 @@ class MultilinearCSDA(Verifier):
     ----------
     n_components : tuple of int, int or None, default=None
         Number of directions per mode; the subspace dimension is their product. None means up to 5
-        per mode, and fewer if their product exceeds the number of distinct negatives.
+        per mode, fewer if the samples vary in fewer along a mode or if the product exceeds the
+        number of distinct negatives.
     shape : tuple of int or None, default=None
         Mode sizes if X has one row per sample, with the tensor's entries in C order. None takes
         them from X of shape (n_samples, d1, d2, ...); plain rows are then tensors with one mode.
@@ -183,8 +184,8 @@ n_components_, partition_, density_, calibration_
         dims = validation.mode_dims(self.n_components, sizes) if asked else ()
         positive, weights, _, seed = check_training(self, y, sample_weight)
         if not asked:
-            used = ~positive if weights is None else ~positive & (weights > 0)
-            dims = usual_dims(X[used], sizes)
+            used = slice(None) if weights is None else weights > 0
+            dims = usual_dims(X[used], positive[used], sizes)
         found: list[Factors] = []  # the factors for all rows come first, then those for folds
 
         def factorise(rows: Floats, weights: Array | None) -> Factor:
@@ -205,10 +206,14 @@ n_components_, partition_, density_, calibration_
         return super()._project(rows)
 
 
-def usual_dims(negatives: Floats, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return up to 5 directions per mode, with at most one in total per distinct negative."""
-    dims = [min(size, DEFAULT_COMPONENTS) for size in sizes]
-    most = count_distinct(negatives, prod(dims))
+def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return up to 5 directions per mode, if the samples vary in so many.
+
+    Their product is at most the number of distinct negatives.
+    """
+    ranks = mode_ranks(X, sizes)
+    dims = [min(rank, DEFAULT_COMPONENTS) for rank in ranks]
+    most = count_distinct(X, prod(dims), np.flatnonzero(~positive))
     while prod(dims) > most:
         dims[dims.index(max(dims))] -= 1
     return tuple(dims)
