@@ -26,14 +26,14 @@ from sklearn.svm import LinearSVC
 from pcsda import CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA
 
 from . import markdown
-from .paper.datasets import PICTURE_SHAPE, AbsentError, load
+from .paper.datasets import SOURCES, AbsentError, load
 from .paper.rows import Row, RowFile, read
 
 HERE = Path(__file__).parent
 ROWS = HERE / "family.jsonl.gz"
 D, DRAWS, CLASSES = 10, 2, 10
 KEY = ("dataset", "class", "draw", "n_positive", "method")
-SHAPES = {"digits": (8, 8), "ORL": PICTURE_SHAPE, "planted": (20, 15)}
+SHAPES = {name: SOURCES[name].shape for name in ("digits", "ORL")} | {"planted": (20, 15)}
 
 
 def svm(shape: tuple[int, ...]) -> Any:

@@ -286,6 +286,12 @@ def test_plan_skips_what_is_done_and_advances_all_sets_together():
     ]
 
 
+def test_methods_of_pictures_are_left_out_where_rows_are_none():
+    digits, both = datasets.load("digits"), ["RR", "multilinear CSDA"]
+    found = run.plan([digits, replace(digits, shape=None)], both, ["0"], 1, "full", set())
+    assert [unit.methods for unit in found] == [("RR", "multilinear CSDA"), ("RR",)]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(3.4, "3 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")]
 )

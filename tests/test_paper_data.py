@@ -28,6 +28,7 @@ def test_a_set_is_read_from_an_archive(tmp_path, monkeypatch):
     assert found.X.dtype == np.float64
     np.testing.assert_array_equal(found.X, X)
     np.testing.assert_array_equal(found.y, y)
+    assert found.shape is None  # three columns are no picture of 16 x 16
 
 
 def test_faces_are_read_from_folders_of_pictures(tmp_path, monkeypatch):
@@ -43,6 +44,7 @@ def test_faces_are_read_from_folders_of_pictures(tmp_path, monkeypatch):
     assert found.classes == ("anna", "berta")
     assert found.y.tolist() == [0, 1, 1]
     np.testing.assert_allclose(found.X, np.tile(grey[::3, ::3].ravel(), (3, 1)), atol=1)
+    assert found.shape == (40, 30)
     (tmp_path / "orl").mkdir()
     with pytest.raises(datasets.AbsentError, match="has no pictures; put those of each class into"):
         datasets.load("ORL")

@@ -27,7 +27,8 @@ CHOSEN = [
 def make_space(exact_up_to=0, n_landmarks=60, n_rows=400, digit=3):
     X, digits = load_digits(return_X_y=True)
     X, y = X[: n_rows + 150], digits[: n_rows + 150] == digit
-    return Space(X[:n_rows], y[:n_rows], X[n_rows:], 7, exact_up_to, n_landmarks, n_rows)
+    sizes = exact_up_to, n_landmarks, n_rows
+    return Space(X[:n_rows], y[:n_rows], X[n_rows:], 7, *sizes, shape=(8, 8))
 
 
 @pytest.fixture(scope="module", params=["Nystroem", "exact"])

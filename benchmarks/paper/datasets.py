@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ class Source:
 
     `archive` and `folder` are names within PCSDA_DATA, `openml` is a number at OpenML, and
     `published` is the row of the paper's tables, or None for sets that the paper does not use.
+    `shape` is the shape of the pictures if rows are pixels.
     """
 
     name: str
@@ -34,16 +36,18 @@ class Source:
     obtain: str
     folder: str | None = None
     openml: int | None = None
+    shape: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples with integer labels 0..C-1 and the names of the classes."""
+    """Samples with integer labels 0..C-1, the names of the classes, and the shape of pictures."""
 
     name: str
     X: np.ndarray
     y: np.ndarray
     classes: tuple[str, ...]
+    shape: tuple[int, int] | None = None
 
 
 class AbsentError(LookupError):
@@ -62,6 +66,7 @@ PAPER = (
         "M. Lyons and others, Coding facial expressions with Gabor wavelets, FG 1998",
         "ask its authors (zenodo.org/records/3451524)",
         folder="jaffe",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "Kanade",
@@ -73,6 +78,7 @@ PAPER = (
         " FG 2000",
         "ask the Affect Analysis Group, University of Pittsburgh",
         folder="kanade",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "BU",
@@ -83,6 +89,7 @@ PAPER = (
         "L. Yin and others, A 3D facial expression database for facial behavior research, FG 2006",
         "ask Binghamton University",
         folder="bu",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "YALE",
@@ -94,6 +101,7 @@ PAPER = (
         " variable lighting, PAMI 2005",
         "the cropped pictures of the Extended Yale Face Database B, a folder for each person",
         folder="yaleb",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "AR",
@@ -104,6 +112,7 @@ PAPER = (
         "A. M. Martinez and A. C. Kak, PCA versus LDA, PAMI 2001",
         "ask its authors (Ohio State University)",
         folder="ar",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "15 scenes",
@@ -124,6 +133,7 @@ PAPER = (
         "E. Alpaydin and C. Kaynak, Optical recognition of handwritten digits, UCI 1998",
         "python -m benchmarks.paper --openml fetches it from OpenML",
         openml=28,
+        shape=(8, 8),
     ),
     Source(
         "Caltech101",
@@ -147,6 +157,7 @@ EXTRA = (
         " identification, 1994",
         "AT&T Laboratories Cambridge, a folder for each person",
         folder="orl",
+        shape=PICTURE_SHAPE,
     ),
     Source(
         "USPS",
@@ -157,6 +168,7 @@ EXTRA = (
         "J. J. Hull, A database for handwritten text recognition research, PAMI 1994",
         "python -m benchmarks.paper --openml fetches it from OpenML",
         openml=41082,
+        shape=(16, 16),
     ),
     Source(
         "ISOLET",
@@ -175,6 +187,7 @@ EXTRA = (
         "CC BY 4.0",
         "E. Alpaydin and C. Kaynak, Optical recognition of handwritten digits, UCI 1998",
         "always there",
+        shape=(8, 8),
     ),
 )
 SOURCES = {source.name: source for source in (*PAPER, *EXTRA)}
@@ -192,7 +205,8 @@ def load(name: str, *, openml: bool = False) -> Dataset:
     if folder and (path := Path(folder) / source.archive).is_file():
         with np.load(path, allow_pickle=False) as archive:
             names = archive["label_names"].astype(str)
-            return Dataset(name, archive["X"].astype(np.float64), archive["y"], tuple(names))
+            X = archive["X"].astype(np.float64)
+            return Dataset(name, X, archive["y"], tuple(names), _shape_of(name, X))
     if folder and source.folder and (path := Path(folder) / source.folder).is_dir():
         return _dataset(name, *read_pictures(path))
     if openml and source.openml:
@@ -206,7 +220,14 @@ def load(name: str, *, openml: bool = False) -> Dataset:
 
 def _dataset(name: str, X: np.ndarray, labels: np.ndarray) -> Dataset:
     names, y = np.unique(np.asarray(labels).astype(str), return_inverse=True)
-    return Dataset(name, np.asarray(X, dtype=np.float64), y, tuple(names.tolist()))
+    rows = np.asarray(X, dtype=np.float64)
+    return Dataset(name, rows, y, tuple(names.tolist()), _shape_of(name, rows))
+
+
+def _shape_of(name: str, X: np.ndarray) -> tuple[int, int] | None:
+    """The shape of the pictures; None where a copy has other columns than pixels."""
+    shape = SOURCES[name].shape
+    return shape if shape and prod(shape) == X.shape[1] else None
 
 
 def read_pictures(folder: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -33,6 +33,8 @@ SHRINKAGES = tuple(float(f"{s:.4g}") for s in np.geomspace(1.0, 1e-4, N_SETTINGS
 FEW_DIMENSIONS = (1, 2, 3, 5, 10, 15, 25)
 FEW_RIDGES = (1e3, 1e1, 1e-1, 1e-3)
 FEW_COSTS = (1e-3, 1e-1, 1e1, 1e3)
+# Directions for rows and for columns of pictures; lists, as rows of results hold them.
+FEW_SHAPES = ([1, 1], [1, 2], [2, 1], [2, 2], [3, 3], [4, 4], [5, 5])
 
 
 def settings(**ranges: Any) -> list[Setting]:
@@ -65,6 +67,7 @@ RELATED: dict[str, list[Setting]] = {
     "CSDA+SVM": settings(d=FEW_DIMENSIONS, C=FEW_COSTS),
     "trace-ratio": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
     "CSRDA": settings(d=FEW_DIMENSIONS, ridge=FEW_RIDGES),
+    "multilinear CSDA": settings(d=FEW_SHAPES, ridge=FEW_RIDGES),
 }
 
 TODAY: dict[str, list[Setting]] = {

@@ -172,7 +172,7 @@ class _Run:
         self.warned: dict[str, set[str]] = {name: set() for name in unit.methods}
         y = dataset.y == dataset.classes.index(unit.label)
         train, test = split_rows(y, unit.seed)
-        self.X, self.y = dataset.X[train], y[train]
+        self.X, self.y, self.shape = dataset.X[train], y[train], dataset.shape
         self.X_test, self.y_test = dataset.X[test], y[test]
 
     def outcome(self) -> Outcome:
@@ -191,7 +191,7 @@ class _Run:
 
     def _space(self, X: Array, y: Array, others: Array) -> Space:
         sizes = (self.protocol.exact_up_to, self.protocol.n_landmarks, len(self.X))
-        return Space(X, y, others, self.unit.seed, *sizes)
+        return Space(X, y, others, self.unit.seed, *sizes, self.shape)
 
     def _choose(self) -> dict[str, dict[str, int]]:
         """Return the index of the best setting, by method and kind."""

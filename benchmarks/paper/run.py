@@ -22,7 +22,10 @@ def plan(
     profile: str,
     done: set[tuple],
 ) -> list[Unit]:
-    """List units with the methods that lack a row, split by split over all sets."""
+    """List units with the methods that lack a row, split by split over all sets.
+
+    Methods for pictures are skipped on other sets.
+    """
     units = []
     for split in range(n_splits):
         for dataset in datasets:
@@ -30,7 +33,8 @@ def plan(
                 missing = tuple(
                     name
                     for name in methods
-                    if any(
+                    if (dataset.shape or not METHODS[name].of_pictures)
+                    and any(
                         (profile, dataset.name, label, split, name, kind) not in done
                         for kind in METHODS[name].kinds
                     )

@@ -50,6 +50,7 @@ class Space:
     exact_up_to : with more training rows than this the kernel map is Nystroem's
     n_landmarks : of that map
     n_rows : training rows of the whole problem; folds use the kind of map that it uses
+    shape : of the pictures that rows of X are, None if they are none
     """
 
     X: Array
@@ -59,6 +60,7 @@ class Space:
     exact_up_to: int
     n_landmarks: int
     n_rows: int
+    shape: tuple[int, int] | None = None
 
     @cached_property
     def targets(self) -> Array:

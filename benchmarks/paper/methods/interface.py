@@ -22,7 +22,7 @@ class Method:
 
     `choose` is None if nothing is chosen in folds. Then `report` may write into its setting what
     the method chose by itself, and from how many settings (`n_settings`). `group` is the method's
-    part of the tables.
+    part of the tables. If `of_pictures`, rows must be pictures.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Method:
     choose: Callable[[Space, list[Setting]], Scores] | None = None
     grid: list[Setting] = field(default_factory=lambda: [{}])
     kinds: tuple[str, ...] = KINDS
+    of_pictures: bool = False
 
 
 def both(scores: Array) -> Scores:

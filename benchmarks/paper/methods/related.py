@@ -9,14 +9,14 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from pcsda import CSDA
+from pcsda import CSDA, MultilinearCSDA
 
 from .. import subspaces
 from ..grids import RELATED as GRIDS
 from ..grids import Setting
 from ..spaces import Space
 from ..subspaces import ClassSpecific, Subspace
-from .interface import Method, Scores, both, linear_svm, published
+from .interface import Method, Scores, both, linear_svm, one_by_one, published
 
 # The ridge of the CSDA subspace before a linear SVM: the default of the library.
 CSDA_RIDGE = 1e-2
@@ -109,6 +109,13 @@ def report_csda_svm(space: Space, setting: Setting) -> Scores:
     return both(model.fit(rows, space.y).decision_function(others))
 
 
+def report_multilinear(space: Space, setting: Setting) -> Scores:
+    model = MultilinearCSDA.published(
+        setting["d"], space.shape, regularization=setting["ridge"], priors="equal"
+    )
+    return published(model.fit(space.X, space.y), space.others)
+
+
 _ABOUT = {
     "CSDA": "Class-specific discriminant analysis: the subspace that spreads all negatives about "
     "the positive mean and keeps the positives together, S_n w = lambda S_p w with a ridge on "
@@ -132,6 +139,9 @@ _ABOUT = {
     "distance to it; the rule g has the negatives about it.",
     "trace-ratio": "The trace ratio tr(W'S_n W) / tr(W'S_p W) itself (Jia and others 2009), "
     "maximised over orthonormal W with a ridge on S_p.",
+    "multilinear CSDA": "The trace ratio over outer products of one to five directions for the "
+    "rows and for the columns of a picture (Tran, Gabbouj and Iosifidis 2017). It works on the "
+    "pixels themselves, not on features of a kernel map, and only where samples are pictures.",
 }
 _WAYS = {
     "CSDA": (report_csda("eigen"), choose_csda),
@@ -142,8 +152,17 @@ _WAYS = {
     "CSDA+SVM": (report_csda_svm, choose_csda_svm),
     "trace-ratio": (report_csda("trace_ratio"), choose_trace_ratio),
     "CSRDA": (report_csda("auto", "optimal"), partial(choose_trace_ratio, learn=True)),
+    "multilinear CSDA": (report_multilinear, one_by_one(report_multilinear)),
 }
 METHODS = [
-    Method(name, "related", _ABOUT[name], report, choose, GRIDS[name])
+    Method(
+        name,
+        "related",
+        _ABOUT[name],
+        report,
+        choose,
+        GRIDS[name],
+        of_pictures=name == "multilinear CSDA",
+    )
     for name, (report, choose) in _WAYS.items()
 ]
