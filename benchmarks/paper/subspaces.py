@@ -170,9 +170,8 @@ def trace_ratio(
     found: dict[tuple[float, int], Subspace] = {}
     while todo:
         rows, left = problem.basis.rows @ span, {}
-        share = problem.basis.unit / np.mean(
-            np.sum(rows**2, axis=1)
-        )  # ridges are those of all rows
+        # Ridges are relative to the spread of the whole rows, not to that in the span.
+        share = problem.basis.unit / np.mean(np.sum(rows**2, axis=1))
         for ridge, d in todo:
             model = CSDA.published(
                 min(d, most),
@@ -181,26 +180,26 @@ def trace_ratio(
                 regularization=ridge * share,
             ).fit(rows, problem.y)
             W, step = span @ model.components_.T, model.reference_step_
-            form, residual = _left_over(problem, W, ridge, step)
+            residual = _left_over(problem, W, ridge, step)[0]
             if residual <= SETTLED or span.shape[1] == len(problem.S_p):
                 found[ridge, d] = problem.project(W, step)
             else:
-                left[ridge, d] = residual, form
+                left[ridge, d] = residual, (W, ridge, step)
         todo = list(left)
         if left:
             worst = max(left.values(), key=lambda pair: pair[0])[1]
-            span = _joined(span, _top(worst, most))
+            span = _joined(span, _top(_left_over(problem, *worst)[1], most))
     return found
 
 
-def _left_over(problem: ClassSpecific, W: Array, ridge: float, step: float) -> tuple[Array, float]:
-    """Return ``S_n - rho S_p`` at the ratio of W, and how far W is from its eigenvectors."""
+def _left_over(problem: ClassSpecific, W: Array, ridge: float, step: float) -> tuple[float, Array]:
+    """Return how far W is from eigenvectors of ``S_n - rho S_p`` at its ratio, and that form."""
     S_n, S_p = problem.about(step)
     bottom = np.sum(W * (S_p @ W)) + ridge * problem.basis.unit * W.shape[1]
     form = S_n - np.sum(W * (S_n @ W)) / bottom * S_p
     image = form @ W
     outside = np.linalg.norm(image - W @ (W.T @ image))
-    return form, float(outside / np.linalg.norm(problem.S_n))
+    return float(outside / np.linalg.norm(problem.S_n)), form
 
 
 def _top(matrix: Array, d: int) -> Array:
