@@ -405,7 +405,6 @@ def test_labels_may_have_one_row(template, width, tmp_path):
     assert bank.refresh().score(X[~first & ~second], y[~first & ~second]) > 0.9
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_labels_of_one_row_identify_more_than_clusters_do():
     X, y = people(100, 8, width=30, within=0.5)
     known, train = y < 60, np.arange(len(y)) % 8 < 1
@@ -414,7 +413,6 @@ def test_labels_of_one_row_identify_more_than_clusters_do():
     assert found[0] > found[1] + 0.1
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_labels_of_one_row_have_the_spread_of_those_with_more(monkeypatch):
     # Rows vary most where labels do not differ, which no assumption could guess.
     X, y = people(90, 6, width=30, within=0.6)
@@ -446,7 +444,6 @@ def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():
     assert np.median(square[square < 8]) == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")
 @pytest.mark.each_value
 @pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
 @pytest.mark.parametrize("n_people", [30, 300])
