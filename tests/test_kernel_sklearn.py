@@ -32,6 +32,8 @@ CHECKED_TOO = [
     KernelPCSDA("laplacian", negatives="marginal", **PLAIN),
     KernelPCSDA("polynomial", solver="eigen", **PLAIN),
     KernelCSDA("linear", n_components=1, solver="lowrank", calibrate=False),
+    KernelCSDA("linear", n_components=1, solver="raw_labels", calibrate=False),
+    KernelCSDA("linear", n_components=1, reference="optimal", calibrate=False),
     ExactKernelMap("linear", method="eigen"),
     ExactKernelMap("laplacian", n_components=3),
     NystroemMap(5, "kmeans"),

@@ -37,6 +37,7 @@ CHECKED_TOO = [
     CSDA(solver="lowrank"),
     CSDA(solver="trace_ratio"),
     CSDA(solver="spectral"),
+    CSDA(solver="raw_labels"),
     CSDA(reference="optimal"),
     CSDA(calibrate=False),
 ]
