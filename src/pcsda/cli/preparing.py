@@ -38,12 +38,13 @@ class Preparation:
     Attributes
     ----------
     encoding, decimal : str
-        Encoding and decimal separator for text.
+        Encoding and decimal separator of text files.
     scale : {"standard", "robust", "none"}
+        How features are scaled.
     missing : {"fail", "drop", "impute"}
-        What to do with rows that have missing numbers.
+        What to do with rows that have missing values.
     left_out : tuple of str
-        Columns that were left out automatically.
+        Columns that were excluded automatically.
     rows : tuple of str
         Fingerprints of the training rows.
     """

@@ -1,4 +1,4 @@
-"""The command `update`, which adds labelled rows to a bank or a model made by partial_fit."""
+"""The `update` command, which adds labelled rows to a bank or to a model built by `partial_fit`."""
 
 from __future__ import annotations
 

@@ -447,10 +447,10 @@ class Blend:
         return np.concatenate([mixture, cloud])
 
     def left_out_views(self, left: LeftOut, counts: Array) -> Array:
-        """Return left-out log ratios of mixture and cloud, shape (2, n).
+        """Return leave-one-out log ratios for the mixture and the cloud, shape (2, n).
 
-        A negative is never alone in the cloud. The centre and variance come from all negatives and
-        stay fixed: subtracting the square of a distant row could make the variance negative.
+        The cloud always has other negatives. Its centre and variance come from all negatives and
+        stay fixed: removing a distant row's squared deviation could make the variance negative.
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads

@@ -1,4 +1,4 @@
-"""Factors that collect separate statistics for each division of the rows."""
+"""Factors that compute new statistics for each way of dividing the rows."""
 
 from __future__ import annotations
 
