@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from .core.linalg import Array
+from .core.warning import warn
 
 FOLDS = 5
 
@@ -56,5 +56,5 @@ def fold_scores(
         try:
             scores[test] = learn(train, labels)(test)
         except ValueError as error:
-            warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
+            warn(f"a calibration fold could not be fitted: {error}")
     return scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ from sklearn.metrics.pairwise import (
 from sklearn.utils import check_random_state
 
 from .core.linalg import Array, Floats, in_threads
+from .core.warning import warn
 from .memory import available_memory
 from .progress import progress
 from .validation import Seed
@@ -194,10 +194,9 @@ def bandwidth(
         value = _mean_distance(X[positive], metric, random_state)
         if value > 0:
             return 1 / _finite(value)
-        warnings.warn(
+        warn(
             f"gamma='positive' is undefined ({positive.sum()} positives, all equal); "
             "using gamma='all'",
-            stacklevel=2,
         )
     value = _mean_distance(X, metric, random_state)
     if value <= 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
 from .core.linalg import Array, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
+from .core.warning import warn
 from .validation import Seed, check_length, distinct
 
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
@@ -178,9 +178,8 @@ def _cluster(
         labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
     found = int(np.count_nonzero(np.bincount(labels)))
     if found < wanted:
-        warnings.warn(
+        warn(
             f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped",
-            stacklevel=2,
         )
     return labels
 

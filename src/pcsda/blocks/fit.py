@@ -6,7 +6,6 @@ Once the statistics are merged, the code is the same as for an in-memory fit.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from ..core.fit import Fitted, calibrated_on
 from ..core.linalg import Array, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
+from ..core.warning import warn
 from ..estimators import CSDA, PCSDA
 from ..estimators.linear import held_out_scores, pcsda_factory
 from ..estimators.rows import TrainingRows
@@ -285,10 +285,9 @@ class _Fit:
                 )
         wanted = len(names) if division.centres is None else len(division.centres)
         if wanted > len(names):
-            warnings.warn(
+            warn(
                 f"k-means left {wanted - len(names)} of {wanted} subclasses empty; they are "
                 "dropped",
-                stacklevel=2,
             )
         return names, scatter
 
@@ -312,13 +311,12 @@ class _Fit:
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:
             if found.n_rows.min() >= 2:
-                warnings.warn(
+                warn(
                     f"no row of one class can be left out, among calibration_rows="
                     f"{self.calibration_rows} of each class: each is alone in its subclass, or the "
                     "scatter is singular without it. Scores are not calibrated; give larger "
                     f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
                     "refit on folds of all rows",
-                    stacklevel=2,
                 )
             return np.full(1, np.nan), np.ones(1, dtype=bool), None
         # The class of the first row comes first: folds are shuffled in that order.
@@ -334,7 +332,7 @@ class _Fit:
                 try:
                     models[fold] = fit_scatter(self.model, scatter, for_folds=True)
                 except ValueError as error:
-                    warnings.warn(f"a calibration fold could not be fitted: {error}", stacklevel=2)
+                    warn(f"a calibration fold could not be fitted: {error}")
         say(self.model, "calibrating on folds")
         task = passes.FoldScorePass(self.intake, tuple(models), folds, self.seed, self._draws)
         samples = self.runner.run(task)

@@ -8,7 +8,6 @@ denominator becomes the identity, each with its largest entry positive.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 from . import linalg
 from .linalg import Array, Ints, Mask, SingularMatrixError, TooFewRowsError
 from .scatter import GroupScatter
+from .warning import warn
 
 
 @dataclass(frozen=True)
@@ -274,11 +274,10 @@ def lsqr(
     limit = 20 * min(X.shape) + 100
     solutions = [_settled(operator, column, limit, rounding) for column in targets.T]
     if not all(settled for _, settled in solutions):
-        warnings.warn(
+        warn(
             "solver='lsqr' did not converge: the problem is too badly conditioned for it at "
             f"ridge {ridge:.3g}; raise regularization, or pass dense X with solver='cholesky'",
             RuntimeWarning,
-            stacklevel=2,
         )
     span = scale[:, None] * np.column_stack([solution for solution, _ in solutions])
     projected = GroupScatter.from_samples(X @ span - origin @ span, groups, len(counts), weights)

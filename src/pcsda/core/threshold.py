@@ -6,7 +6,6 @@ scores of both classes -> tail of each -> Threshold
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from html import escape
 
@@ -16,6 +15,7 @@ from scipy.special import betaincinv
 
 from .decision import bayes_threshold
 from .linalg import Array, Ints
+from .warning import warn
 
 # Confidence level of the intervals.
 LEVEL = 0.9
@@ -313,10 +313,8 @@ def _warn_if_fine(name: str, rate: float, tail: Tail, kind: str) -> None:
     """Warn if the rate is too fine for the data: fewer than ``1 / rate`` rows."""
     if tail.n_effective * rate >= 1 - 1e-9:
         return
-    warnings.warn(
+    warn(
         f"{name}={rate:g} is below {1 / tail.n_effective:.2g}, the smallest rate that "
         f"{tail.n_effective:.4g} {kind} can show; the threshold extrapolates their tail. Ask for a "
         f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} {kind} as X and y",
-        UserWarning,
-        stacklevel=4,  # points to the user's call
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.many import SolvedLabel
 from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
+from ..core.warning import warn
 from .candidates import final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
@@ -186,12 +186,10 @@ def warn_of_shared_rows(X: Floats, labels: Ints, classes: NDArray[Any]) -> None:
         before = seen.setdefault((X[row] + 0.0).tobytes(), row)
         if labels[before] != labels[row]:
             names = classes[[labels[before], labels[row]]].tolist()
-            warnings.warn(
+            warn(
                 f"rows {before} and {row} of X are equal and have the labels {names[0]!r} and "
                 f"{names[1]!r}; a row belongs to one label, so leave it out of the other, or out "
                 "of both if its label is unknown",
-                UserWarning,
-                stacklevel=3,
             )
             return
 
@@ -231,12 +229,10 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
             f"; if it spreads as the others do, expect about {missed:.0%} of its rows to be "
             f"missed at the threshold of {threshold:.3g}"
         )
-    warnings.warn(
+    warn(
         f"label {label!r} has one row, which says nothing about its spread: the ratios are based "
         f"on the spread of the other labels{expected}. Add rows with update as soon as you have "
         "them",
-        UserWarning,
-        stacklevel=7,  # the line that enrolls
     )
 
 

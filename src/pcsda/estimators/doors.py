@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
+from ..core.warning import warn
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,11 @@ class Door:
         check_criterion(rate, None, None, 1.0, 1.0)
         people = len(np.unique(self.identity))
         if not quiet and len(self.best) * rate < 1 - 1e-9:
-            warnings.warn(
+            warn(
                 f"max_false_alarms={rate:g} is below {1 / len(self.best):.2g}, the smallest rate "
                 f"that the bank's own {people} labels with {len(self.best)} rows can show; the "
                 "threshold extrapolates their tail. Ask for a higher rate, or give at least "
                 f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
-                UserWarning,
-                stacklevel=3,
             )
         power = self.n_met / n_labels
         found = self._chosen(-math.expm1(power * math.log1p(-rate)))
@@ -67,12 +66,10 @@ class Door:
         """Choose the threshold from the best scores of the given strangers."""
         check_criterion(rate, None, None, 1.0, 1.0)
         if len(best) * rate < 1 - 1e-9:
-            warnings.warn(
+            warn(
                 f"max_false_alarms={rate:g} is below {1 / len(best):.2g}, the smallest rate that "
                 f"{len(best)} strangers can show; the threshold extrapolates their tail. Ask for a "
                 f"higher rate, or give at least {math.ceil(1 / rate - 1e-9)} strangers",
-                UserWarning,
-                stacklevel=3,
             )
         found = _of_scores(best, self.own, rate)
         rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from ..core.loo import Leave
 from ..core.spread import no_spread
+from ..core.warning import warn
 from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
 from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
@@ -123,12 +123,10 @@ class SeparateLabels:
         if touched is not None:
             (found.models[touched],) = found.fit([touched])
             if places[touched] is None and fresh == 1:
-                warnings.warn(
+                warn(
                     f"label {name!r} has one row, which says nothing about its spread: the ratios "
                     "are based on the spread of the other labels. Add rows with update as soon "
                     "as you have them",
-                    UserWarning,
-                    stacklevel=4,
                 )
         return found
 

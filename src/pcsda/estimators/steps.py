@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from numbers import Integral
@@ -19,6 +18,7 @@ from ..core.linalg import Array, Ints, Mask, TooFewRowsError
 from ..core.loo import Leave, sample_rows
 from ..core.spread import auto_regularization
 from ..core.subspace import Subspace
+from ..core.warning import warn
 from ..validation import Seed
 from .rows import Kept, TrainingRows
 
@@ -108,11 +108,10 @@ def check_training(
     together = validation.check_groups(groups, len(positive))
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
     if np.sum(positive) == 1 and model.calibrate:
-        warnings.warn(
+        warn(
             "one positive is one example: no left-out positive shows the spread of the class, so "
             "the log-likelihood ratio is based on the spread of the negatives; give more "
             "positives as soon as you have them",
-            stacklevel=4,
         )
     return positive, weights, together, draw_seed(model.random_state)
 

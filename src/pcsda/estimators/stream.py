@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from ..core.linalg import Array, Floats, Ints, Mask, TooFewRowsError, narrow_fit
 from ..core.loo import EVERY, Leaver
 from ..core.scatter import GroupScatter
 from ..core.spread import require_squares
+from ..core.warning import warn
 from ..folds import fold_scores
 from ..validation import MatrixLike
 from .rows import TrainingRows
@@ -220,8 +220,8 @@ def refit(
             raise TooFewRowsError(fitted.density.why)
     except TooFewRowsError as error:
         if hasattr(model, "density_"):  # for instance, more axes but too few positives
-            warnings.warn(
-                f"with this batch there is no model until more rows come: {error}", stacklevel=4
+            warn(
+                f"with this batch there is no model until more rows come: {error}",
             )
             del model.density_
         model.__dict__["_lacks"] = str(error)
@@ -258,11 +258,10 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
     settle_ridge(model, scatter.n_positive)
     if sample is None:
         if _needs_rows(model):
-            warnings.warn(
+            warn(
                 "the batches so far were merged without keeping rows, so covariances are "
                 "resubstituted and scores are not calibrated; start again on "
                 "sklearn.base.clone(model), or recalibrate on held-out rows",
-                stacklevel=5,
             )
         return fit_scatter(model, scatter)
     data = TrainingRows(sample.X, sample.groups, sample.given_weights, model.seed_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +27,7 @@ from ..core.explanation import Explanation, explain
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.scatter import GroupScatter
 from ..core.threshold import Threshold
+from ..core.warning import warn
 from ..documented import documented
 from ..validation import MatrixLike
 from . import naming, operating
@@ -119,11 +119,10 @@ class Verifier(
     def groups_(self) -> Ints:
         """Deprecated name for `partition_`."""
         partition = self.partition_
-        warnings.warn(
+        warn(
             "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
             "something else; the old name will be removed in 0.3",
             FutureWarning,
-            stacklevel=2,
         )
         return partition
 

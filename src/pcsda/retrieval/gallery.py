@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.linalg import Array, Floats, Ints, Mask, one_thread
+from ..core.warning import warn
 from ..partition import find_centroids, nearest, settle_count
 from ..validation import MatrixLike
 
@@ -72,13 +72,11 @@ class Gallery:
         far: Mask = self.usable & (largest > FAR_OFF * middle) & (middle > 0)
         if far.any():
             first = int(far.argmax())
-            warnings.warn(
+            warn(
                 f"{far.sum()} of {len(self)} rows have entries more than {FAR_OFF:g} times as "
                 f"large as the median row; the first is {self.ids[first]!r} with "
                 f"{largest[first]:.3g} against {middle:.3g}. Nothing is learned from them; "
                 "correct them or leave them out",
-                UserWarning,
-                stacklevel=4,
             )
         return far
 

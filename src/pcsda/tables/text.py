@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..core.warning import warn
 from ..validation import import_extra
 from .table import Chunk, Table, check_names, file_stamp, first_line, listed
 
@@ -94,9 +95,8 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
             "must name the columns"
         )
     if unnamed:
-        warnings.warn(
+        warn(
             f"the first column of {source} has no name and is left out; it looks like row numbers",
-            stacklevel=2,
         )
         names[0] = ROW_NUMBER
     return Header(tuple(names), separator)
