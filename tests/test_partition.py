@@ -83,6 +83,15 @@ def test_auto_takes_one_subclass_per_fifteen_negatives_up_to_twenty(n_negatives,
     assert_numbered(groups, positive, expected)
 
 
+@pytest.mark.parametrize(
+    ("n_positives", "width", "expected"), [(3, 1, 3), (1, 2, 4), (3, 5, 20), (7, 2, 7), (10, 1, 20)]
+)
+def test_auto_takes_few_subclasses_in_few_columns_for_few_positives(n_positives, width, expected):
+    X = np.random.default_rng(0).standard_normal((400, width))
+    positive = np.arange(400) < n_positives
+    assert_numbered(make_groups(X, positive, random_state=0)[0], positive, expected)
+
+
 @pytest.mark.parametrize("distinct", [1, 2, 3])
 def test_auto_never_exceeds_the_number_of_distinct_negatives(distinct):
     X, positive, _ = clouds(500)

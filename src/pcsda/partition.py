@@ -25,6 +25,8 @@ from .validation import Seed, check_length, distinct
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
+# With fewer positives than this, few columns allow fewer subclasses.
+FEW_POSITIVES = 10
 # K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
 # change a fit less than another seed does. A large sample is first clustered on one row in START,
 # followed by STEPS steps on the whole sample.
@@ -62,7 +64,8 @@ def make_groups(
     positive : boolean array of shape (N,)
     n_subclasses : int or "auto"
         Number of subclasses K for k-means. "auto" means about one per 15 negatives, between 1 and
-        20, and never more than the number of distinct negatives.
+        20, and never more than the number of distinct negatives. With fewer than 10 positives in D
+        columns it is at most the larger of 2^D and the number of positives.
     subclasses : "kmeans", "samples" or a scikit-learn clusterer
         The clusterer is cloned and fitted to the negatives; its noise label (-1), if any, forms a
         separate subclass.
@@ -90,7 +93,8 @@ def make_groups(
         labels = np.arange(len(rows))
     else:
         weight = None if weights is None else weights[rows]
-        labels = _cluster(X, rows, n_subclasses, weight, random_state, products)
+        wanted = settle_count(X, n_subclasses, among=rows, n_positive=float(positive.sum()))
+        labels = _cluster(X, rows, wanted, weight, random_state, products)
     names, codes = different_subclasses(labels)
     groups[rows] = codes + 1
     return groups, names
@@ -135,15 +139,21 @@ def settle_count(
     *,
     sampled: bool = False,
     among: NDArray[np.intp] | None = None,
+    n_positive: float = np.inf,
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
 
     If `among` is given, only those rows are the negatives; otherwise all rows are. If the rows are
     only a sample, `total` is the number of all negatives.
+
+    K cells in D columns are about ``K^(-1/D)`` as wide as all negatives. Few positives are expected
+    to spread like a cell, so with few positives "auto" makes cells half as wide, no narrower.
     """
     if n_subclasses == "auto":
         total = (negatives.shape[0] if among is None else len(among)) if total is None else total
         wanted = min(max(round(total / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
+        if n_positive < FEW_POSITIVES:
+            wanted = min(wanted, max(2 ** min(negatives.shape[1], MOST_AUTO), int(n_positive)))
         return count_distinct(negatives, wanted, among)
     wanted = int(n_subclasses)
     distinct = count_distinct(negatives, wanted, among)
@@ -161,13 +171,12 @@ def settle_count(
 def _cluster(
     X: Rows,
     negatives: NDArray[np.intp],
-    n_subclasses: int | str,
+    wanted: int,
     weights: Array | None,
     random_state: Seed,
     products: Array | None,
 ) -> NDArray[np.intp]:
     """Divide negatives into subclasses with k-means."""
-    wanted = settle_count(X, n_subclasses, among=negatives)
     if wanted == 1:
         return np.zeros(len(negatives), dtype=np.intp)
     labels = None

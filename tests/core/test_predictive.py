@@ -152,3 +152,35 @@ def test_one_positive_gives_a_meaningful_ratio(make):
     assert max(costs) < 1
     assert np.mean(costs) < 0.5
     assert min(ratios) > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "width", "most"),
+    [(PCSDA, 2, 0.9), (PCSDA, 3, 0.7), (KernelPCSDA, 1, 1.05), (KernelPCSDA, 2, 0.95)],
+)
+def test_three_positives_in_few_columns_claim_little(make, width, most):
+    """Expected to be as narrow as k-means cells, new positives were surely negative.
+
+    Mean Cllr was 1.03, 0.79, 1.55 and 1.02, and 4 in the worst draw.
+    """
+    costs = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        centres = 1.2 * rng.standard_normal((6, width))
+        kinds = [np.zeros(3, int), rng.integers(1, 6, 150)]
+        X = centres[np.concatenate(kinds)] + rng.standard_normal((153, width))
+        test = np.append(np.zeros(200, int), rng.integers(1, 6, 800))
+        new = centres[test] + rng.standard_normal((1000, width))
+        model = make(random_state=0).fit(X, np.arange(153) < 3)
+        costs.append(cllr(test == 0, model.log_likelihood_ratio(new)))
+    assert np.mean(costs) < most
+    assert np.max(costs) < 1.4
+
+
+def test_pseudo_positives_are_wider_in_few_columns():
+    X, groups, _ = make_rows(SIZES, 6)
+    found = solve("white", X, groups, 0.1)
+    plain, wide = (pseudo_positives(found, columns)[0] for columns in (np.inf, 2))
+    half = len(plain) // 2
+    assert_allclose(wide[:half] - wide[half:], np.sqrt(3) * (plain[:half] - plain[half:]))
+    assert_allclose(wide[:half] + wide[half:], plain[:half] + plain[half:])

@@ -265,7 +265,9 @@ class _Fit:
             with _seeded(clusterer, self.seed):
                 return Division(clusterer=clusterer.fit(rows))
         sampled = len(X) < sample.rows.n_offered
-        count = settle_count(rows, self.model.n_subclasses, sample.n_negative, sampled=sampled)
+        total, wanted = sample.n_negative, self.model.n_subclasses
+        n_positive = sample.rows.n_offered - total
+        count = settle_count(rows, wanted, total, sampled=sampled, n_positive=n_positive)
         if count == 1:
             return Division()
         weight = _unless_equal(weights[negative])

@@ -457,7 +457,7 @@ def _scores(
     used = np.flatnonzero(left.scored)
     positive, unchecked = problem.positive[rows[used]], problem.unchecked[rows[used]]
     scored = views[:, used], positive, mass[used]
-    found, positive, mass = with_pseudo_positives(subspace, density, *scored)
+    found, positive, mass = with_pseudo_positives(subspace, density, *scored, problem.rule.columns)
     unchecked = np.append(unchecked, np.zeros(len(positive) - len(unchecked), dtype=bool))
     # A single positive lies at its own mean, and the offset has to compensate for that.
     spread = 1 + 1 / max(float(subspace.projected.counts[0]), 1.0)

@@ -10,7 +10,7 @@ subspace and a sample of left-out rows from passes over the data, and join at :f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class Rule:
     bent : bool
         Whether to compress large CSDA ratios, as :func:`uncalibrated` does, after making negatives
         at least as spread as positives.
+    columns : float
+        Number of columns of X, which tells how narrow k-means cells are.
     """
 
     negatives: str = "blend"
@@ -54,6 +56,7 @@ class Rule:
     leave_one_out: bool = True
     calibrate: bool = True
     bent: bool = False
+    columns: float = field(default=np.inf, compare=False)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def complete(
     calibration = uncalibrated(subspace, density, rule)
     if rule.calibrate:
         start = None if near is None else near.calibration
-        found = None if views is None else _calibrate(subspace, density, views, start)
+        found = None if views is None else _calibrate(subspace, density, views, rule, start)
         if found is not None:
             calibration = found
         else:
@@ -142,14 +145,15 @@ def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibratio
 
 
 def _calibrate(
-    subspace: Subspace, density: Density, views: Array, start: Calibration | None
+    subspace: Subspace, density: Density, views: Array, rule: Rule, start: Calibration | None
 ) -> Calibration | None:
     """Calibrate on left-out rows, adding pseudo-positives if there are few positives."""
     left = subspace.left
     assert left is not None
     used = np.flatnonzero(left.scored)
     views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
-    views, positive, weight = with_pseudo_positives(subspace, density, views, positive, weight)
+    scored = views, positive, weight
+    views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
     return fit_calibration(views, positive, weight, start)

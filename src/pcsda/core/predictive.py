@@ -28,8 +28,11 @@ PSEUDO_MASS = 3.0
 STRAY_MASS = 1.0
 
 
-def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
+def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array, Array] | None:
     """Return weighted rows where new positives may lie, or None if there are enough positives.
+
+    In few columns, k-means cells are narrow parts of the negatives, and a class may be as wide as
+    all of them: K cells in D columns are ``K^(-1/D)`` as wide.
 
     Each negative that can be left out contributes its residual and the negated residual, so that
     neither the row order nor the signs of the axes matter.
@@ -41,20 +44,26 @@ def pseudo_positives(subspace: Subspace) -> tuple[Array, Array] | None:
     if len(own) == 0:
         return None
     count = max(float(subspace.projected.counts[0]), 1.0)
-    spread = np.sqrt(1 + 1 / count) * left.plain[own]
+    wider = subspace.projected.n_subclasses ** (1 / columns)
+    spread = wider * np.sqrt(1 + 1 / count) * left.plain[own]
     moved = np.outer(left.height[own] / count, _all_ones(subspace))
     mass = np.tile(left.mass[own], 2)
     return np.concatenate([moved + spread, moved - spread]), mass * (PSEUDO_MASS / mass.sum())
 
 
 def with_pseudo_positives(
-    subspace: Subspace, density: Density, views: Array, positive: Mask, weight: Array
+    subspace: Subspace,
+    density: Density,
+    views: Array,
+    positive: Mask,
+    weight: Array,
+    columns: float = np.inf,
 ) -> tuple[Array, Mask, Array]:
     """Add pseudo-positives to the views, labels and weights of left-out rows.
 
     Pseudo-positives come last. If there are enough positives, none are added.
     """
-    few = pseudo_positives(subspace)
+    few = pseudo_positives(subspace, columns)
     if few is None:
         return views, positive, weight
     rows, mass = few

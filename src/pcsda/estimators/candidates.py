@@ -80,7 +80,9 @@ def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
             "give subclass_labels"
         )
     negatives = np.flatnonzero(~data.positive)
-    standard = standard_counts(final, settle_count(data.X, "auto", among=negatives))
+    standard = standard_counts(
+        final, settle_count(data.X, "auto", among=negatives, n_positive=data.positive.sum())
+    )
     wanted = _values("n_subclasses", search.n_subclasses, standard, whole=True)
     distinct = count_distinct(data.X, max(wanted), negatives)
     counts = [count for count in wanted if count <= distinct]
@@ -147,7 +149,9 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
     if data.subclass_labels is not None:
         count = grid[0].n_subclasses
     elif count == "auto":
-        most = settle_count(data.X, count, among=np.flatnonzero(~data.positive))
+        most = settle_count(
+            data.X, count, among=np.flatnonzero(~data.positive), n_positive=data.positive.sum()
+        )
         count = max((c.n_subclasses for c in grid if c.n_subclasses <= most), default=most)
     full = min(count, data.X.shape[1]) if isinstance(template, PCSDA) else count
     d = full if final.n_components is None else final.n_components

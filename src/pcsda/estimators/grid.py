@@ -238,7 +238,8 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         return of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
-    return GridRows(rule_of(model), log_odds, groups, factors, values, n_scored, leave, kernel)
+    rule = replace(rule_of(model), columns=float(X.shape[1]))
+    return GridRows(rule, log_odds, groups, factors, values, n_scored, leave, kernel)
 
 
 def left_out_scores(

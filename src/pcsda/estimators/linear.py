@@ -52,8 +52,9 @@ class PCSDA(Verifier):
     ----------
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses into which k-means divides the negatives. "auto" means about one per
-        15 negatives, but between 1 and 20. Asking for more subclasses than there are distinct
-        negatives is an error.
+        15 negatives, but between 1 and 20, and at most ``max(2**D, n_positives)`` for fewer than 10
+        positives in D columns. Asking for more subclasses than there are distinct negatives is an
+        error.
     n_components : int or None, default=None
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.

@@ -87,6 +87,7 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
         bool(model.calibrate),
+        float(getattr(model, "n_features_in_", np.inf)),
     )
 
 

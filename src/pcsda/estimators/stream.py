@@ -108,7 +108,8 @@ def fit_left_out(
     if stands_for is None:  # all rows are available
         settings = model.regularization_, ridge, axes_of(model)
         subspace = with_digits(subspace, *rows, *settings, EVERY)
-    return complete(subspace, rule_of(model), held_out=held_out)
+    rule = replace(rule_of(model), columns=float(scatter.means.shape[1]))
+    return complete(subspace, rule, held_out=held_out)
 
 
 def scatter_solver(model: Verifier) -> str:
