@@ -320,14 +320,26 @@ def test_either_method_can_be_requested():
     assert PCSDACV(LINEAR, cv=3, **SMALL).fit(X, y).cv_method_ == "k-fold"
 
 
-def test_a_splitter_gives_the_folds():
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_splitter_or_its_splits_give_the_folds(as_list):
     X, y, _ = problem()
     splitter = KFold(4, shuffle=True, random_state=3)
-    search = PCSDACV(LINEAR, cv=splitter, **SMALL).fit(X, y)
     folds = list(splitter.split(X, y))
+    search = PCSDACV(LINEAR, cv=folds if as_list else splitter, **SMALL).fit(X, y)
     for params, scores in zip(search.cv_results_["params"], search.cv_scores_, strict=True):
         close(scores, by_hand(LINEAR, params, X, y, folds), 1e-7)
     assert "split3_test_score" in search.cv_results_
+
+
+def test_given_splits_number_all_rows_also_those_of_weight_zero():
+    X, y, _ = problem()
+    weights = (np.arange(len(y)) % 7 != 0).astype(float)
+    counted = np.flatnonzero(weights)
+    folds = list(KFold(4, shuffle=True, random_state=3).split(X, y))
+    left = [tuple(np.flatnonzero(np.isin(counted, rows)) for rows in fold) for fold in folds]
+    weighted = PCSDACV(LINEAR, cv=folds, **SMALL).fit(X, y, sample_weight=weights)
+    without = PCSDACV(LINEAR, cv=left, **SMALL).fit(X[counted], y[counted])
+    close(weighted.cv_scores_, without.cv_scores_)
 
 
 METRICS = {
@@ -776,7 +788,19 @@ BAD = [
     (
         PCSDACV(cv=1),
         {},
-        "cv=1 must be 'auto', 'leave-one-out', a whole number of at least 2 or a sp",
+        "cv=1 must be 'auto', 'leave-one-out', a whole number of at least 2, a splitter or a list",
+    ),
+    (PCSDACV(cv=[]), {}, r"cv=\[\] must be 'auto'"),
+    (PCSDACV(cv=[1, 2]), {}, r"cv=\[1, 2\] must be 'auto'"),
+    (
+        PCSDACV(cv=[(np.arange(60), np.arange(60, 120)), (np.arange(60, 121), np.arange(60))]),
+        {},
+        "split 1 of cv does not fit 120 rows: index 120 is out of bounds .*; give row numbers",
+    ),
+    (
+        PCSDACV(cv=[(np.arange(20, 120), np.arange(20)), (np.arange(60), np.arange(60, 120))]),
+        {},
+        r"cv=\[2 splits\] leaves out 40 rows not at all, and 0 rows more than once",
     ),
     (PCSDACV(cv=None), {}, "cv=None must be 'auto'"),
     (

@@ -62,7 +62,7 @@ class PCSDACV(
     gamma : value or list of values, default=None
         Bandwidths of a kernel estimator or of the map in a pipeline; None means the estimator's
         own, "positive" and 0.3, 1 and 3 times "scale" (for a pipeline, only its map's own).
-    cv : {"auto", "leave-one-out"}, int or splitter, default="auto"
+    cv : {"auto", "leave-one-out"}, int, splitter or list of splits, default="auto"
         "leave-one-out" keeps the clustering and the map fixed. "auto" does so if that is unbiased:
         with at least 30 positives, at least 50 negatives per subclass at the largest K, and no
         Nystroem landmarks among fewer than 200 positives. Otherwise it uses 5 folds, each with its

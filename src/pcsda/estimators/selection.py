@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from joblib import Parallel
@@ -49,6 +49,30 @@ SCORINGS = ("neg_log_loss", "average_precision", "f1", "eer")
 # Training rows and test rows; None means the training rows themselves, each left out.
 Tasks = list[tuple[Ints, Ints | None]]
 Splits = list[tuple[Ints, Ints]]
+
+
+@dataclass(frozen=True)
+class GivenSplits:
+    """A splitter that returns given splits, without the rows of weight zero."""
+
+    pairs: Sequence[tuple[Any, Any]]
+    weights: Array
+
+    def __repr__(self) -> str:
+        return f"[{len(self.pairs)} splits]"
+
+    def split(self, *_: Any) -> Iterator[tuple[Ints, Ints]]:
+        """Yield training and test rows, numbered among the rows with positive weight."""
+        counted = self.weights > 0
+        places = np.where(counted, np.cumsum(counted) - 1, -1)
+        for part, pair in enumerate(self.pairs):
+            try:
+                train, test = (places[np.asarray(rows)] for rows in pair)
+            except IndexError as error:
+                raise ValueError(
+                    f"split {part} of cv does not fit {len(places)} rows: {error}; give row numbers"
+                ) from error
+            yield train[train >= 0], test[test >= 0]
 
 
 @dataclass(frozen=True)
@@ -122,11 +146,11 @@ def choose_setting(
     """
     if data.subclass_labels is not None:
         given_labels(data.subclass_labels, data.positive)  # also checks the rows of weight zero
-    data = data.counted()
+    weights, data = data.weights, data.counted()
     standard = is_standard(search) if standard is None else standard
     grid = grid_of(search, data)
     own = own_setting(template_of(search), grid, data)
-    cv = _settled_cv(search, data, grid)
+    cv = _settled_cv(search, data, grid, weights)
     in_folds = not isinstance(cv, str)
     n_rows, rows = len(data.X), None
     if in_folds:
@@ -228,15 +252,7 @@ def check_search(search: PCSDACV) -> Any:
             "PCSDACV selects by left-out scores; set covariance='leave-one-out' and "
             "balance='pooled', or use scikit-learn's GridSearchCV"
         )
-    if isinstance(search.cv, str):
-        validation.check_option("cv", search.cv, ("auto", "leave-one-out"))
-    elif not hasattr(search.cv, "split") and not (
-        isinstance(search.cv, Integral) and int(search.cv) >= 2
-    ):
-        raise ValueError(
-            f"cv={search.cv!r} must be 'auto', 'leave-one-out', a whole number of at least 2 or "
-            "a splitter"
-        )
+    _check_cv(search.cv)
     if not callable(search.scoring):
         validation.check_option("scoring", search.scoring, SCORINGS)
     validation.check_number("slack", search.slack)
@@ -244,8 +260,34 @@ def check_search(search: PCSDACV) -> Any:
     return final
 
 
-def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell]) -> Any:
-    """Resolve `cv` to "leave-one-out", a number of folds or a splitter."""
+def _check_cv(cv: Any) -> None:
+    """Reject what gives no folds."""
+    if isinstance(cv, str):
+        validation.check_option("cv", cv, ("auto", "leave-one-out"))
+    elif not (hasattr(cv, "split") or _are_splits(cv)) and not (
+        isinstance(cv, Integral) and int(cv) >= 2
+    ):
+        raise ValueError(
+            f"cv={cv!r} must be 'auto', 'leave-one-out', a whole number of at least 2, a splitter "
+            "or a list of splits, each a pair of training and test rows"
+        )
+
+
+def _are_splits(cv: object) -> TypeGuard[Sequence[tuple[Any, Any]]]:
+    return (
+        isinstance(cv, list | tuple)
+        and len(cv) > 0
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in cv)
+    )
+
+
+def _settled_cv(search: PCSDACV, data: Data, grid: list[Cell], weights: Array | None) -> Any:
+    """Resolve `cv` to "leave-one-out", a number of folds or a splitter.
+
+    Given splits count all rows; `weights` says which of these are left in `data`.
+    """
+    if _are_splits(search.cv):
+        return GivenSplits(search.cv, np.ones(len(data.X)) if weights is None else weights)
     if not isinstance(search.cv, str) or search.cv == "leave-one-out":
         return search.cv
     n_positive, n_negative = data.positive.sum(), (~data.positive).sum()
