@@ -283,9 +283,9 @@ def _convert_waves(graph: Graph) -> None:
     model = graph.model
     X = graph("Sub", graph.input(), model.origin_.astype(np.float64))
     frequencies = model.frequencies_.astype(np.float64)
-    count = frequencies.shape[1]
-    waves = graph("Cos", graph("MatMul", X, frequencies))
-    if rest := model.n_components_ - count:
-        sines = graph("Sin", graph("MatMul", X, frequencies[:, :rest]))
-        waves = graph("Concat", waves, sines, axis=1)
+    count, rest = frequencies.shape[1], model.n_components_ - frequencies.shape[1]
+    angles = graph("MatMul", X, np.hstack([frequencies, frequencies[:, :rest]]))
+    # Cosines as shifted sines: many versions of onnxruntime have no Cos for float64.
+    shifts = np.repeat([np.pi / 2, 0.0], [count, rest])
+    waves = graph("Sin", graph("Add", angles, shifts))
     graph.write(graph("Mul", waves, float(np.sqrt(1 / count))))
