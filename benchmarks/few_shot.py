@@ -17,17 +17,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from itertools import product
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.discriminant_analysis import (
-    LinearDiscriminantAnalysis,
-    QuadraticDiscriminantAnalysis,
-)
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -41,6 +37,7 @@ from pcsda.metrics import cllr, min_cllr
 from .markdown import details, table
 from .paper.datasets import AbsentError, load
 from .paper.rows import Row, RowFile, read
+from .peers import shrunk_qda
 
 HERE = Path(__file__).parent
 ROWS = HERE / "few_shot.jsonl.gz"
@@ -146,10 +143,7 @@ def lda(problem: Problem) -> Scores:
 @method("QDA")
 def qda(problem: Problem) -> Scores:
     """Shrink by half: with "auto", columns constant in few positives make it singular."""
-    if "shrinkage" not in signature(QuadraticDiscriminantAnalysis).parameters:
-        raise ValueError("QDA has no shrinkage before scikit-learn 1.8")
-    model = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
-    return by_probability(make_pipeline(StandardScaler(), model), problem)
+    return by_probability(make_pipeline(StandardScaler(), shrunk_qda(0.5)), problem)
 
 
 @method("cosine")

@@ -27,7 +27,7 @@ models = {
     "PCSDA": PCSDA(random_state=0),
     "KernelPCSDA": KernelPCSDA(gamma="scale", random_state=0),
     "LDA": LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
-    "QDA": QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1),
+    "QDA": QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1),  # scikit-learn 1.8
     "SVC": SVC(C=10),
 }
 counts = [2, 5, 10, 20, 40]

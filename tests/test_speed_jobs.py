@@ -23,6 +23,7 @@ from benchmarks.speed.jobs import JOBS, ON_REQUEST
 from benchmarks.speed.measure import Bound, Contestant, Cost, Effort, Job, measure
 from benchmarks.speed.setup import Setup, factor_and_leverages, kernel_and_leverages
 from numpy.testing import assert_allclose
+from peer_factories import SHRUNK_QDA, with_qda
 from sklearn.metrics.pairwise import rbf_kernel
 from threadpoolctl import threadpool_limits
 
@@ -69,10 +70,15 @@ def grown_rows(
 
 # Of these jobs, `make test` runs a few that differ in kind.
 SOME = ("linear-fit", "kernel-fit", "growth-N")
+AGAINST_QDA = ("linear-fit", "linear-predict", "requests", "bank-fit")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.more] * (n not in SOME)) for n in IN_PROCESS]
+    "name",
+    [
+        with_qda(name, name in AGAINST_QDA, *[pytest.mark.more] * (name not in SOME))
+        for name in IN_PROCESS
+    ],
 )
 def test_every_job_runs(name):
     with threadpool_limits(1):
@@ -100,6 +106,7 @@ def test_growth_jobs_vary_one_size_and_state_the_theory(name):
         assert all(one.cost.operations(**job.case) > 0 for one in job.contestants)
 
 
+@SHRUNK_QDA
 def test_the_bare_expression_must_give_the_same_numbers(monkeypatch):
     monkeypatch.setattr(predictions, "bare_expression", lambda *_: lambda X: np.zeros(len(X)))
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
@@ -125,6 +132,7 @@ def test_the_limit_of_kernel_fits_inverts_only_the_rows_left_out():
     assert_allclose(found, np.diag(np.linalg.inv(matrix))[-8:])
 
 
+@SHRUNK_QDA
 def test_a_single_request_has_both_its_bounds():
     first = next(predictions.requests(QUICK))
     fast = {one.label: one for one in first.contestants}["fast_scorer"]

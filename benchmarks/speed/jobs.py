@@ -14,10 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.discriminant_analysis import (
-    LinearDiscriminantAnalysis,
-    QuadraticDiscriminantAnalysis,
-)
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import det_curve
 from sklearn.metrics.pairwise import rbf_kernel
@@ -28,6 +25,7 @@ from sklearn.svm import SVC
 from pcsda import PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
 from pcsda.metrics import cllr, equal_error_rate, min_cllr
 
+from ..peers import shrunk_qda
 from . import elsewhere, growth, memory, predictions, startup
 from .data import Sample, digits, make_labelled, make_sample, rbf_gamma
 from .headline import HEADLINES
@@ -235,7 +233,6 @@ def bank_fit(setup: Setup) -> Iterator[Job]:
     bank = VerifierBank(PCSDA(n_subclasses=10, random_state=0))
     lda, ours = "LDA(svd)", "VerifierBank(PCSDA(10))"
     some, few = max(n_labels // 10, 2), max(n_labels // 50, 1)
-    quadratic = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1)
     yield Job(
         "bank-fit",
         {"N": len(X), "D": width, "C": n_labels},
@@ -256,7 +253,7 @@ def bank_fit(setup: Setup) -> Iterator[Job]:
                 some,
                 Bound(ours, at_least=40 * some / n_labels),
             ),
-            one_versus_rest("QDA(eigen, shrinkage=0.1)", quadratic, X, labels, few),
+            one_versus_rest("QDA(eigen, shrinkage=0.1)", shrunk_qda(0.1), X, labels, few),
         ),
     )
 

@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
-from sklearn.discriminant_analysis import (
-    LinearDiscriminantAnalysis,
-    QuadraticDiscriminantAnalysis,
-)
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -22,6 +19,7 @@ from sklearn.svm import SVC, OneClassSVM
 
 from pcsda import PCSDA, KernelPCSDA
 
+from ..peers import shrunk_qda
 from .data import Sample
 from .measure import REAL, Bound, Clock, Contestant
 
@@ -124,12 +122,7 @@ def linear_peers() -> dict[str, Any]:
     return {
         f"LDA({solver})": LinearDiscriminantAnalysis(solver=solver)
         for solver in ("svd", "eigen", "lsqr")
-    } | {
-        f"QDA(eigen, shrinkage={strength})": QuadraticDiscriminantAnalysis(
-            solver="eigen", shrinkage=strength
-        )
-        for strength in (0.1, "auto")
-    }
+    } | {f"QDA(eigen, shrinkage={strength})": shrunk_qda(strength) for strength in (0.1, "auto")}
 
 
 def nystroem_peers(gamma: float, landmarks: int) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.svm import SVC
 
+from ...peers import shrunk_qda
 from ..grids import TODAY as GRIDS
 from ..grids import Setting
 from ..spaces import Space
@@ -58,7 +58,7 @@ def choose_qda(space: Space, grid: list[Setting]) -> Scores:
 
 def report_qda(space: Space, setting: Setting) -> Scores:
     rows, others = space.mapped
-    model = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=setting["shrinkage"], tol=0.0)
+    model = shrunk_qda(setting["shrinkage"], tol=0.0)
     return both(model.fit(rows, space.y).decision_function(others))
 
 
