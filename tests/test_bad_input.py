@@ -226,14 +226,16 @@ def test_any_number_of_equal_rows_is_refused(estimator):
 def test_rows_whose_squares_overflow_are_refused(estimator, way, width, scale):
     X, y, _ = problem(width)
     with refused(
-        "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+        "the squares of X overflow because its spread is above 1e150; divide X by its scale first"
     ):
         enter(estimator, way, X * scale, y)
 
 
 def test_rows_whose_squares_overflow_are_refused_before_and_after_clustering():
     X, y, groups = problem()
-    message = "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+    message = (
+        "the squares of X overflow because its spread is above 1e150; divide X by its scale first"
+    )
     for model in (PCSDA(3), PCSDA(3, solver="lsqr"), PCSDA(3, balance="resampled")):
         with refused(message):
             model.fit(X * 1e200, y)
@@ -247,7 +249,7 @@ def test_rows_whose_squares_vanish_are_refused(estimator, width):
     X, y, _ = problem(width)
     X *= 1e-155 / np.sqrt(np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)))
     with refused(
-        "the squares of X vanish, its spread is 1e-155 and must be at least 1e-140; divide X by "
+        "the squares of X underflow: its spread is 1e-155 but must be at least 1e-140; divide X by "
         "its scale first"
     ):
         clone(estimator).fit(X, y)
@@ -770,8 +772,8 @@ def test_more_features_than_samples_without_a_ridge_leave_no_density(solver):
     X, y, groups = problem(90)
     model = PCSDA.published(solver=solver, regularization=0).fit(X, y, subclass_labels=groups)
     with refused(
-        "the positive class is a point in the subspace, as without regularization it may be: 20 "
-        f"positives and 40 negatives do not fill n_components=2 axes; {NO_DENSITY}"
+        "the positive class is a point in the subspace, which can happen without regularization: "
+        f"20 positives and 40 negatives are too few for n_components=2 axes; {NO_DENSITY}"
     ):
         model.predict(X)
 
@@ -782,7 +784,7 @@ def test_too_few_positives_leave_no_published_covariance():
         model.fit(X, y)
         with refused(
             "the covariance of the positive class is singular in the subspace: 3 positives and 60 "
-            f"negatives do not fill n_components={axes} axes; {NO_DENSITY}"
+            f"negatives are too few for n_components={axes} axes; {NO_DENSITY}"
         ):
             model.decision_function(X)
 
@@ -795,7 +797,8 @@ def test_one_positive_has_no_published_covariance():
     ):
         model.fit(X, y)
         with refused(
-            f"{fault}: 1 positives and 30 negatives do not fill n_components=1 axes; {NO_DENSITY}"
+            f"{fault}: 1 positives and 30 negatives are too few for n_components=1 axes; "
+            f"{NO_DENSITY}"
         ):
             model.log_likelihood_ratio(X)
 
@@ -970,9 +973,9 @@ def test_ranks_by_anything_else_are_refused(estimator, by):
 def test_recalibration_needs_both_classes_and_a_label_for_each_row(estimator):
     X, y, _ = problem()
     model = clone(estimator).fit(X, np.array(["no", "yes"])[y])
-    with refused("recalibrate needs both classes, y has only 'yes'; hold out rows of both"):
+    with refused("recalibrate needs both classes, but y has only 'yes'; hold out rows of both"):
         model.recalibrate(X[y == 1], ["yes"] * 20)
-    with refused("recalibrate needs both classes, y has no 'yes'; hold out rows of both"):
+    with refused("recalibrate needs both classes, but y has no 'yes'; hold out rows of both"):
         model.recalibrate(X[y == 0], ["no"] * 40)
     with refused("X has 60 rows but y has 40 labels"):
         model.recalibrate(X, np.array(["no", "yes"])[y][:40])

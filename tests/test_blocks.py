@@ -453,7 +453,9 @@ def test_a_projection_without_a_density_fits_as_in_memory(model, calibrate):
     expected = model.published(**rule).fit(X, y, **given)
     found = fit_blocks(model.published(**rule), in_blocks([50], X, y, groups))
     np.testing.assert_allclose(found.transform(X), expected.transform(X), rtol=1e-8, atol=1e-10)
-    with pytest.raises(ValueError, match="4 positives and 180 negatives do not fill n_components"):
+    with pytest.raises(
+        ValueError, match="4 positives and 180 negatives are too few for n_components"
+    ):
         found.predict(X)
 
 
@@ -716,8 +718,8 @@ def test_blocks_that_change_between_passes_are_noticed():
         fit_blocks(PCSDA(), Changing(whole, whole, lambda: iter([])))
     with pytest.raises(
         ValueError,
-        match=r"^there were 220 rows when a sample was drawn and are 100 now; blocks must be the "
-        r"same in every pass$",
+        match=r"^there were 220 rows when a sample was drawn and there are 100 now; blocks must be "
+        r"the same in every pass$",
     ):
         fit_blocks(PCSDA(n_subclasses=2), Changing(whole, whole, in_blocks([50], X[:100], y[:100])))
     twice = in_blocks([100], *(np.concatenate([part, part]) for part in (X, y)))

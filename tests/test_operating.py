@@ -30,7 +30,7 @@ from pcsda.metrics import PriorEstimate, bayes_threshold, estimate_prior
 DATA = make_class_specific(3000, n_features=10, positive_fraction=0.2, random_state=0)
 X, Y = DATA.data[:600], DATA.target[:600]
 NEW, NEW_Y = DATA.data[600:], DATA.target[600:]
-NO_SCORES = "^this model has no left-out scores to choose a threshold on; give rows that were not"
+NO_SCORES = "^this model has no left-out scores to choose a threshold from; give rows that were not"
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,9 @@ def test_methods_that_need_a_density_say_why_there_is_none(method, kernel):
     estimator = (KernelPCSDA if kernel else PCSDA).published(30, 12)
     model = estimator.fit(X, groups == 0, subclass_labels=groups)
     assert model.transform(new).shape == (240, 12)
-    with pytest.raises(ValueError, match=r"5 positives and 300 negatives do not fill n_components"):
+    with pytest.raises(
+        ValueError, match=r"5 positives and 300 negatives are too few for n_components"
+    ):
         getattr(model, method)(new)
     with pytest.raises(ValueError, match="lower n_components or set shrinkage='auto'"):
         model.fast_scorer()
@@ -75,7 +77,7 @@ def test_a_model_without_density_is_saved_cloned_and_ranks_in_a_bank(tmp_path):
     labels = np.where(groups == 0, 0, 1 + groups % 3)
     bank = VerifierBank(PCSDA.published(30, 12)).fit(X, labels, subclass_labels=groups)
     assert sorted(bank.rank(new, 0)) == list(range(240))
-    with pytest.raises(ValueError, match="do not fill n_components"):
+    with pytest.raises(ValueError, match="are too few for n_components"):
         bank.log_likelihood_ratio(new)
 
 

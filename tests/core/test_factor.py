@@ -478,7 +478,9 @@ def test_rows_without_spread_are_refused(name, width):
 @TALL_AND_WIDE
 def test_rows_whose_squares_overflow_are_refused(name, width):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
-    message = "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+    message = (
+        "the squares of X overflow because its spread is above 1e150; divide X by its scale first"
+    )
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
         solve(name, X * 1e160, groups)
 
@@ -487,7 +489,7 @@ def test_rows_whose_squares_overflow_are_refused(name, width):
 @TALL_AND_WIDE
 def test_rows_whose_squares_vanish_are_refused(name, width):
     X, groups, _ = make_rows([14, 9, 12, 7], width)
-    message = r"the squares of X vanish, its spread is .*e-15\d and must be at least 1e-140"
+    message = r"the squares of X underflow: its spread is .*e-15\d but must be at least 1e-140"
     with pytest.raises(ValueError, match=message):
         solve(name, X * 1e-152, groups)
 

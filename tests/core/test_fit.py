@@ -528,8 +528,8 @@ def test_a_singular_covariance_keeps_the_subspace_and_names_the_remedy():
     X, groups, _ = make_rows([2, 9, 8, 7], 6)
     message = (
         "the covariance of the positive class is singular in the subspace: 2 positives and 24 "
-        "negatives do not fill n_components=3 axes; lower n_components or set shrinkage='auto'. "
-        "The subspace and the ranking by distance need no density"
+        "negatives are too few for n_components=3 axes; lower n_components or set "
+        "shrinkage='auto'. The subspace and the ranking by distance need no density"
     )
     for rule in (replace(RESUBSTITUTED, shrinkage=0.0), Rule(shrinkage=0.0)):
         fitted = fit_rows(X, groups, None, rule)

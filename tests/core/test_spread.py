@@ -51,7 +51,7 @@ def test_the_ridge_is_a_fraction_of_the_variance():
         (0.0, r"all rows of X are equal \(total variance 0\)"),
         (np.inf, "the squares of X overflow"),
         (np.nan, "the squares of X overflow"),
-        (1e-290, "the squares of X vanish, its spread is 1e-145 and must be at least 1e-140"),
+        (1e-290, "the squares of X underflow: its spread is 1e-145 but must be at least 1e-140"),
     ],
 )
 def test_rows_without_measurable_spread_have_no_ridge(variance, message):

@@ -200,7 +200,7 @@ class _Fit:
         names, scatter = self._filled(found, division)
         if sample is not None and sample.rows.n_offered != found.n_rows.sum():
             raise ValueError(
-                f"there were {sample.rows.n_offered} rows when a sample was drawn and are "
+                f"there were {sample.rows.n_offered} rows when a sample was drawn and there are "
                 f"{found.n_rows.sum()} now; blocks must be the same in every pass"
             )
         settle_ridge(model, scatter.n_positive)

@@ -55,7 +55,8 @@ class Moments:
         variances = covariance.diagonal()
         if np.any((variances != 0) & (variances <= rounding)):  # rounding may be negative, too
             raise SingularMatrixError(
-                f"the {which} class is a point in the subspace, as without regularization it may be"
+                f"the {which} class is a point in the subspace, which can happen without "
+                "regularization"
             )
         require_regular(covariance, which)
         return covariance

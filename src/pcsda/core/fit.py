@@ -238,6 +238,6 @@ def _fit_density(subspace: Subspace, moments: Moments, rule: Rule) -> Density:
         remedy = "raise regularization" if nu > 0 else "set shrinkage='auto'"
         return NoDensity(
             f"{error}: {projected.n_positive:g} positives and {projected.n_negative:g} negatives "
-            f"do not fill n_components={width} axes; lower n_components or {remedy}. "
+            f"are too few for n_components={width} axes; lower n_components or {remedy}. "
             "The subspace and the ranking by distance need no density"
         )

@@ -21,7 +21,8 @@ class OverflowingSquares(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the squares of X overflow, its spread is beyond 1e150; divide X by its scale first"
+            "the squares of X overflow because its spread is above 1e150; divide X by its scale "
+            "first"
         )
 
 
@@ -64,8 +65,8 @@ def ridge_of(total_variance: float, regularization: float) -> float:
         raise no_spread()
     if total_variance < SMALLEST_VARIANCE:
         raise ValueError(
-            f"the squares of X vanish, its spread is {np.sqrt(total_variance):.1g} and must be at "
-            "least 1e-140; divide X by its scale first"
+            f"the squares of X underflow: its spread is {np.sqrt(total_variance):.1g} but must be "
+            "at least 1e-140; divide X by its scale first"
         )
     return regularization * total_variance
 

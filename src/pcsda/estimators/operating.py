@@ -225,7 +225,7 @@ def recalibrate(
         raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
     if positive.all() or not positive.any():
         raise ValueError(
-            f"recalibrate needs both classes, y has {'only' if positive.all() else 'no'} "
+            f"recalibrate needs both classes, but y has {'only' if positive.all() else 'no'} "
             f"{self.classes_.tolist()[index]!r}; hold out rows of both"
         )
     weights = validation.check_weights(sample_weight, positive)
@@ -252,9 +252,9 @@ def _rows_for(
     rows = left_out(model) if X is None else _given(model, X, y)
     if rows is None:
         raise ValueError(
-            "this model has no left-out scores to choose a threshold on; give rows that were not "
-            "used for fitting as X and y, or fit with covariance='leave-one-out' and at least 2 "
-            "rows of each class"
+            "this model has no left-out scores to choose a threshold from; give rows that were "
+            "not used for fitting as X and y, or fit with covariance='leave-one-out' and at "
+            "least 2 rows of each class"
         )
     source = LEFT_OUT if X is None else GIVEN
     needed = {"negatives": max_false_alarms, "positives": max_misses}
