@@ -1,4 +1,4 @@
-"""Blocks of rows as read, and the checked pieces that passes work on."""
+"""Blocks of rows as read, and the checked pieces that each pass works on."""
 
 from __future__ import annotations
 

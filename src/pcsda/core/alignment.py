@@ -111,7 +111,7 @@ def _in_two(a: Array, shift: Array, f: Array, leverage: Array, gap: Array) -> Ar
 
 
 def without_subclass(centres: Array, axes: Array) -> Array:
-    """Return coordinates (d, n) of single-row subclasses on axes found without each subclass.
+    """Return coordinates (d, n) of single-row subclasses, each on axes found without it.
 
     Each subclass mean drops out of the span of the means, unless the other means span it too.
     """

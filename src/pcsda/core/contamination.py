@@ -209,7 +209,7 @@ class _Profile:
         return self._found[share][0]
 
     def calibration(self, share: float) -> Calibration:
-        """Return the best slopes and offset for a share."""
+        """Return the best slopes and offset for a given share of hidden positives."""
         self(share)
         point = self._found[share][1]
         return Calibration(tuple(map(float, self._slopes(point))), float(point[-1]))

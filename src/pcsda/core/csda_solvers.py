@@ -224,7 +224,7 @@ def best_step(forms: Forms, ratio: float) -> float | None:
 
 
 def _distant_step(forms: Forms, ridge: float, d: int) -> float:
-    """Double s until some directions exceed the ratio N_n/N_p, where the ascent can continue."""
+    """Double s until some directions exceed the ratio N_n/N_p, so that the ascent can continue."""
     ratio, step = float(forms.counts[1] / forms.counts[0]), 1.0
     while step < 1e12:
         W = linalg.top_eigenvectors(forms.at(ratio, step), d)

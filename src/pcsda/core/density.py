@@ -337,7 +337,7 @@ class Posterior(Mixture):
     """
 
     def views_of_sets(self, z: Array, sets: Ints, n_sets: int) -> Array:
-        """Return the log ratio of sets whose rows share a mean, unknown under both classes."""
+        """Return log ratios for sets whose rows share a mean that is unknown under both classes."""
         assert self.within is not None
         inside = shared_mean_log_likelihood(
             z, sets, n_sets, self.positive - self.within, self.within
@@ -429,7 +429,7 @@ class Blend:
         return np.concatenate([mixture, self.cloud.views_of_products(products[..., width:])])
 
     def views(self, z: Floats) -> Array:
-        """Return the log ratios of mixture and cloud, shape (2, n), with the rows' dtype."""
+        """Return log ratios of the mixture and the cloud, shape (2, n), with the rows' dtype."""
         return self.views_of_products(_products(z, self.products))
 
     def path(self, z: Array) -> Array:

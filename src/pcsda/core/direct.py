@@ -243,7 +243,7 @@ def _resampled(
 class IterativeFactor:
     """A factor for sparse or very wide rows that uses only matrix products.
 
-    No row can be left out.
+    It cannot leave out rows.
     """
 
     X: Any

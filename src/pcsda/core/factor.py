@@ -81,7 +81,7 @@ def factor_shared(
     weights: Array | None = None,
     ridges: list[float] | None = None,
 ) -> Iterator[SharedFactor]:
-    """Factorise rows for many divisions at each ridge; `ridges`, if given, are absolute."""
+    """Factorise rows for many divisions, at each ridge; `ridges`, if given, are absolute values."""
     if isinstance(X, WideRows) or X.shape[1] > X.shape[0]:
         return wide(X, regularizations, weights, ridges)
     return whiten(X, regularizations, weights, ridges)

@@ -99,7 +99,7 @@ class LabelSums:
         return replace(self, counts=self.counts[left], means=self.means[left], scatter=scatter)
 
     def some(self, labels: Ints) -> LabelSums:
-        """Keep only the given labels; the scatter must already be limited to them."""
+        """Keep only the given labels; the scatter must already cover only these labels."""
         return replace(self, counts=self.counts[labels], means=self.means[labels])
 
     def with_others(self, rows: Floats) -> LabelSums:

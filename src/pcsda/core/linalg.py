@@ -94,7 +94,7 @@ if hasattr(os, "register_at_fork"):  # no thread survives in a forked child
 
 @contextmanager
 def narrow_fit(width: int) -> Iterator[None]:
-    """Limit BLAS to one thread while fitting narrow rows; `over_rows` uses the cores instead.
+    """Limit BLAS to one thread while fitting narrow rows; `over_rows` threads the work instead.
 
     Small products would wake BLAS threads, which then spin and take cores away from the threads
     that move rows.

@@ -142,7 +142,7 @@ class MultilinearFactor:
     report: Callable[[Factors], None]
 
     def factors(self, groups: Ints) -> tuple[Factors, Array, float]:
-        """Find the directions for each mode, the group means and the absolute ridge."""
+        """Return the directions for each mode, the group means and the absolute ridge."""
         rows, origin, variance = centred(self.X, self.weights)
         ridge = ridge_of(variance, self.regularization)
         counts = np.bincount(groups, self.weights).astype(np.float64)

@@ -90,7 +90,7 @@ def singular_scatter(width: int, regularization: float) -> TooFewRowsError:
 
 @contextmanager
 def naming_the_ridge(width: int, regularization: float) -> Iterator[None]:
-    """Replace the error for a singular denominator by one that names the ridge."""
+    """Replace the error for a singular denominator with one that names the ridge."""
     try:
         yield
     except SingularMatrixError as error:

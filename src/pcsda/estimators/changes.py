@@ -51,7 +51,7 @@ class Room:
         return self._space[: self.used]
 
     def follows(self, rows: Floats, more: int) -> bool:
-        """Return whether new rows fit directly after the given ones."""
+        """Return whether `more` rows can be stored right after the given rows."""
         return self.used == len(rows) and self.used + more <= len(self._space)
 
     def add(self, more: Floats) -> Floats:

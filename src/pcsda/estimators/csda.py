@@ -48,9 +48,9 @@ default="auto"
         from it only in the length of the first axis (class-specific spectral regression), and
         "labels" takes the best directions in the span of the result.
     reference : {"mean", "optimal"}, default="mean"
-        The point around which negatives spread and to which positives are close: the positive mean,
-        or a vector learned together with the directions. "optimal" maximises a trace
-        ratio, so it requires the solver "auto" or "trace_ratio".
+        The point around which negatives spread and near which positives lie: the positive mean, or
+        a vector learned together with the directions. "optimal" maximises a trace ratio, so it
+        requires the solver "auto" or "trace_ratio".
     regularization : float, default=0.01
         Ridge on the denominator, relative to the mean squared distance from the grand mean.
     shrinkage : float or "auto", default="auto"

@@ -220,7 +220,7 @@ def usual_dims(X: Floats, positive: Mask, sizes: tuple[int, ...]) -> tuple[int, 
 
 
 def flattened(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Flatten tensors to rows, and return their mode sizes too; None for plain rows."""
+    """Flatten tensors to rows, and return the rows and their mode sizes (None for plain rows)."""
     if validation.is_dask(X) or sparse.issparse(X) or hasattr(X, "columns"):
         return X, None
     array = X if hasattr(X, "ndim") else np.asarray(X)

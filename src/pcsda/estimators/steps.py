@@ -206,8 +206,8 @@ def keep_training(
 ) -> None:
     """Store the training rows' groups and left-out scores.
 
-    `groups` covers only the `kept` rows. The other rows have weight zero: they belong to no group,
-    and the model scores them as new rows, which `rows_of` returns.
+    `groups` covers only the `kept` rows. The other rows have zero weight: they belong to no group,
+    and the model scores them like new rows, which it gets from `rows_of`.
     """
     model.partition_ = np.full(n_rows, -1, dtype=np.intp)
     model.partition_[kept] = groups

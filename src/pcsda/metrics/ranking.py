@@ -67,7 +67,7 @@ def precision_at_k(
 
 
 def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None = None) -> Array:
-    """Compute the cumulative match characteristic: how often the top k contain the right label.
+    """Compute the cumulative match characteristic: how often the top k contain the correct label.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def cmc_curve(y_true: ArrayLike, scores: ArrayLike, *, labels: ArrayLike | None 
 def rank_k_rate(
     y_true: ArrayLike, scores: ArrayLike, k: int = 1, *, labels: ArrayLike | None = None
 ) -> float:
-    """Compute the identification rate at rank k: how often the top k contain the right label.
+    """Compute the identification rate at rank k: how often the top k contain the correct label.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ _MARK: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "clip_on":
 class DetDisplay(Display):
     """DET curve with marked points: equal error rate, minimum cost and actual cost.
 
-    Use :meth:`from_estimator` or :meth:`from_predictions` to make one. The curve and its axes are
+    Use :meth:`from_estimator` or :meth:`from_predictions` to create one. The curve and its axes are
     the same as in scikit-learn's `DetCurveDisplay`. Both axes are scaled in normal deviates, so
     Gaussian scores give a straight line.
 

@@ -1,4 +1,4 @@
-"""Measuring a model on labelled rows, which gives the content of a report."""
+"""Measuring a model on labelled rows; the results are the content of a report."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def evaluate_scores(
 
 
 class _Units(NamedTuple):
-    """The units that are decided on: single rows, or trials of several rows."""
+    """The units for which decisions are made: single rows, or trials of several rows."""
 
     labels: NDArray[Any]
     ids: NDArray[Any]

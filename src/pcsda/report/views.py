@@ -100,7 +100,7 @@ def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: 
 
 
 def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
-    """Return all scores as thresholds, or, if too many, a subset spread evenly along the curve."""
+    """Return all scores as thresholds or, if too many, a subset spread evenly along the curve."""
     candidates = np.unique(np.concatenate([positives, negatives]))
     if len(candidates) <= limit:
         return candidates

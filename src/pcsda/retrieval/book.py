@@ -99,7 +99,7 @@ class LabelBook:
         return dict(self._values)
 
     def ranked(self, others: Container[Any]) -> list[bool]:
-        """Return the answers for rows shown by rank, in the order given, leaving out `others`."""
+        """Return the answers for rows shown by rank, in answer order, leaving out `others`."""
         last = {entry.id: entry for entry in self.history()}
         return [
             last[name].value is True

@@ -82,10 +82,10 @@ class Learned:
 
     @property
     def random(self) -> Mask:
-        """Mask of the left-out examples and random rows on which the ratios are calibrated.
+        """Mask of the left-out examples and random rows used to calibrate the ratios.
 
-        Random rows answered "no" are included: without the hardest negatives, the rest would
-        look easier than it is.
+        Random rows answered "no" are included: without the hardest negatives, the remaining rows
+        would look easier than they are.
         """
         drawn = np.isin(self.answers.rows, self.answers.drawn)
         return (self.positive | drawn) & ~np.isnan(self.left_out)

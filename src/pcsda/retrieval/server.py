@@ -68,7 +68,7 @@ class Pages:
         return Response(text, media_type=ASSETS[name])
 
     def state(self, request: Request) -> Response:
-        """Return what was found, what remains, the curve and the threshold."""
+        """Return the search's progress: counts, expected remainder, curve and threshold."""
         try:
             rate = float(request.query_params.get("alarms", "0.01"))
         except ValueError:

@@ -116,7 +116,7 @@ def open_chunks(
 ) -> list[Chunk]:
     """Split a file or folder into chunks that can be read independently, in any order.
 
-    `labels` are the columns in which "NA" is a label rather than a missing number.
+    `labels` names the columns in which "NA" is a label rather than a missing number.
     """
     chunks: list[Chunk] = []
     for file in list_files(path):
