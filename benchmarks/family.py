@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -34,6 +34,16 @@ ROWS = HERE / "family.jsonl.gz"
 D, DRAWS, CLASSES = 10, 2, 10
 KEY = ("dataset", "class", "draw", "n_positive", "method")
 SHAPES = {name: SOURCES[name].shape for name in ("digits", "ORL")} | {"planted": (20, 15)}
+
+
+class Member(NamedTuple):
+    """A line of the guide's table; `method` names the rows of its figures."""
+
+    method: str
+    name: str
+    maximises: str
+    use: str
+    cost: str
 
 
 def svm(shape: tuple[int, ...]) -> Any:
@@ -56,6 +66,79 @@ METHODS: dict[str, Callable[[tuple[int, ...]], Any]] = {
         n_components=D, reference="optimal", random_state=0
     ),
 }
+# What the guide says of each member: its row, the problem it solves, when to use it, its cost.
+MEMBERS = [
+    Member(
+        "PCSDA",
+        "{class}`~pcsda.PCSDA`",
+        "scatter of subclass means against scatter within groups, (20)",
+        "always try it first: it has left-out covariances and calibration in closed form",
+        "$N D^2 + D^3/3$",
+    ),
+    Member(
+        "CSDA",
+        "{class}`~pcsda.CSDA`",
+        "scatter of all negatives against that of the positives, (2) and (3), as an eigenproblem",
+        "negatives have no groups, and there are enough positives to estimate their scatter",
+        "$N D^2$ and an eigenproblem of size $D$; for $D > N$ of size $N$, only the leading axes",
+    ),
+    Member(
+        "",
+        '`CSDA(solver="lowrank")`',
+        "the same, as a regression of rank $d$",
+        "you want to check the other solver: the subspace is the same",
+        "about the same",
+    ),
+    Member(
+        "CSDA, trace ratio",
+        '`CSDA(solver="trace_ratio")`',
+        "the trace ratio (1) itself, over orthonormal directions",
+        "distances in the subspace should be distances in the data",
+        "five to ten eigenproblems of size $D$",
+    ),
+    Member(
+        "CSDA, optimal reference",
+        '`CSDA(reference="optimal")`',
+        "the same ratio over directions and the reference vector of the negatives",
+        "the mean of few positives is a poor centre",
+        "as the trace ratio",
+    ),
+    Member(
+        "CSDA, labels",
+        '`CSDA(solver="labels")`',
+        "a regression on targets known from the labels, then the best directions in its span",
+        "$D$ is large and time is short",
+        "$D^3/3$, no eigenproblem",
+    ),
+    Member(
+        "CSDA, raw labels",
+        '`CSDA(solver="raw_labels")`, `"spectral"`',
+        "that regression directly",
+        "you compare with the publications",
+        "the same",
+    ),
+    Member(
+        "MultilinearCSDA",
+        "{class}`~pcsda.MultilinearCSDA`",
+        "the trace ratio over outer products of directions, one for each mode",
+        "samples are pictures or tensors and positives are few",
+        r"$N D d$ per cycle; no $D \times D$ matrix",
+    ),
+    Member(
+        "KernelPCSDA",
+        "{class}`~pcsda.KernelPCSDA`",
+        "PCSDA in feature space",
+        "a linear subspace is not enough",
+        "$N^3/3$, and $m^3/3$ for $m$ rows left out",
+    ),
+    Member(
+        "KernelCSDA",
+        "{class}`~pcsda.KernelCSDA`",
+        "CSDA in feature space, with all its solvers",
+        "as CSDA, with a kernel",
+        "$N_p^3/3$ and some twenty products of the kernel matrix with $d$ vectors",
+    ),
+]
 PLANTED = ("PCSDA", "CSDA", "CSDA, trace ratio", "MultilinearCSDA")
 
 
@@ -117,6 +200,20 @@ def run(file: RowFile) -> None:
                 near = model.score_samples(X[rest])
                 row["ap_distance"] = float(average_precision_score(y[rest], near))
             file.append([row])
+
+
+def members(rows: list[Row]) -> str:
+    """Return the guide's table of the family, with average precision on the digits and on ORL."""
+    head = ["estimator", "what it maximises", "use it if", "cost", "digits", "ORL"]
+    lines = []
+    for member in MEMBERS:
+        figures = [
+            f"{_cell(rows, member.method, name, 0, ('ap',))} / "
+            f"{_cell(rows, member.method, name, 3, ('ap',))}"
+            for name in ("digits", "ORL")
+        ]
+        lines.append([*member[1:], *(figures if member.method else ["as CSDA"] * 2)])
+    return markdown.table(head, lines) + "\n"
 
 
 def table(rows: list[Row]) -> str:

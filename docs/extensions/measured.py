@@ -25,6 +25,7 @@ def write_parts(app) -> None:
     parts = {
         "defaults.md": pages.defaults(pages.load("defaults")),
         "family.md": family.table(family.read(family.ROWS)),
+        "family_members.md": family.members(family.read(family.ROWS)),
         "speed.md": pages.speed_page(rows) + (PICTURE if rows else ""),
         "scale.md": details("Times, memory and growth", pages.speed(scale).rstrip()) + "\n",
     }
