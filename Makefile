@@ -16,7 +16,7 @@ help:
 	@echo "make test-floors  the same with the lowest supported versions, in an environment of their own"
 	@echo "make coverage  every case with branch coverage, which has a floor; some twelve minutes"
 	@echo "make every   every case of every test, and 5000 random problems (CASES=...)"
-	@echo "make fuzz    try to break it for 30 minutes (FUZZ_MINUTES=...), and count how that went"
+	@echo "make fuzz    scikit-learn's checks on further settings, then 30 minutes of attacks (FUZZ_MINUTES=...)"
 	@echo "make lint    ruff, rules and format; numpydoc on all public docstrings"
 	@echo "make types   mypy, strict"
 	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
@@ -70,6 +70,7 @@ every: $(STAMP)
 
 # Random problems, altered files, killed processes: tests/fuzz, each attack by its seed.
 fuzz: $(STAMP)
+	$(PYTEST) -m more -k scikit_learn_checks
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m fuzz \
 		--minutes $(FUZZ_MINUTES) --rows build/fuzz.jsonl $(ARGS)
 
