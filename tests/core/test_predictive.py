@@ -180,7 +180,9 @@ def test_three_positives_in_few_columns_claim_little(make, width, most):
 def test_pseudo_positives_are_wider_in_few_columns():
     X, groups, _ = make_rows(SIZES, 6)
     found = solve("white", X, groups, 0.1)
-    plain, wide = (pseudo_positives(found, columns)[0] for columns in (np.inf, 2))
+    plain, wide = (pseudo_positives(found, columns)[0] for columns in (np.inf, 1))
     half = len(plain) // 2
-    assert_allclose(wide[:half] - wide[half:], np.sqrt(3) * (plain[:half] - plain[half:]))
+    assert_allclose(wide[:half] - wide[half:], 3 * (plain[:half] - plain[half:]))
     assert_allclose(wide[:half] + wide[half:], plain[:half] + plain[half:])
+    # Three cells halve one column, but not two.
+    assert_allclose(pseudo_positives(found, 2)[0], plain, rtol=0)

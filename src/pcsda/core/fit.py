@@ -47,7 +47,7 @@ class Rule:
         Whether to compress large CSDA ratios, as :func:`uncalibrated` does, after making negatives
         at least as spread as positives.
     columns : float
-        Number of columns of X, which tells how narrow k-means cells are.
+        Number of columns of X, which tells how narrow k-means cells are; infinite for kernels.
     """
 
     negatives: str = "blend"

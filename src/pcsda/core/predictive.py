@@ -32,7 +32,7 @@ def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array
     """Return weighted rows where new positives may lie, or None if there are enough positives.
 
     In few columns, k-means cells are narrow parts of the negatives, and a class may be as wide as
-    all of them: K cells in D columns are ``K^(-1/D)`` as wide.
+    all of them: K cells in D columns are ``K^(-1/D)`` as wide if there are enough to halve each.
 
     Each negative that can be left out contributes its residual and the negated residual, so that
     neither the row order nor the signs of the axes matter.
@@ -44,7 +44,8 @@ def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array
     if len(own) == 0:
         return None
     count = max(float(subspace.projected.counts[0]), 1.0)
-    wider = subspace.projected.n_subclasses ** (1 / columns)
+    cells = subspace.projected.n_subclasses
+    wider = cells ** (1 / columns) if cells >= 2.0**columns else 1.0
     spread = wider * np.sqrt(1 + 1 / count) * left.plain[own]
     moved = np.outer(left.height[own] / count, _all_ones(subspace))
     mass = np.tile(left.mass[own], 2)

@@ -31,7 +31,7 @@ from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .rows import rows_of
-from .steps import draw_seed, rule_of
+from .steps import draw_seed, is_curved, rule_of
 from .training import divide
 
 # Up to this many rows, squared distances are stored for all bandwidths. Beyond that, storing them
@@ -238,7 +238,9 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         return of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
-    rule = replace(rule_of(model), columns=float(X.shape[1]))
+    rule = rule_of(model)
+    if not is_curved(model):
+        rule = replace(rule, columns=float(X.shape[1]))
     return GridRows(rule, log_odds, groups, factors, values, n_scored, leave, kernel)
 
 

@@ -78,6 +78,12 @@ def is_curved(model: BaseEstimator) -> bool:
     return not (isinstance(kernel, str) and kernel == "linear")
 
 
+def columns_of(model: Verifier) -> float:
+    """Return the number of columns in which subclasses are formed; infinite for a feature space."""
+    apart = is_curved(model) or is_precomputed(model)
+    return np.inf if apart else float(getattr(model, "n_features_in_", np.inf))
+
+
 def rule_of(model: Verifier) -> Rule:
     """Return the rule by which an estimator turns statistics into densities and calibration."""
     return Rule(
@@ -87,7 +93,7 @@ def rule_of(model: Verifier) -> Rule:
         getattr(model, "covariance", "resubstitution") == "leave-one-out",
         bool(model.calibrate),
         bool(model.calibrate),
-        float(getattr(model, "n_features_in_", np.inf)),
+        columns_of(model),
     )
 
 
