@@ -68,6 +68,7 @@ RIVALS = {
     "logistic regression": {"ranking": "Nystroem+LR", "classification": "Nystroem+LR"},
     "LDA": {"ranking": "LDA", "classification": "LDA+NCC"},
     "QDA": {"ranking": "QDA", "classification": "QDA"},
+    "cosine": {"ranking": "cosine", "classification": "cosine"},
 }
 MEASURES = {"ranking": "mAP", "classification": "F1"}
 NOT_RUN = {
