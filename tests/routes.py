@@ -407,7 +407,9 @@ def by_dask(problem):
 def by_batches(problem):
     model = PCSDA(**problem.params)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "with this batch there is no model until more rows come")
+        warnings.filterwarnings(
+            "ignore", "with this batch, there is no model until more rows arrive"
+        )
         for X, y, groups, weights in cut(problem):
             model.partial_fit(X, y, classes=[0, 1], subclass_labels=groups, sample_weight=weights)
     try:

@@ -641,7 +641,7 @@ LISTED = r"\['ant', 'bee', 'cat', 'dog'\]"
         (lambda b, X: b.rank(X, "cow"), "label 'cow' is not in the bank"),
         (
             lambda b, X: b.enroll(X, "bee"),
-            "label 'bee' is in the bank already; remove it first to enroll it again",
+            "the bank already has a label 'bee'; remove it first to enroll it again",
         ),
         (
             lambda b, X: b.verify(X, ["ant", "bee"]),
@@ -676,7 +676,9 @@ def test_rows_too_large_to_project_are_refused(template):
 def test_a_label_of_another_type_is_refused(labels):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, y.astype(labels))
-    with pytest.raises(ValueError, match=f"label 5 is of another kind .* {LISTED}; use a label of"):
+    with pytest.raises(
+        ValueError, match=f"label 5 has a different type .* {LISTED}; use a label of"
+    ):
         bank.enroll(X[:5], 5)
     assert len(bank.clusters_) == len(X)
 
@@ -685,7 +687,7 @@ def test_a_label_of_another_type_is_refused(labels):
 def test_a_string_among_numeric_labels_is_refused(label):
     X, y = problem()
     bank = per_label(LINEAR).fit(X, np.unique(y, return_inverse=True)[1])
-    message = f"label {label!r} is of another kind than the labels of the bank, [0, 1, 2, 3]; use"
+    message = f"label {label!r} has a different type from the bank's labels, [0, 1, 2, 3]; use"
     with pytest.raises(ValueError, match=re.escape(message)):
         bank.enroll(X[:5], label)
 
@@ -732,9 +734,9 @@ def test_long_lists_of_labels_are_shortened():
         (
             VerifierBank(PCSDA(pos_label="ant")),
             {},
-            "pos_label='ant' is not for a bank, .* leave it None",
+            "pos_label='ant' cannot be used in a bank, .* leave it as None",
         ),
-        (VerifierBank(PCSDA(pos_label=False)), {}, "pos_label=False is not for a bank"),
+        (VerifierBank(PCSDA(pos_label=False)), {}, "pos_label=False cannot be used in a bank"),
         (VerifierBank(PCSDA(regularization=-1)), {}, "regularization=-1 must be a number of at"),
         (VerifierBank(PCSDA(n_subclasses=91)), {}, "n_subclasses=91 must be at most 90"),
         (VerifierBank(PCSDA(n_components=9)), {}, "n_components=9 must be at most [1-6] "),

@@ -379,7 +379,7 @@ def test_routes_without_contamination_refuse_it():
     model = PCSDA(contamination=0.1)
     with pytest.raises(ValueError, match="in a bank, the rows of all other labels"):
         VerifierBank(model).fit(X, y)
-    with pytest.raises(ValueError, match="PCSDACV selects by scores of rows whose labels"):
+    with pytest.raises(ValueError, match="PCSDACV selects settings by the scores of rows with"):
         PCSDACV(model).fit(X, y)
     with pytest.raises(ValueError, match="blocks trust all labels"):
         fit_blocks(model, [(X, y)])
@@ -389,5 +389,5 @@ def test_routes_without_contamination_refuse_it():
 
 def test_too_few_rows_are_refused():
     X = np.array([[0.0, 1.0], [1.0, 0.0]])
-    with pytest.raises(ValueError, match="contamination is estimated on left-out rows"):
+    with pytest.raises(ValueError, match="contamination is estimated from left-out rows"):
         PCSDA(contamination="auto").fit(X, [1, 0])

@@ -1073,7 +1073,7 @@ def test_the_old_name_of_the_partition_warns(estimator):
     X, y, _ = problem()
     model = clone(estimator).fit(X, y)
     message = (
-        "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
+        "groups_ was renamed partition_ in pcsda 0.2, because the groups of fit(groups=) are "
         "something else; the old name will be removed in 0.3"
     )
     with pytest.warns(FutureWarning, match=f"^{re.escape(message)}$"):
@@ -1207,7 +1207,7 @@ def test_a_stream_may_begin_with_one_row_of_either_class(estimator, pos_label):
         model = clone(estimator).set_params(pos_label=pos_label)
         own, other = np.flatnonzero(y == label), np.flatnonzero(y != label)
         model.partial_fit(X[own[:1]], y[own[:1]], classes=[0, 1])
-        waits(model, X, f"no row of class {1 - label} came, or none of any weight")
+        waits(model, X, f"no row of class {1 - label} with positive weight has arrived")
         model.partial_fit(X[other[:1]], y[other[:1]])
         assert np.isfinite(model.decision_function(X)).all()
 
@@ -1283,7 +1283,9 @@ def test_losing_the_model_to_a_batch_warns_and_later_rows_restore_it():
     positives = (groups == 0) & ~some
     model = PCSDA.published().partial_fit(X[some], y[some], subclass_labels=groups[some])
     assert model.n_components_ == 1
-    with pytest.warns(UserWarning, match="with this batch there is no model until more rows come"):
+    with pytest.warns(
+        UserWarning, match="with this batch, there is no model until more rows arrive"
+    ):
         model.partial_fit(X[groups > 1], y[groups > 1], subclass_labels=groups[groups > 1])
     waits(model, X, "", ".+")
     model.partial_fit(X[positives], y[positives])
@@ -1299,7 +1301,11 @@ def test_k_means_waits_for_enough_distinct_negatives(dtype):
     model = PCSDA(5, random_state=0, **PLAIN)
     for count, row in enumerate(negatives[:4], 1):
         model.partial_fit(X[[row]], y[[row]], classes=[0, 1])
-        waits(model, X, f"n_subclasses=5 needs as many different negatives, and {count} came")
+        waits(
+            model,
+            X,
+            f"n_subclasses=5 needs as many different negatives, but only {count} have arrived",
+        )
     size = len(pickle.dumps(model))
     for _ in range(3):  # rows that are equal wait as one
         model.partial_fit(X[negatives[:4]], y[negatives[:4]])
@@ -1334,7 +1340,7 @@ def test_waiting_negatives_fix_how_later_batches_give_subclasses():
     model = PCSDA(3).partial_fit(X[two], y[two], classes=[0, 1])
     with pytest.raises(ValueError, match="subclass_labels must be given in every call"):
         model.partial_fit(X, y, subclass_labels=groups)
-    waits(model, X, "n_subclasses=3 needs as many different negatives, and 2 came")
+    waits(model, X, "n_subclasses=3 needs as many different negatives, but only 2 have arrived")
     model.set_params(n_subclasses=2).partial_fit(X[y == 1], y[y == 1])
     assert_array_equal(model.subclass_counts_, [1, 1])
 
@@ -1344,7 +1350,7 @@ def test_a_batch_without_weight_adds_nothing(estimator):
     X, y, _ = problem()
     for label in (0, 1):
         model = clone(estimator).partial_fit(X, y, sample_weight=(y != label).astype(float))
-        waits(model, X, f"no row of class {label} came, or none of any weight")
+        waits(model, X, f"no row of class {label} with positive weight has arrived")
         model.partial_fit(X[y == label], y[y == label])
         order = np.argsort(y == label, kind="stable")  # as they counted
         whole = clone(estimator).partial_fit(X[order], y[order])

@@ -581,7 +581,7 @@ def test_fewer_distinct_rows_than_landmarks_are_accepted(landmarks):
 
 def test_landmarks_of_another_width_are_refused():
     X = labelled()[0]
-    message = "landmarks have 3 features but X has 5; they must be points of the same space"
+    message = "landmarks have 3 features but X has 5; they must be points in the same space"
     with refuses(message):
         NystroemMap(landmarks=X[:10, :3]).fit(X)
 
@@ -718,7 +718,7 @@ def test_frequencies_are_seeded(params):
 
 
 def test_orthogonal_frequencies_need_the_rbf_kernel():
-    message = "orthogonal=True is for kernel='rbf', got kernel='laplacian'; set orthogonal=False"
+    message = "orthogonal=True needs kernel='rbf', got kernel='laplacian'; set orthogonal=False"
     with refuses(message):
         FourierMap(kernel="laplacian", orthogonal=True).fit(labelled()[0])
 

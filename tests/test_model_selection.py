@@ -775,7 +775,7 @@ BAD = [
         "subclasses='samples' takes no number of subclasses to search; use 'kmeans', or give",
     ),
     (PCSDACV(PCSDA(subclasses=KMeans(2))), {}, "takes no number of subclasses to search"),
-    (PCSDACV(gamma=[0.1]), {}, "gamma is for kernels; PCSDA has none, use KernelPCSDA"),
+    (PCSDACV(gamma=[0.1]), {}, "gamma needs a kernel, and PCSDA has none; use KernelPCSDA"),
     (
         PCSDACV(make_pipeline(StandardScaler(), PCSDA()), gamma=[0.1]),
         {},
@@ -800,13 +800,14 @@ BAD = [
     (
         PCSDACV(cv=[(np.arange(20, 120), np.arange(20)), (np.arange(60), np.arange(60, 120))]),
         {},
-        r"cv=\[2 splits\] leaves out 40 rows not at all, and 0 rows more than once",
+        r"cv=\[2 splits\] never leaves out 40 rows, and leaves out 0 rows more than once",
     ),
     (PCSDACV(cv=None), {}, "cv=None must be 'auto'"),
     (
         PCSDACV(cv=ShuffleSplit(2, test_size=0.5, random_state=0)),
         {},
-        "leaves out .* rows not at all, and .* rows more than once; each row must be left out once",
+        "never leaves out .* rows, and leaves out .* rows more than once; each row must be left "
+        "out exactly once, as StratifiedKFold does",
     ),
     (PCSDACV(scoring="best"), {}, "scoring='best' must be one of 'neg_log_loss', 'average_precis"),
     (PCSDACV(slack=-0.5), {}, "slack=-0.5 must be a number of at least 0"),

@@ -217,7 +217,7 @@ def test_a_bandwidth_of_almost_one_is_not_one(tmp_path):
 
 
 def test_a_function_as_kernel_is_refused(tmp_path):
-    message = r"kernel=<function rational at .*> is a function of Python, which an ONNX graph"
+    message = r"kernel=<function rational at .*> is a Python function, which an ONNX graph"
     for model in (
         KernelPCSDA(kernel=rational, n_subclasses=2),
         make_pipeline(NystroemMap(9, kernel=rational), PCSDA(2)),

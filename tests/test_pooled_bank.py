@@ -313,13 +313,13 @@ def crowd():
         (lambda b, X: b.reject(X[:2] + 1, 77), r"label 77 is not in the bank; enroll it first"),
         (lambda b, X: b.update(X[:2, :5], 3), "X has 5 features, but VerifierBank is expecting 20"),
         (lambda b, X: b.reject(X[:2, :5], 3), "X has 5 features, but VerifierBank is expecting 20"),
-        (lambda b, X: b.update(X[:1], 3), "row 0 of X is in the bank already, as a row of label 0"),
+        (lambda b, X: b.update(X[:1], 3), "row 0 of X is already in the bank, as a row of label 0"),
         (
             lambda b, X: b.enroll(np.vstack([X[:1] + 1, X[7:8]]), 50),
-            "row 1 of X is in the bank already, as a row of label 1; a row belongs to one label",
+            "row 1 of X is already in the bank, as a row of label 1; a row belongs to one label",
         ),
-        (lambda b, X: b.reject(X[:1], 0), "row 0 of X is in the bank already, as a row of label 0"),
-        (lambda b, X: b.enroll(X[:1] + 1, "me"), "label 'me' is of another kind"),
+        (lambda b, X: b.reject(X[:1], 0), "row 0 of X is already in the bank, as a row of label 0"),
+        (lambda b, X: b.enroll(X[:1] + 1, "me"), "label 'me' has a different type"),
         (lambda b, X: b.choose_threshold(0), "max_false_alarms=0 must be a number between 0 and 1"),
         (lambda b, X: b.choose_threshold(0.1, X[:, :3]), "X has 3 features"),
         (lambda b, X: b.update(X[:0], 3), "0 sample"),
@@ -363,7 +363,7 @@ def test_labels_of_mixed_types_are_refused():
 def test_rows_of_the_bank_are_refused_as_strangers(crowd):
     X, _, bank = crowd
     before = bank.threshold_
-    with pytest.raises(ValueError, match="row 1 of strangers is in the bank already"):
+    with pytest.raises(ValueError, match="row 1 of strangers is already in the bank"):
         bank.choose_threshold(0.1, strangers=np.vstack([X[:1] + 50.0, X[7:8]]))
     assert bank.threshold_ is before
 

@@ -482,8 +482,8 @@ class NystroemMap(_OnPivots, _KernelMap):
             rows: Floats = check_array(self.landmarks, dtype=X.dtype, input_name="landmarks")
             if rows.shape[1] != X.shape[1]:
                 raise ValueError(
-                    f"landmarks have {rows.shape[1]} features but X has {X.shape[1]}; they must be "
-                    "points of the same space"
+                    f"landmarks have {rows.shape[1]} features but X has {X.shape[1]}; they must "
+                    "be points in the same space"
                 )
             return rows
         validation.check_option("landmarks", self.landmarks, ("random", "kmeans", "pivoted"))
@@ -579,7 +579,7 @@ class FourierMap(_KernelMap):
         validation.check_option("kernel", self.kernel, ("rbf", "laplacian"))
         if self.orthogonal and self.kernel != "rbf":
             raise ValueError(
-                f"orthogonal=True is for kernel='rbf', got kernel={self.kernel!r}; set "
+                f"orthogonal=True needs kernel='rbf', got kernel={self.kernel!r}; set "
                 "orthogonal=False"
             )
         X = self._check(X, reset=True)

@@ -307,9 +307,8 @@ def _check_contamination(model: BaseEstimator) -> None:
     ):
         if getattr(model, name) != wanted:
             raise ValueError(
-                f"contamination={share!r} is estimated on left-out scores, and there are "
-                f"none with {name}={getattr(model, name)!r}; set {name}={wanted!r} or "
-                "contamination=0"
+                f"contamination={share!r} is estimated from left-out scores, but there are none "
+                f"with {name}={getattr(model, name)!r}; set {name}={wanted!r} or contamination=0"
             )
     if model.solver == "lsqr":
         raise ValueError(

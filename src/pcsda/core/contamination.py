@@ -485,7 +485,7 @@ def _step(problem: Problem, apart: Mask, loose: Mask) -> Contaminated:
     density, views = estimate(subspace, problem.rule)
     if views is None:
         raise TooFewRowsError(
-            "contamination is estimated on left-out rows, and none can be left out: "
+            "contamination is estimated from left-out rows, but none can be left out: "
             f"{int(problem.positive.sum())} positives and {int(np.sum(~problem.positive))} "
             "negatives are too few; give more rows, raise regularization or set contamination=0"
         )

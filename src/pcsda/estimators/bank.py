@@ -302,7 +302,7 @@ class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstim
         if len(names) != len(self._rows.X):
             raise ValueError(
                 f"ids has {len(names)} names but the bank has {len(self._rows.X)} rows; give one "
-                "for each row of the fit, of its background, and added later"
+                "for each row given to fit, each background row and each row added later"
             )
         self._rows = replace(self._rows, ids=names)
         return self

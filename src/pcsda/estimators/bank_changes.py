@@ -56,7 +56,7 @@ class BankChanges(BankFit):
         check_is_fitted(self)
         if label in self.models_:
             raise ValueError(
-                f"label {label!r} is in the bank already; remove it first to enroll it again, or "
+                f"the bank already has a label {label!r}; remove it first to enroll it again, or "
                 "add rows to it with update"
             )
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)

@@ -372,7 +372,7 @@ class BankScores:
             if owner >= 0:
                 whose = f"label {self.classes_.tolist()[owner]!r}"
             raise ValueError(
-                f"row {found[0]} of {name} is in the bank already, as a row of {whose}; a row "
+                f"row {found[0]} of {name} is already in the bank, as a row of {whose}; a row "
                 "belongs to one label or to the background, so leave it out, or remove that label "
                 "first"
             )

@@ -124,7 +124,7 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
     is_kernel = isinstance(template, KernelPCSDA)
     if search.gamma is not None:
         if not is_kernel and not isinstance(template, Pipeline):
-            raise ValueError("gamma is for kernels; PCSDA has none, use KernelPCSDA")
+            raise ValueError("gamma needs a kernel, and PCSDA has none; use KernelPCSDA")
         given = [search.gamma] if isinstance(search.gamma, str | Real) else list(search.gamma)
         if not given:
             raise ValueError("gamma=[] must be a list of bandwidths to try")

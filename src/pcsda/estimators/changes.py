@@ -204,8 +204,8 @@ def check_kind(classes: NDArray[Any], label: Any) -> NDArray[Any]:
         same = False
     if not same:
         raise ValueError(
-            f"label {label!r} is of another kind than the labels of the bank, "
-            f"{listed(classes)}; use a label of the same type"
+            f"label {label!r} has a different type from the bank's labels, {listed(classes)}; use "
+            "a label of the same type"
         )
     return order
 
@@ -244,8 +244,8 @@ def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
         validation.check_verifier(template)
     if getattr(template, "pos_label", None) is not None:
         raise ValueError(
-            f"pos_label={template.pos_label!r} is not for a bank, where every label in turn is "
-            "the class of interest; leave it None"
+            f"pos_label={template.pos_label!r} cannot be used in a bank, where each label in turn "
+            "is the class of interest; leave it as None"
         )
     validation.refuse_contamination(
         final_of(template),

@@ -425,8 +425,8 @@ class PCSDA(Verifier):
         if hasattr(self, "_waiting"):
             most = min(most, self._wanted)
             lacks = (
-                f"n_subclasses={self.n_subclasses} needs as many different negatives, and "
-                f"{len(self._waiting[0])} came"
+                f"n_subclasses={self.n_subclasses} needs as many different negatives, but only "
+                f"{len(self._waiting[0])} have arrived"
             )
         elif self._subclasses and not self._labelled:  # labels may bring further subclasses
             most = min(most, len(self._subclasses))

@@ -245,7 +245,9 @@ def check_search(search: PCSDACV) -> Any:
         )
     validation.check_verifier(final)
     validation.refuse_contamination(
-        final, "PCSDACV selects by scores of rows whose labels are right", "use GridSearchCV"
+        final,
+        "PCSDACV selects settings by the scores of rows with correct labels",
+        "use GridSearchCV",
     )
     if final.covariance != "leave-one-out" or final.balance != "pooled":
         raise ValueError(
@@ -322,8 +324,9 @@ def _splits(cv: Any, search: PCSDACV, data: Data) -> tuple[Splits, Ints]:
         _check_split(part, positive[train], positive[test], search.scoring)
     if not np.all(seen == 1):
         raise ValueError(
-            f"cv={cv!r} leaves out {np.sum(seen == 0)} rows not at all, and {np.sum(seen > 1)} "
-            "rows more than once; each row must be left out once, as StratifiedKFold does"
+            f"cv={cv!r} never leaves out {np.sum(seen == 0)} rows, and leaves out "
+            f"{np.sum(seen > 1)} rows more than once; each row must be left out exactly once, as "
+            "StratifiedKFold does"
         )
     return splits, parts
 

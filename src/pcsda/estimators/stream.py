@@ -222,7 +222,7 @@ def refit(
     except TooFewRowsError as error:
         if hasattr(model, "density_"):  # for instance, more axes but too few positives
             warn(
-                f"with this batch there is no model until more rows come: {error}",
+                f"with this batch, there is no model until more rows arrive: {error}",
             )
             del model.density_
         model.__dict__["_lacks"] = str(error)
@@ -302,4 +302,4 @@ def _require_classes(model: Verifier) -> None:
     seen = (model.scatter_.n_negative > 0, model.scatter_.n_positive > 0)[:: sign_of(model)]
     for label, there in zip(model.classes_.tolist(), seen, strict=True):
         if not there:
-            raise TooFewRowsError(f"no row of class {label!r} came, or none of any weight")
+            raise TooFewRowsError(f"no row of class {label!r} with positive weight has arrived")

@@ -120,7 +120,7 @@ class Verifier(
         """Deprecated name for `partition_`."""
         partition = self.partition_
         warn(
-            "groups_ is called partition_ since pcsda 0.2, because the groups of fit(groups=) are "
+            "groups_ was renamed partition_ in pcsda 0.2, because the groups of fit(groups=) are "
             "something else; the old name will be removed in 0.3",
             FutureWarning,
         )

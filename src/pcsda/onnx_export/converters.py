@@ -171,7 +171,7 @@ def _coordinates(graph: Graph, X: str, models: list[Verifier]) -> str:
 def _refuse_functions(kernel: Kernel) -> None:
     if callable(kernel.metric):
         raise NotImplementedError(
-            f"kernel={kernel.metric!r} is a function of Python, which an ONNX graph cannot hold; "
+            f"kernel={kernel.metric!r} is a Python function, which an ONNX graph cannot hold; "
             "use a kernel by name, or kernel='precomputed' and compute its values outside"
         )
 
