@@ -190,7 +190,7 @@ def test_values_too_coarse_for_the_ridge_are_refused(model):
     message = "in feature space are too coarse for regularization=0.01; centre X first"
     with refuses(message):
         model.fit(X + 1e7, y, **fitting)
-    with refuses("all rows of X are equal to the kernel: its values of up to 5e+22 do not vary"):
+    with refuses("the kernel sees all rows of X as equal: its values of up to 5e+22 do not vary"):
         model.fit(X + 1e11, y, **fitting)
 
 

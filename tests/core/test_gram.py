@@ -161,7 +161,7 @@ def test_non_kernel_values_are_refused(make):
     message = "the kernel matrix is not positive definite at regularization=0.1; use a positive"
     with pytest.raises(ValueError, match=message):
         call(-np.eye(4))
-    message = "all rows of X are equal to the kernel: its values of up to 3 do not vary; centre"
+    message = "the kernel sees all rows of X as equal: its values of up to 3 do not vary; centre"
     with pytest.raises(ValueError, match=message):
         call(np.full((4, 4), 3.0))
     far = np.full((4, 4), 1e9) + np.eye(4)

@@ -432,9 +432,8 @@ def kernel_ridge(matrix: Array, weights: Array | None, regularization: float) ->
         raise not_definite(regularization)
     if variance <= PIVOT_TOLERANCE * largest:
         raise TooFewRowsError(
-            f"all rows of X are equal to the kernel: its values of up to {largest:.3g} do not "
-            "vary; centre X first, change the kernel's parameters or give rows that "
-            "differ"
+            f"the kernel sees all rows of X as equal: its values of up to {largest:.3g} do not "
+            "vary; centre X first, change the kernel's parameters or give rows that differ"
         )
     ridge = ridge_of(variance, regularization)
     if _rounding(matrix) > min(COARSE_RIDGE * ridge, COARSE_VARIANCE * variance):
