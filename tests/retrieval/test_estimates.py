@@ -104,7 +104,9 @@ def planted_class(size, seed):
     return X.astype(np.float32), truth, rng.choice(np.flatnonzero(truth), 3, replace=False)
 
 
-@pytest.mark.parametrize("size", [5, 20, 100, pytest.param(500, marks=pytest.mark.more)])
+@pytest.mark.parametrize(
+    "size", [5, 20, *(pytest.param(size, marks=pytest.mark.more) for size in (100, 500))]
+)
 def test_a_search_stops_soon_after_the_last_find_and_not_before(size):
     """A class of 20 was all found after 63 answers, and `stop` did not come within 800."""
     recalls, waits = [], []
