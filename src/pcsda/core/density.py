@@ -76,7 +76,7 @@ class Density(Protocol):
         """Return the density with tails fitted to left-out negatives."""
 
     def margin(self, axes: Sequence[int]) -> Density:
-        """Return the density restricted to some of the axes."""
+        """Return the marginal density on a subset of the axes."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Mixture:
         return found
 
     def margin(self, axes: Sequence[int]) -> Self:
-        """Return the density restricted to some of the axes."""
+        """Return the marginal density on a subset of the axes."""
         chosen, block = list(axes), np.ix_(axes, axes)
         return replace(
             self,
@@ -468,7 +468,7 @@ class Blend:
         return replace(self, base=self.base.with_tails(left), tail=tail)
 
     def margin(self, axes: Sequence[int]) -> Blend:
-        """Return the density restricted to some of the axes."""
+        """Return the marginal density on a subset of the axes."""
         return replace(self, base=self.base.margin(axes), axis=_of_unit_size(self.axis[list(axes)]))
 
 

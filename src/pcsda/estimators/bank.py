@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
-from ..core.linalg import Floats, Ints
+from ..core.linalg import Floats, Ints, Mask, SingularMatrixError
 from ..core.many import BACKGROUND
 from ..core.scatter import group_means
 from ..documented import documented
 from ..partition import nearest
 from ..validation import MatrixLike
-from .bank_changes import BankChanges
-from .bank_scores import Labels
+from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
     alone,
     check_background,
+    check_kind,
     check_template,
     numbered_labels,
     warn_of_shared_rows,
 )
 from .kindred_labels import KindredLabels, are_kindred
-from .pooled_labels import PooledLabels
+from .linear import PCSDA
+from .naming import name_in_bank
+from .pooled_labels import PooledLabels, Settings, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
-from .steps import draw_seed
+from .steps import auto_ridge, draw_seed
+from .threads import updates
 
 
 @documented
-class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstimator):
+class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstimator):
     """A verifier for each label, all fitted from one factorisation of the data.
 
     Parameters
@@ -272,6 +277,89 @@ class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstim
         keys = np.random.default_rng(self._seed).random(len(rows))
         return BankRows(rows, labels, clusters, keys, together)
 
+    @property
+    def _template(self) -> Any:
+        template = PCSDA() if self.estimator is None else self.estimator
+        if hasattr(self, "regularization_"):
+            return clone(template).set_params(regularization=self.regularization_)
+        return template
+
+    @property
+    def _settings(self) -> Settings:
+        own = self.subclasses == "per-class"
+        fixed = self._template, self._seed, self._given, own
+        given = getattr(self.estimator, "regularization", "auto")
+        return Settings(*fixed, self.n_jobs, bool(self.verbose), isinstance(given, str))
+
+    def _fit_labels(self) -> None:
+        """Fit all labels to the current rows, keeping the ridge and kernel if already known."""
+        settings = self._settings
+        known = getattr(self, "ridge_", None), getattr(self, "kernel_", None)
+        found: Labels | None = None
+        if getattr(self, "_kindred_", False):
+            try:
+                found = KindredLabels.fit(settings, self._rows, *known)
+            except SingularMatrixError:  # the rows do not determine both covariances
+                self._take_clusters()
+                self._fit_labels()
+                return
+        elif self.calibration == "pooled" and can_pool(settings, self._rows):
+            try:
+                found = PooledLabels.fit(settings, self._rows, *known)
+            except SingularMatrixError:  # the shared rows do not determine a label
+                found = None
+        if found is None:
+            found = SeparateLabels(settings, self._rows, *known)
+            found.fit_all(len(self.classes_))
+        self._keep(found)
+        if isinstance(found, KindredLabels) and settings.auto_ridge:
+            self.regularization_ = found.regularization
+        if not isinstance(found, SeparateLabels):
+            self._rate = getattr(self, "_rate", USUAL_RATE)
+            self._set_door()
+
+    def _take_clusters(self) -> None:
+        """Switch from shared covariances to a clustering of all rows."""
+        self._kindred_ = False
+        for name in ("ridge_", "kernel_"):
+            self.__dict__.pop(name, None)
+        if hasattr(self, "regularization_"):
+            self.regularization_ = self._auto_ridge(self._rows.labels)
+        clusters = cluster_rows(self._template, self._rows.X, None, self._seed)
+        self._set_rows(replace(self._rows, clusters=clusters))
+
+    def _set_rows(self, rows: BankRows) -> None:
+        """Store the rows and compute their cluster means."""
+        self._rows, self.clusters_ = rows, rows.clusters
+        sizes = np.bincount(rows.clusters).astype(np.float64)
+        self.centroids_ = group_means(rows.X, rows.clusters, sizes, None)
+
+    def _auto_ridge(self, labels: Ints) -> float:
+        """Return one ridge for all labels, so that they can share one factorisation."""
+        median = float(np.median(np.bincount(labels[labels >= 0])))
+        template = PCSDA() if self.estimator is None else self.estimator
+        return auto_ridge(template, median)
+
+    def _keep(self, found: Labels) -> None:
+        self._labels_ = found
+        self._name_separate()
+        if found.ridge is not None:
+            self.ridge_ = found.ridge
+        if found.kernel is not None:
+            self.kernel_ = found.kernel
+
+    def _name_separate(self) -> None:
+        """Name the subclasses of stored models; others are named when they are built."""
+        if isinstance(self._labels_, SeparateLabels):
+            for model in self._labels_.models:
+                name_in_bank(model, self._rows.labels, self.classes_.tolist())
+
+    def _set_door(self) -> None:
+        """Choose the threshold for the requested rate and the current number of labels."""
+        fitted = self._labels_
+        if not isinstance(fitted, SeparateLabels) and self._rate is not None:
+            self.threshold_ = fitted.door.choose(self._rate, len(self.classes_), quiet=True)
+
     def name_rows(self, ids: ArrayLike) -> Self:
         """Name the training rows, so that explanations name examples of the nearest subclass.
 
@@ -306,3 +394,223 @@ class VerifierBank(CallbackSupportMixin, BankChanges, ClassifierMixin, BaseEstim
             )
         self._rows = replace(self._rows, ids=names)
         return self
+
+    @property
+    def models_(self) -> Mapping[Any, Any]:
+        """The fitted estimator for each label."""
+        if "_labels_" not in self.__dict__:
+            raise AttributeError("models_ exists only after fit")
+        names, fitted = self.classes_.tolist(), self._labels_
+        if not isinstance(fitted, SeparateLabels):
+            return fitted.models(names, self._rows)
+        return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
+
+    @updates
+    def enroll(self, X: Any, label: Any) -> Self:
+        """Add a new label with its rows; the class notes say what happens to the other labels.
+
+        The new model equals a separate fit to all rows with the bank's ridge and clusters; new rows
+        join the cluster with the nearest centroid.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            A label that is not yet in the bank.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Warns
+        -----
+        UserWarning
+            If X has a single row; the message gives the label's expected error rate.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
+        >>> bank.enroll(X[y == 8], 8).predict(X[y == 8][:3])
+        array([8, 8, 8])
+        """
+        check_is_fitted(self)
+        if label in self.models_:
+            raise ValueError(
+                f"the bank already has a label {label!r}; remove it first to enroll it again, or "
+                "add rows to it with update"
+            )
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        order = check_kind(self.classes_, label)
+        self._refuse_known(X)
+        classes = np.unique(order)
+        numbers = np.searchsorted(classes, self.classes_)
+        place = int(np.flatnonzero(classes == label)[0])
+        places: list[int | None] = [None] * len(classes)
+        for old, new in enumerate(numbers.tolist()):
+            places[new] = old
+        before = self._rows.numbered(numbers)
+        self._add(X, before, classes, places, place, place, label)
+        return self
+
+    @updates
+    def update(self, X: Any, label: Any) -> Self:
+        """Add rows to a label and refit it; the class notes say what happens to the other labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[:900], y[:900])
+        >>> bank.update(X[900:][y[900:] == 3], 3).score(X, y) > 0.9
+        True
+        """
+        check_is_fitted(self)
+        self._known(label)
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        self._refuse_known(X)
+        same: list[int | None] = list(range(len(self.classes_)))
+        place = self._place(label)
+        self._add(X, self._rows, self.classes_, same, place, place, label)
+        return self
+
+    @updates
+    def reject(self, X: Any, label: Any) -> Self:
+        """Add rows to the background because they do not belong to `label`.
+
+        The label is refitted at once; the class notes say what happens to the other labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows that belong to no known label.
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pcsda import VerifierBank
+        >>> X, y = load_digits(return_X_y=True)
+        >>> bank = VerifierBank().fit(X[y < 8], y[y < 8])
+        >>> before = bank.verify(X[y == 9], 3).mean()
+        >>> bool(bank.reject(X[y == 9][:20], 3).verify(X[y == 9], 3).mean() < before)
+        True
+        """
+        check_is_fitted(self)
+        self._known(label)
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        self._refuse_known(X)
+        same: list[int | None] = list(range(len(self.classes_)))
+        self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
+        return self
+
+    @updates
+    def remove(self, label: object) -> Self:
+        """Remove a label and its rows; the class notes say what happens to the other labels.
+
+        Parameters
+        ----------
+        label : object
+            One of `classes_`.
+
+        Returns
+        -------
+        self : VerifierBank
+        """
+        check_is_fitted(self)
+        self._known(label)
+        if len(self.classes_) == 2:
+            raise ValueError("a bank needs at least two labels; this would leave one")
+        place = self._place(label)
+        kept: Mask = self._rows.labels != place
+        numbers = np.arange(len(self.classes_))
+        numbers[place + 1 :] -= 1
+        numbers[place] = len(self.classes_)  # an unused number
+        before = self._rows.numbered(numbers)
+        places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
+        rows = before.kept(kept)
+        self._change(before, rows, np.delete(self.classes_, place), places, kept=kept)
+        return self
+
+    @updates
+    def refresh(self) -> Self:
+        """Refit all models and their common calibration to the current rows.
+
+        The rows are factorised from scratch, which also removes rounding errors accumulated over
+        many updates. A threshold chosen from the bank's own labels is chosen again for the same
+        rate.
+
+        Returns
+        -------
+        self : VerifierBank
+        """
+        check_is_fitted(self)
+        if getattr(self, "_kindred_", False):
+            self._set_rows(replace(self._rows, clusters=alone(self._rows.labels)))
+        self._fit_labels()
+        return self
+
+    def _add(
+        self,
+        X: Floats,
+        before: BankRows,
+        classes: NDArray[Any],
+        places: list[int | None],
+        owner: int,
+        touched: int,
+        name: Any,
+    ) -> None:
+        """Add rows and refit one label; if this fails, leave the bank unchanged."""
+        kindred = isinstance(self._labels_, KindredLabels)
+        # Labels that share covariances are their own clusters, see `_change`.
+        clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
+        rows = before.appended(X, owner, clusters, self._seed)
+        threshold = self.threshold_.value if hasattr(self, "threshold_") else None
+        with_name = {"name": name, "threshold": threshold}
+        self._change(before, rows, classes, places, touched=touched, **with_name)
+
+    def _change(
+        self,
+        before: BankRows,
+        rows: BankRows,
+        classes: NDArray[Any],
+        places: list[int | None],
+        **how: Any,
+    ) -> None:
+        """Update the labels after rows were added or removed."""
+        if not isinstance(self._labels_, KindredLabels):
+            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
+            return
+        rows = replace(rows, clusters=alone(rows.labels))
+        try:
+            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
+        except SingularMatrixError:  # the remaining rows do not determine both covariances
+            self._rows, self.classes_ = rows, classes
+            self._take_clusters()
+            self._fit_labels()
+
+    def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
+        moved = len(classes) != len(self.classes_)
+        self._labels_, self._rows, self.classes_ = found, rows, classes
+        self.clusters_ = rows.clusters
+        self._name_separate()
+        if moved:  # the threshold follows the number of labels
+            self._set_door()

@@ -164,7 +164,7 @@ default="auto"
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Two labels, or more with `pos_label`.
+            Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             Non-negative weights; an integer weight counts as that many repetitions of the row.
 

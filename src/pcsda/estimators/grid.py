@@ -238,9 +238,8 @@ def grid_rows(model: PCSDA | KernelPCSDA, data: Data, others: Any, seed: int) ->
         return of_kernel(matrix, ridges, weights)  # overwrites the matrix
 
     leave, log_odds = Leave(together=data.together), data.log_odds(model.priors)
-    rule = rule_of(model)
-    if not is_curved(model):
-        rule = replace(rule, columns=float(X.shape[1]))
+    columns = np.inf if is_curved(model) else float(X.shape[1])
+    rule = replace(rule_of(model), columns=columns)
     return GridRows(rule, log_odds, groups, factors, values, n_scored, leave, kernel)
 
 

@@ -201,7 +201,7 @@ responsibilities_
         ----------
         X : array-like of shape (n_samples, n_features), or square kernel matrix
         y : array-like of shape (n_samples,)
-            Two labels, or more with `pos_label`.
+            Two labels, or more if `pos_label` is set.
         subclass_labels, sample_weight, groups, unchecked
             As in :meth:`PCSDA.fit`.
 
@@ -329,7 +329,7 @@ partition_, reference_, reference_step_, density_, calibration_
         ----------
         X : array-like of shape (n_samples, n_features), or square kernel matrix
         y : array-like of shape (n_samples,)
-            Two labels, or more with `pos_label`.
+            Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             As in :meth:`PCSDA.fit`.
 

@@ -282,7 +282,7 @@ class PCSDA(Verifier):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Two labels, or more with `pos_label`.
+            Two labels, or more if `pos_label` is set.
         subclass_labels : array-like of shape (n_samples,), optional
             Subclass of each negative, for instance the original multi-class labels; entries of
             positive rows are ignored. By default the negatives are clustered.

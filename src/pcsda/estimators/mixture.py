@@ -134,7 +134,7 @@ default=None
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Two labels, or more with the `pos_label` of the estimator.
+            Two labels, or more if the estimator's `pos_label` is set.
         subclass_labels, sample_weight, groups : array-like of shape (n_samples,), optional
             As in :meth:`PCSDA.fit`, if the estimator accepts them. Positives in the same group stay
             in the same mode.

@@ -165,7 +165,7 @@ n_components_, partition_, density_, calibration_
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, d1, d2, ...)
         y : array-like of shape (n_samples,)
-            Two labels, or more with `pos_label`.
+            Two labels, or more if `pos_label` is set.
         sample_weight : array-like of shape (n_samples,), optional
             Weights, at least 0; whole weights count as repetitions.
 

@@ -51,10 +51,10 @@ class Evaluation:
         Labels that were verified in the test.
     figures : list of Figure
     views : list of View
-        The first view belongs to the figures; a bank has another view for each label.
+        `figures` come from the first view; a bank has another view for each label.
     subspaces : list of dict or None
-        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, and the names of
-        the `axes`.
+        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, and the axis
+        names, `axes`.
     by_label : list of dict
         For a bank, the figures for each label.
     truth, ids : arrays of shape (n_trials,)
@@ -67,8 +67,8 @@ class Evaluation:
     facts : dict of str to str
         Descriptions of the model and the data.
     reasons : list of str
-        For a single model, an explanation for each row listed in its view: the evidence for and
-        against it, and its neighbours. Empty for banks and trials.
+        For a single model, an explanation for each row listed in the view: the evidence that the
+        row is positive or negative, and its neighbours. Empty for banks and trials.
 
     Examples
     --------
