@@ -86,7 +86,7 @@ def test_demo_shows_the_published_row_beside_ours_and_draws(smoke, tmp_path, mon
     found = rows.read(smoke[0] / "rows.jsonl")
     monkeypatch.setattr(demo, "measure", lambda *_: (found, []))
     assert demo.main(["--output", str(tmp_path / "picture.png")]) == 0
-    lines = {line[:14].strip(): line for line in capsys.readouterr().out.splitlines()}
+    lines = {line[:16].strip(): line for line in capsys.readouterr().out.splitlines()}
     assert "0.9945 (0.0064)" in lines["PCSDA-K"]  # Table of the paper, OptDigits
     assert "0.9826 (0.0074)" in lines["PCSDA-K"]
     own = np.mean([r["value"] for r in found if (r["method"], r["kind"]) == ("RR", "ranking")])

@@ -24,7 +24,7 @@ from .run import plan, run
 from .summary import Summary, cells, summarise
 
 HEAD = ("", "mAP", "published", "F1", "published")
-LINE = "{:14}  {:>15}  {:>15}  {:>15}  {:>15}"
+LINE = "{:16}  {:>15}  {:>15}  {:>15}  {:>15}"
 EXPLANATION = """
 Each of the ten digits against the other nine, learned from 70 % of scikit-learn's 1797 digits and
 tested on the rest: mean average precision of the ranking and F1 of the classification, with the

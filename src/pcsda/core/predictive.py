@@ -45,7 +45,7 @@ def pseudo_positives(subspace: Subspace, columns: float = np.inf) -> tuple[Array
         return None
     count = max(float(subspace.projected.counts[0]), 1.0)
     cells = subspace.projected.n_subclasses
-    wider = cells ** (1 / columns) if cells >= 2.0**columns else 1.0
+    wider = cells ** (1 / columns) if columns <= np.log2(cells) else 1.0
     spread = wider * np.sqrt(1 + 1 / count) * left.plain[own]
     moved = np.outer(left.height[own] / count, _all_ones(subspace))
     mass = np.tile(left.mass[own], 2)

@@ -64,7 +64,7 @@ class Remaining:
     --------
     >>> from pcsda.retrieval import Remaining
     >>> print(Remaining(3.0, 0, 9, 400, "audit"))
-    3 of 400 rows (90 % interval 0 to 9), by the audit
+    3 of 400 rows (90 % interval 0 to 9), based on the audit
     """
 
     count: float
