@@ -16,6 +16,7 @@ from pcsda.retrieval.estimates import (
     counts_by_odds,
     falling,
     log_likelihood,
+    rows_to_rule_out,
 )
 
 
@@ -42,6 +43,13 @@ def test_the_audit_bound_has_its_stated_coverage():
     bound = cache(lambda hits: count_by_audit(500, 60, hits)[2])
     held = [bound(int(rng.choice(pool, 60, replace=False).sum())) >= 30 for _ in range(1000)]
     assert np.mean(held) > 0.93
+
+
+@pytest.mark.parametrize(("pool", "members"), [(40, 1), (40, 7), (300, 12), (25, 25), (25, 30)])
+def test_an_audit_of_the_size_offered_is_just_large_enough(pool, members):
+    rows = rows_to_rule_out(pool, members)
+    assert count_by_audit(pool, rows, 0)[2] < members
+    assert rows == 1 or count_by_audit(pool, rows - 1, 0)[2] >= members
 
 
 @pytest.mark.parametrize("by_rank", [False, True])
@@ -294,3 +302,73 @@ def test_a_search_that_still_finds_many_does_not_stop():
         assert session.remaining().count_high >= sum(lately)
     assert sum(lately) >= 10
     assert not session.stop(recall=0.95)
+
+
+def two_clouds(seed):
+    """A session that has seen one of two distant clouds of 80 members each, until it stops."""
+    rng = np.random.default_rng(seed)
+    kind = np.zeros(3000, dtype=int)
+    kind[rng.permutation(3000)[:160]] = np.repeat([1, 2], 80)
+    X = rng.normal(size=(3000, 16)) + 7 * np.vstack([np.zeros(16), np.eye(16)[:2]])[kind]
+    session = SearchSession(X.astype(np.float32), random_state=seed)
+    session.label(np.flatnonzero(kind == 1)[:3], True)
+    while not session.stop(recall=0.95):
+        rows = session.suggest(25)
+        session.label(rows, kind[rows] > 0)
+    return session, kind > 0
+
+
+def test_a_bound_from_the_model_says_what_it_rests_on():
+    """With half of the class in an unseen cloud it claimed 98.8 %, and said no more."""
+    session, _ = two_clouds(0)
+    stop = session.stop()
+    assert stop.basis == "model"
+    assert "left by the model, if the rest resembles what was found, so at least" in stop.reason
+    assert "The model cannot know of members of another kind: 106 random rows" in stop.reason
+    assert f"and {stop.audit_rows} would reach the goal without the model" in stop.reason
+    assert "based on the model, if the rest resembles what was found" in str(session.remaining())
+
+
+def test_after_the_audit_offered_half_a_class_does_not_pass_for_95_percent():
+    """The smaller audit shows the other cloud, and the larger one finds most of what it takes."""
+    shown = []
+    for seed in range(6):
+        session, truth = two_clouds(seed)
+        enough = session.stop().audit_rows
+        found = sum(value is True for value in session.labels().values())
+        twice = rows_to_rule_out(session.remaining().n_rows, found)
+        for n in (twice, enough - twice):
+            rows = session.suggest(n, how="random")
+            answer(session, truth, rows)
+            left = truth.sum() - sum(value is True for value in session.labels().values())
+            assert session.remaining().basis == "audit"
+            assert session.remaining().count_high >= left
+            assert not session.stop(recall=0.95)
+            shown.append(bool(truth[rows].any()))
+    assert np.mean(shown[::2]) >= 0.8
+    assert all(shown[1::2])
+
+
+def test_answers_to_an_unfinished_audit_count_if_they_contradict_the_model():
+    """The model kept its bound of 1 until the last of 300 random rows had an answer."""
+    session, truth = two_clouds(0)
+    rows = session.suggest(300, how="random")
+    finds = [row for row in rows if truth[row]]
+    session.label(finds[:4], True)
+    assert session.remaining().basis == "audit"
+    assert not session.stop(recall=0.95)
+
+
+def test_a_clean_but_small_audit_says_how_many_rows_are_wanted(session):
+    session, truth = session
+    for _ in range(6):
+        answer(session, truth, session.suggest(20))
+    rows = [row for row in session.suggest(60, how="random") if not truth[row]]
+    answer(session, truth, rows)
+    stop = session.stop(recall=0.95)
+    assert (bool(stop), stop.basis) == (False, "audit")
+    assert f"{stop.audit_rows} further random rows without a find would reach" in stop.reason
+    assert "left by the model, if the rest resembles what was found." in stop.reason
+    rows = session.suggest(stop.audit_rows, how="random")
+    session.label(rows, False)
+    assert session.stop(recall=0.95)

@@ -48,11 +48,32 @@ def audited_remaining(
         return None
     # Chosen by size, not by outcome: the lowest of several bounds would lose its confidence level.
     best = max(reversed(whole), key=lambda audit: len(audit.ids))
-    hits = sum(values[name] is not False for name in best.ids)
-    count, low, high = count_by_audit(best.pool, len(best.ids), hits)
-    earlier = {entry.id for entry in history if entry.number <= best.after}
+    return _bound(best, best.ids, history, values)
+
+
+def unfinished_audit(
+    audits: Sequence[Audit], history: Sequence[Entry], values: Mapping[Any, bool | None]
+) -> Remaining | None:
+    """Return the bound from the answers so far to the last audit, or None if it is finished.
+
+    The rows answered first may not be a random sample, so this serves to reject another bound, not
+    to confirm one.
+    """
+    answered = [name for name in audits[-1].ids if name in values] if audits else []
+    if not answered or len(answered) == len(audits[-1].ids):
+        return None
+    return _bound(audits[-1], answered, history, values)
+
+
+def _bound(
+    audit: Audit, drawn: Sequence[Any], history: Sequence[Entry], values: Mapping[Any, bool | None]
+) -> Remaining:
+    """Bound the members left from the answers to the `drawn` rows of an audit."""
+    hits = sum(values[name] is not False for name in drawn)
+    count, low, high = count_by_audit(audit.pool, len(drawn), hits)
+    earlier = {entry.id for entry in history if entry.number <= audit.after}
     since = [value for name, value in values.items() if name not in earlier]
-    found, left = sum(value is True for value in since), max(best.pool - len(since), 0)
+    found, left = sum(value is True for value in since), max(audit.pool - len(since), 0)
     low, high = (min(max(end - found, 0), left) for end in (low, high))
-    note = f"Of {best.pool} rows, {len(best.ids)} were drawn at random and answered, {hits} yes."
+    note = f"Of {audit.pool} rows, {len(drawn)} were drawn at random and answered, {hits} yes."
     return Remaining(float(min(max(count - found, low), high)), low, high, left, "audit", note)

@@ -42,6 +42,9 @@ HALF_LIFE = 75
 HALF, HALVING = 0.5, 20
 # Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.002
+# What a bound from each source rests on. A model learns from what was found, so it cannot know of
+# members of another kind.
+RESTS_ON = {"model": "the model, if the rest resembles what was found", "audit": "a random audit"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Remaining:
     --------
     >>> from pcsda.retrieval import Remaining
     >>> print(Remaining(3.0, 0, 9, 400, "audit"))
-    3 of 400 rows (90 % interval 0 to 9), based on the audit
+    3 of 400 rows (90 % interval 0 to 9), based on a random audit
     """
 
     count: float
@@ -77,7 +80,7 @@ class Remaining:
     def __str__(self) -> str:
         text = (
             f"{self.count:.4g} of {self.n_rows} rows (90 % interval {self.count_low} to "
-            f"{self.count_high}), based on the {self.basis}"
+            f"{self.count_high}), based on {RESTS_ON[self.basis]}"
         )
         return f"{text}. {self.note}" if self.note else text
 
@@ -92,9 +95,13 @@ class Stop:
     reason : str
         The reason in words.
     basis : {"audit", "model", "none"}
-        Where the bound comes from: a random audit, the model, or "none" if there is none yet.
+        Where the bound comes from: a random audit, the model, or "none" if there is none yet. A
+        bound from the model holds if the rest of the class resembles what was found.
     recall_low : float
         Lower bound, at 95 % confidence, on the share of the class that has been found.
+    audit_rows : int
+        How many random rows without a find would reach the goal without the model; 0 if that is
+        not known or not needed.
 
     Examples
     --------
@@ -109,6 +116,7 @@ class Stop:
     reason: str
     basis: str
     recall_low: float
+    audit_rows: int = 0
 
     def __bool__(self) -> bool:
         return self.stop
@@ -293,3 +301,17 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
     at_least = hypergeom.sf(positive - 1, pool, counts, drawn)
     allowed = counts[(at_most > tail) & (at_least > tail)]
     return pool * positive / drawn, int(allowed[0]), int(allowed[-1])
+
+
+def rows_to_rule_out(pool: int, members: int) -> int:
+    """Return how many random rows without a find exclude `members` members, at 95 % confidence."""
+    members = min(max(members, 1), pool)
+    rows = np.arange(1, pool - members + 2)
+    none = hypergeom.cdf(0, pool, members, rows)
+    return int(rows[np.argmax(none <= (1 - LEVEL) / 2)])
+
+
+def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
+    """Return sizes of audits that exclude twice the class found, and that confirm the recall."""
+    allowed = int(found * (1 - recall) / recall + 1e-9)
+    return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)

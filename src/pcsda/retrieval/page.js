@@ -218,7 +218,7 @@ async function refresh() {
   byId("shown").append(element("small", `of ${state.rows}`));
   const left = byId("remaining"), guess = state.remaining;
   left.textContent = guess ? Math.round(guess.count) : "?";
-  if (guess) left.append(element("small", `${guess.low} to ${guess.high}, based on the ${guess.basis}`));
+  if (guess) left.append(element("small", `${guess.low} to ${guess.high}, based on ${guess.basis}`));
   byId("stop").textContent = state.stop;
   curve(state.curve, state.shown);
   const t = state.threshold;

@@ -16,9 +16,9 @@ from .. import validation
 from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold
 from ..estimators.verifier import Verifier
-from .audits import audited_remaining, draw_audit
+from .audits import audited_remaining, draw_audit, unfinished_audit
 from .book import LabelBook
-from .estimates import Remaining, Stop, count_by_model
+from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
 from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, similarity
 from .store import Entry, Store
@@ -370,10 +370,13 @@ class SearchSession:
         -------
         Remaining
             From the largest fully answered audit, or from the model if there is none. In an audit,
-            a skipped row counts as a member of the class.
+            a skipped row counts as a member of the class. The last audit counts before it is fully
+            answered if its answers contradict that bound.
         """
-        audited = audited_remaining(self.store.audits(), self.history(), self.labels())
-        return self._by_model() if audited is None else audited
+        known = self.store.audits(), self.history(), self.labels()
+        left = audited_remaining(*known) or self._by_model()
+        begun = unfinished_audit(*known)
+        return begun if begun is not None and begun.count_low > left.count_high else left
 
     def _by_model(self) -> Remaining:
         pool = self._book.free()
@@ -398,7 +401,7 @@ class SearchSession:
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
-        note = "This relies on the model alone; answer random rows for a bound that does not."
+        note = "Answer random rows for a bound without this condition."
         return Remaining(count, low, high, len(pool), "model", note)
 
     def recall(self) -> float:
@@ -424,7 +427,9 @@ class SearchSession:
         -------
         Stop
             Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
-            bound comes from a random audit, which does not depend on the model, or from the model.
+            bound comes from a random audit, which does not depend on the model, or from the model,
+            which cannot know of members unlike those found. `audit_rows` says how many random rows
+            without a find would reach the goal without the model.
         """
         if not isinstance(recall, Real) or not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -435,18 +440,34 @@ class SearchSession:
             left = self.remaining()
         except ValueError as error:
             return Stop(False, f"Go on: {error}.", "none", 0.0)
+        return self._decide(found, left, recall)
+
+    def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
+        """Compare the bound with the goal, and say what it rests on and what would improve it."""
         low = found / (found + left.count_high)
-        which = "a random audit" if left.basis == "audit" else "the model"
-        if left.n_rows == 0:
-            which = "count, as every row has an answer"
+        which = RESTS_ON[left.basis] if left.n_rows else "count, as every row has an answer"
         reason = (
             f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
             f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
             f"{100 * recall:.4g} %)"
         )
-        if low < recall and left.basis == "model":
-            reason += "; answers to random rows would give a safer bound"
-        return Stop(low >= recall, f"{reason}.", left.basis, low)
+        enough = 0
+        if left.n_rows and left.basis == "model":
+            twice, enough = audit_offer(found, left.n_rows, recall)
+            reason += (
+                f". The model cannot know of members of another kind: {twice} random rows without "
+                "a find would rule out that as many again are missing, and "
+                f"{enough} would reach the goal without the model"
+                if low >= recall
+                else "; answers to random rows would give a safer bound"
+            )
+        elif low < recall and left.count == 0:
+            enough = audit_offer(found, left.n_rows, recall)[1]
+            reason += (
+                f". {enough} further random rows without a find would reach the goal. At most "
+                f"{self._by_model().count_high} left by {RESTS_ON['model']}"
+            )
+        return Stop(low >= recall, f"{reason}.", left.basis, low, enough)
 
     # Files
 

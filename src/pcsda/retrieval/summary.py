@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..writing import whole_file
+from .estimates import RESTS_ON
 from .media import Media, MediaError
 from .session import SearchSession
 from .store import WORDS
@@ -30,6 +31,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
     """Return everything that the page shows apart from the rows."""
     values = list(session.labels().values())
     curve = np.cumsum([value is True for value in values]).tolist()
+    stop = session.stop()
     state: dict[str, Any] = {
         "rows": len(session.gallery),
         "unreadable": int((~session.gallery.usable).sum()),
@@ -40,8 +42,8 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
         "curve": curve[:: max(1, len(curve) // 400)],
         "remaining": None,
         "threshold": None,
-        "stop": str(session.stop()),
-        "stopped": bool(session.stop()),
+        "stop": str(stop),
+        "stopped": bool(stop),
         "note": "",
     }
     if curve:
@@ -52,7 +54,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
             "count": left.count,
             "low": left.count_low,
             "high": left.count_high,
-            "basis": left.basis,
+            "basis": RESTS_ON[left.basis],
         }
         state["threshold"] = _threshold(session, max_false_alarms)
     except ValueError as error:
@@ -168,7 +170,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     if left:
         lines.append(
             f"About {left['count']:.3g} may remain (90 % interval {left['low']} to "
-            f"{left['high']}, based on the {left['basis']})."
+            f"{left['high']}, based on {left['basis']})."
         )
     lines.append(state["stop"])
     if threshold:
