@@ -21,7 +21,7 @@ help:
 	@echo "make types   mypy, strict"
 	@echo "make docs    the site in docs/_build/html; a warning fails it, and no network is needed"
 	@echo "make readme  the tables of the README and of docs/reproduction.md from kept rows, and the picture"
-	@echo "make browser test report, search page and site in Chromium, which must be installed"
+	@echo "make browser test report, search page and site (make docs first) in Chromium, which must be installed"
 	@echo "make bench   measure speed against the limit and against peers (ARGS=--quick for a look)"
 	@echo "make tables  the paper's tables from the rows at hand (ARGS=... as for benchmarks.paper)"
 	@echo "make release-check  build the package, check it, install it elsewhere and try it"
@@ -82,7 +82,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(PY) -m mypy
 
-# `make test` leaves the browser out. Without Chromium this fails. The site is looked at if it is built.
+# `make test` leaves the browser out. Without Chromium, or before `make docs`, this fails.
 browser: $(STAMP)
 	PCSDA_BROWSER=required $(PY) -m pytest -m "" tests/report/test_browser.py \
 		tests/retrieval/test_browser.py tests/site/test_browser.py $(ARGS)

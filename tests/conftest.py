@@ -17,7 +17,7 @@ settings.register_profile("pcsda", deadline=None, max_examples=15)
 settings.register_profile("fuzz", deadline=None, max_examples=300)
 settings.load_profile("fuzz" if FUZZ else "pcsda")
 
-# `make browser` sets it: then a missing browser is a failure.
+# `make browser` sets it: then a missing browser or site is a failure.
 BROWSER = os.environ.get("PCSDA_BROWSER") == "required"
 
 # One in this many cases of a test marked `in_turn` runs.
@@ -87,13 +87,18 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.line(f"{len(expected)} failed as expected: build/{path.name}")
 
 
+@pytest.fixture(scope="session")
+def lacking():
+    """Return a function that ends a test for want of something; `make browser` then fails."""
+    return pytest.fail if BROWSER else pytest.skip
+
+
 @pytest.fixture(scope="module")
-def browser():
+def browser(lacking):
     """Start Chromium, driven by Playwright."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
-        leave = pytest.fail if BROWSER else pytest.skip
-        leave("no Chromium found; install it to test the pages in a browser")
+        lacking("no Chromium found; install it to test the pages in a browser")
     if not BROWSER:
         pytest.importorskip("playwright")
     from playwright.sync_api import sync_playwright

@@ -16,11 +16,17 @@ HEIGHTS = """() => [...document.querySelectorAll("article table")]
     .reduce((sum, height) => sum + height, 0)"""
 
 
+@pytest.fixture(scope="module")
+def pages(lacking):
+    """Return the pages of the built site."""
+    if not PAGES:
+        lacking("the site is not built; run make docs")
+    return PAGES
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_pages_are_narrow_enough_and_short_of_tables(browser, width, scheme):
-    if not PAGES:
-        pytest.skip("the site is not built; run make docs")
+def test_pages_are_narrow_enough_and_short_of_tables(pages, browser, width, scheme):
     faults = []
     view = {"width": width, "height": 900}
     context = browser.new_context(viewport=view, color_scheme=scheme)
@@ -29,7 +35,7 @@ def test_pages_are_narrow_enough_and_short_of_tables(browser, width, scheme):
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("request", lambda r: r.url.startswith(("file:", "data:")) or faults.append(r.url))
     wide, long = {}, {}
-    for path in PAGES if scheme == "light" else [SITE / "index.html"]:
+    for path in pages if scheme == "light" else [SITE / "index.html"]:
         page.goto(path.as_uri())
         assert page.evaluate("document.documentElement.dataset.theme") == scheme
         wide[path] = page.evaluate("document.documentElement.scrollWidth")
