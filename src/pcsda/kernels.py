@@ -19,6 +19,7 @@ from sklearn.metrics.pairwise import (
 from sklearn.utils import check_random_state
 
 from .core.linalg import Array, Floats, in_threads
+from .core.spread import OverflowingSquares
 from .core.warning import warn
 from .memory import available_memory
 from .progress import progress
@@ -207,10 +208,7 @@ def bandwidth(
 
 def _finite(spread: float) -> float:
     if not np.isfinite(spread):
-        raise ValueError(
-            "the squares of X overflow because its spread is above 1e150; divide X by its scale "
-            "first"
-        )
+        raise OverflowingSquares
     return spread
 
 
@@ -300,9 +298,7 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
     """Return the kernel matrix of training rows, computed or given, after checking it."""
     if kernel.metric == "precomputed":
         check_square(X)
-    matrix = kernel_matrix(kernel, X, verbose=verbose)
-    if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
-        raise not_finite("the kernel matrix")
+    matrix = finite_diagonal(kernel_matrix(kernel, X, verbose=verbose))
     if kernel.metric not in ("linear", "rbf", "laplacian", "cosine"):
         check_matrix(matrix, "the kernel matrix")
     return matrix
@@ -311,7 +307,7 @@ def training_matrix(kernel: Kernel, X: Floats, verbose: bool = False) -> Array:
 def finite_diagonal(matrix: Array) -> Array:
     """Return a kernel matrix, or raise an error if its diagonal is not finite."""
     if not np.isfinite(matrix.diagonal()).all():  # the diagonal overflows first
-        raise not_finite("the kernel matrix")
+        raise not_finite()
     return matrix
 
 

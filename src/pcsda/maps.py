@@ -573,9 +573,7 @@ class FourierMap(_KernelMap):
         -------
         self : FourierMap
         """
-        if self.n_components is None:
-            raise ValueError("n_components=None must be a whole number of at least 1")
-        validation.check_count("n_components", self.n_components, None)
+        validation.check_count("n_components", self.n_components)
         validation.check_option("kernel", self.kernel, ("rbf", "laplacian"))
         if self.orthogonal and self.kernel != "rbf":
             raise ValueError(

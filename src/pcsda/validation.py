@@ -33,6 +33,7 @@ Seed: TypeAlias = int | np.random.RandomState | None
 
 KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosine", "chi2")
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
+MIXED_NAMES = MIXED.replace("labels", "names")
 BANDWIDTHS = ("positive", "all", "scale")
 
 
@@ -245,7 +246,7 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | No
         return None
     ids = np.asarray(groups)
     check_length("groups", ids, n_rows)
-    return distinct(ids, "groups " + MIXED.replace("labels", "names"))[1]
+    return distinct(ids, "groups " + MIXED_NAMES)[1]
 
 
 def is_contaminated(model: BaseEstimator) -> bool:

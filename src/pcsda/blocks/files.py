@@ -22,10 +22,10 @@ from ..tables import (
     bases,
     example,
     is_frame,
-    kind_of,
     list_files,
     no_column,
     of_frame,
+    one_kind,
     open_chunks,
 )
 from ..tables.arrays import load_npz, map_npy, npz_names, read_npy, rows_at_once
@@ -152,12 +152,7 @@ def _of_files(
     paths: list[Path], companions: dict[str, Any], columns: list[str] | None, block_rows: int | None
 ) -> list[Address]:
     files = [file for path in paths for file in list_files(path)]
-    kind, *others = sorted({str(kind_of(file)) for file in files})
-    if others:
-        raise ValueError(
-            f"{paths[0]} mixes {' and '.join([kind, *others])} files; keep one kind in a folder, "
-            "or pass a list of the files to read"
-        )
+    kind = one_kind(files, paths[0])
     if kind == "npy":
         return list(_of_rows([_rows_of(file) for file in files], companions, block_rows))
     for name, value in companions.items():

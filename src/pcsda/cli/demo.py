@@ -12,10 +12,10 @@ from ..core.linalg import Array, Ints
 from ..estimators import PCSDA, VerifierBank
 from ..plots import SubspaceDisplay
 from ..report import evaluate, write_page
-from ..report.figures import written
 from ..report.words import equal_errors
 from ..writing import whole_file
-from .printing import show_json, show_table
+from .evaluating import show_labels
+from .printing import show_json
 from .problems import Problem, check_target, needs
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -50,8 +50,7 @@ def demo(a: Namespace) -> None:
         together = {figure.key: figure.value for figure in found.figures}
         show_json({"digits": rows, "all": together, "picture": picture, "report": a.report})
         return
-    header = [name.replace("_", " ") for name in rows[0]]
-    show_table([[written(*cell) for cell in row.items()] for row in rows], header)
+    show_labels(rows)
     print(
         f"\nEach model saw {len(X_train)} images and was tested on {len(X_test)} new ones. "
         f"{' '.join(equal_errors(found))}\nThe subspace of digit {a.digit} is drawn in {picture}."

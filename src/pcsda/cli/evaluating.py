@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from .. import tables
 from ..core.linalg import Array
 from ..report import Evaluation, evaluate_scores, write_page
 from ..report.figures import value_of, written
-from ..report.views import take_rows
+from ..report.views import join_rows, take_rows
 from ..report.words import summary
 from ..scoring import Scorer
 from ..tables import STDIN
@@ -108,11 +108,7 @@ def _scored(
             inside = (chosen >= start) & (chosen < start + len(piece))
             parts.append(take_rows(piece, chosen[inside] - start))
             start += len(piece)
-        if hasattr(parts[0], "iloc"):
-            import pandas as pd
-
-            return pd.concat(parts)
-        return np.concatenate(parts)
+        return join_rows(parts)
 
     joined = {name: np.concatenate(parts) for name, parts in sides.items()}
     return np.concatenate(labels), np.concatenate(ratios), joined, take
@@ -167,10 +163,13 @@ def show(evaluation: Evaluation) -> None:
     show_table(rows, ("figure", "value", level, "at threshold"))
     if evaluation.by_label:
         print()
-        header = [name.replace("_", " ") for name in evaluation.by_label[0]]
-        show_table(
-            [[written(*cell) for cell in row.items()] for row in evaluation.by_label], header
-        )
+        show_labels(evaluation.by_label)
+
+
+def show_labels(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a table with the figures of each label."""
+    header = [name.replace("_", " ") for name in rows[0]]
+    show_table([[written(*cell) for cell in row.items()] for row in rows], header)
 
 
 def as_facts(evaluation: Evaluation) -> dict[str, Any]:

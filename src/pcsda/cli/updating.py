@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import tables
 from ..persistence import save
-from ..report.views import take_rows
+from ..report.views import join_rows, take_rows
 from ..scoring import Scorer
 from ..tables.seen import row_hashes, sketch
 from ..unwrap import unwrap
@@ -59,11 +59,7 @@ def _labelled(scorer: Scorer, a: Namespace) -> tuple[Any, NDArray[np.str_]]:
     for table, X in new_rows(scorer, a, [a.label]):
         parts.append(X)
         labels.append(tables.labels(table, a.label))
-    if hasattr(parts[0], "iloc"):
-        import pandas as pd
-
-        return pd.concat(parts), np.concatenate(labels)
-    return np.concatenate(parts), np.concatenate(labels)
+    return join_rows(parts), np.concatenate(labels)
 
 
 def _add_to_bank(scorer: Scorer, X: MatrixLike, y: NDArray[np.str_]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -106,12 +106,8 @@ class Explanation:
     def __getitem__(self, rows: Any) -> Explanation:
         """Return the explanation for selected samples; a single integer selects one sample."""
         chosen = np.arange(len(self))[rows].reshape(-1)
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        cut: dict[str, Any] = {
-            name: part[chosen] if isinstance(part, np.ndarray) else part
-            for name, part in parts.items()
-        }
-        return Explanation(**cut)
+        cut = {name: v[chosen] for name, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, **cut)
 
     def table(self, row: int = 0) -> list[tuple[str, float]]:
         """Return the columns and what they add to a row's score, largest first."""

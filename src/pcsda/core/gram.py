@@ -196,12 +196,14 @@ class GramFactor:
         noise = EPSILON * self.trace / self.ridge * (1 / counts[1:] + 1 / counts[0]).max()
         # About the origin of feature space: V A_T V' = (I - eps R) on rows, without their weights.
         with_means = (unit - self.ridge * solved) / np.outer(root, scale)
-
+        directions = root[:, None] * alpha  # coefficients of the rows
+        if self.rows is not None:
+            directions = (self.rows.X - self.rows.origin).T @ directions
         return Solution(
             gram=(gram + gram.T) / 2,
             coordinates=residuals + (centres - centres[0])[groups],
             residuals=residuals,
-            directions=self._in_space(root[:, None] * alpha),
+            directions=directions,
             origin=centres[0],
             noise=float(noise),
             overlap=(np.eye(len(counts)) - self.ridge * inner) / np.outer(scale, scale),
@@ -210,12 +212,6 @@ class GramFactor:
                 linalg.lower_solve(inner_factor, solved.T), groups, counts
             ),
         )
-
-    def _in_space(self, directions: Array) -> Array:
-        """Return directions as coefficients of the rows, or in input space if it is known."""
-        if self.rows is not None:
-            directions = (self.rows.X - self.rows.origin).T @ directions
-        return directions
 
     def _among(self, members: Ints, root: Array) -> Array:
         """Return the inner products ``V A_T V'`` among the rows of each block (MATH 17)."""

@@ -177,18 +177,8 @@ def cholesky(matrix: Array, ridge: float = 0.0) -> Array:
         If a pivot is not above rounding, so that the factor would be noise.
     """
     shifted = np.array(matrix, dtype=np.float64, order="C")
-    shifted.flat[:: len(matrix) + 1] += ridge
-    diagonal = shifted.diagonal().copy()
-    # LAPACK reads rows in C order as the transpose. NumPy would move them twice, which takes as
-    # long as the factor itself.
     with one_thread(TINY < len(matrix) <= SMALL):
-        found, failed = dpotrf(shifted.T, lower=1, overwrite_a=1)
-    if failed:
-        raise SingularMatrixError("the matrix is not positive definite")
-    factor: Array = np.ascontiguousarray(found)
-    if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
-        raise SingularMatrixError("the matrix is singular to working precision")
-    return factor
+        return np.ascontiguousarray(cholesky_in_place(shifted, ridge))
 
 
 def cholesky_in_place(matrix: Array, ridge: float) -> Array:
@@ -198,11 +188,12 @@ def cholesky_in_place(matrix: Array, ridge: float) -> Array:
     """
     matrix.flat[:: len(matrix) + 1] += ridge
     diagonal = matrix.diagonal().copy()
-    try:
-        # The transpose of a symmetric matrix is itself, in the order that LAPACK works in.
-        factor: Array = linalg.cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError as error:
-        raise SingularMatrixError("the matrix is not positive definite") from error
+    # The transpose of a symmetric matrix is itself, in the order that LAPACK works in. NumPy would
+    # move the rows twice, which takes as long as the factor itself.
+    factor: Array
+    factor, failed = dpotrf(matrix.T, lower=1, overwrite_a=1)
+    if failed:
+        raise SingularMatrixError("the matrix is not positive definite")
     if np.any(factor.diagonal() ** 2 <= PIVOT_TOLERANCE * len(matrix) * diagonal):
         raise SingularMatrixError("the matrix is singular to working precision")
     return factor

@@ -236,18 +236,10 @@ class LeftOut:
 
     def take(self, rows: slice | Ints) -> LeftOut:
         """Return a subset of the rows."""
-        return LeftOut(
-            self.coordinates[rows],
-            self.residuals[rows],
-            self.groups[rows],
-            self.alone[rows],
-            self.known[rows],
-            None if self.weights is None else self.weights[rows],
-            None if self.stands_for is None else self.stands_for[rows],
-            together=None if self.together is None else self.together[rows],
-            plain=None if self.plain is None else self.plain[rows],
-            height=None if self.height is None else self.height[rows],
-        )
+        own: dict[str, Any] = {
+            name: part[rows] for name, part in vars(self).items() if isinstance(part, np.ndarray)
+        }
+        return LeftOut(**own | {"rows": None})
 
     @property
     def has_both(self) -> bool:

@@ -32,7 +32,21 @@ from .training import criterion_of
 from .verifier import Verifier
 
 
-class KernelPCSDA(Verifier):
+class _OfKernel:
+    """Fitted attributes of kernel estimators, and how they project rows."""
+
+    kernel_: Kernel
+    support_: Ints
+    X_fit_: Floats | None
+    dual_coef_: Array
+    origin_: Array
+    _sparse = False
+    _coordinates = kernel_coordinates
+    _map = kernel_map
+    _unseen = like_nothing
+
+
+class KernelPCSDA(_OfKernel, Verifier):
     """PCSDA in a kernel's feature space.
 
     The dual form is exact and needs one Cholesky factorisation of the N x N kernel matrix, without
@@ -148,16 +162,6 @@ responsibilities_
         self.random_state = random_state
         self.verbose = verbose
 
-    kernel_: Kernel
-    support_: Ints
-    X_fit_: Floats | None
-    dual_coef_: Array
-    origin_: Array
-    _sparse = False
-    _coordinates = kernel_coordinates
-    _map = kernel_map
-    _unseen = like_nothing
-
     @classmethod
     def published(
         cls, n_subclasses: int | str = 1, n_components: int | None = None, **params: Any
@@ -219,7 +223,7 @@ responsibilities_
         return self
 
 
-class KernelCSDA(Verifier):
+class KernelCSDA(_OfKernel, Verifier):
     """CSDA in a kernel's feature space, solved exactly in dual form.
 
     With few axes, training takes N_p^3/3 + N_p^2 N_n operations and about twenty products of the
@@ -290,16 +294,6 @@ partition_, reference_, reference_step_, density_, calibration_
         self.pos_label = pos_label
         self.random_state = random_state
         self.verbose = verbose
-
-    kernel_: Kernel
-    support_: Ints
-    X_fit_: Floats | None
-    dual_coef_: Array
-    origin_: Array
-    _sparse = False
-    _coordinates = kernel_coordinates
-    _map = kernel_map
-    _unseen = like_nothing
 
     @classmethod
     def published(cls, n_components: int | None = None, **params: Any) -> Self:

@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score
 from ..core.density import NoDensity
 from ..core.fit import Rule
 from ..core.linalg import Array, Floats, Ints, cache_rows
+from ..validation import MIXED_NAMES, check_length, distinct
 from .steps import rule_of
 
 if TYPE_CHECKING:
@@ -68,18 +69,8 @@ def variances_of(model: Verifier) -> Array:
 def sets_of(trials: ArrayLike, n_rows: int) -> tuple[Ints, int]:
     """Return the index of each row's trial in ``np.unique(trials)``, and the number of trials."""
     ids = np.asarray(trials)
-    if ids.shape != (n_rows,):
-        raise ValueError(
-            f"trials has shape {ids.shape} but must have one entry for each of the {n_rows} rows "
-            "of X"
-        )
-    try:
-        names, sets = np.unique(ids, return_inverse=True)
-    except TypeError as error:
-        kinds = sorted({type(name).__name__ for name in ids.tolist()})
-        raise ValueError(
-            f"trials mixes names of the types {kinds}, which have no order; use names of one type"
-        ) from error
+    check_length("trials", ids, n_rows)
+    names, sets = distinct(ids, "trials " + MIXED_NAMES)
     return sets, len(names)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -236,19 +236,10 @@ class PCSDACV(
         model, X = self._inside(X)
         return model.decision_function(X)
 
-    def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Predict labels with the chosen model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples,)
-        """
-        model, X = self._inside(X)
-        return model.predict(X)
+    # These need only the log posterior ratio.
+    predict = Verifier.predict
+    predict_proba = Verifier.predict_proba
+    predict_log_proba = Verifier.predict_log_proba
 
     def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the chosen model's accuracy; see :meth:`PCSDA.score`.
@@ -264,34 +255,6 @@ class PCSDACV(
         float
         """
         return accuracy(self.predict(X), y, self._inside(None)[0].pos_label, sample_weight)
-
-    def predict_proba(self, X: MatrixLike) -> Floats:
-        """Return the chosen model's posterior probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples, 2)
-        """
-        model, X = self._inside(X)
-        return model.predict_proba(X)
-
-    def predict_log_proba(self, X: MatrixLike) -> Floats:
-        """Return the logarithms of the chosen model's posterior probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples, 2)
-        """
-        model, X = self._inside(X)
-        return model.predict_log_proba(X)
 
     def score_samples(self, X: MatrixLike) -> Floats:
         """Return minus the distance to the positive mean in the chosen subspace.

@@ -84,7 +84,7 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": escape(version("pcsda")),
         "answer": escape(answer(evaluation)),
-        "command": escape(_command(evaluation)),
+        "command": f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}",
         "summary": "".join(f"<p>{escape(sentence)}</p>" for sentence in summary(evaluation)[1:]),
         "figures": _figure_rows(evaluation),
         "level": f"{evaluation.settings.level:.0%}",
@@ -101,11 +101,6 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
         "plotly": _plotly(),
     }
     return _SLOT.sub(lambda slot: slots[slot[1]], _asset("page.html"))
-
-
-def _command(evaluation: Evaluation) -> str:
-    """Return the command that makes decisions at the report's threshold."""
-    return f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}"
 
 
 def cut(text: str) -> str:
@@ -152,15 +147,12 @@ def _figure_rows(evaluation: Evaluation) -> str:
 def _figure_row(figure: Figure) -> str:
     value, interval = value_of(figure)
     meaning = escape(figure.meaning)
+    at = "" if figure.threshold is None else f"{figure.threshold:.2f}"
     return (
         f'<tr><th scope="row">{escape(figure.name)}<span class="short">{meaning}</span></th>'
         f'<td class="number">{value}</td><td class="number">{interval}</td>'
-        f'<td class="number">{_at(figure.threshold)}</td><td class="meaning">{meaning}</td></tr>'
+        f'<td class="number">{at}</td><td class="meaning">{meaning}</td></tr>'
     )
-
-
-def _at(threshold: float | None) -> str:
-    return "" if threshold is None else f"{threshold:.2f}"
 
 
 def _label_table(evaluation: Evaluation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,3 +167,12 @@ def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.int
 def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
     """Return the rows of an array or DataFrame with the given row numbers."""
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Join arrays or DataFrames of rows."""
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts)
+    return np.concatenate(parts)

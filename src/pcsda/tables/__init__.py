@@ -30,7 +30,7 @@ from .table import (
     missing,
     no_column,
 )
-from .text import STDIN, Wording, of_csv, read_text
+from .text import PACKED, STDIN, Wording, of_csv, read_text
 
 __all__ = [
     "KINDS",
@@ -53,6 +53,7 @@ __all__ = [
     "missing",
     "no_column",
     "of_frame",
+    "one_kind",
     "open_chunks",
     "pieces",
     "read",
@@ -70,7 +71,6 @@ KINDS = {
     ".tsv": "csv",
     ".txt": "csv",
 }
-PACKED = (".gz", ".bz2", ".xz")
 # Estimated bytes of parsed numbers per byte of a compressed CSV file.
 PACKED_SIZE = 5
 
@@ -83,7 +83,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def list_files(path: Path) -> list[Path]:
-    """List a single file, or all files in a folder and its partitions; formats must not be mixed.
+    """List a single file, or all files in a folder and its partitions, which have one format.
 
     Names that begin with a dot or an underscore are skipped, as in other readers.
     """
@@ -102,13 +102,19 @@ def list_files(path: Path) -> list[Path]:
     )
     if not found:
         raise ValueError(f"{path} has no file whose name ends in one of {known}")
-    kinds = sorted({str(kind_of(file)) for file in found})
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{path} mixes {' and '.join(kinds)} files; keep one kind in a folder, or pass a list "
-            "of the files to read"
-        )
+    one_kind(found, path)
     return found
+
+
+def one_kind(files: Sequence[Path], path: Path) -> str:
+    """Return the common format of files from `path`; formats must not be mixed."""
+    kind, *others = sorted({str(kind_of(file)) for file in files})
+    if others:
+        raise ValueError(
+            f"{path} mixes {' and '.join([kind, *others])} files; keep one kind in a folder, or "
+            "pass a list of the files to read"
+        )
+    return kind
 
 
 def open_chunks(

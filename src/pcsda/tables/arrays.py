@@ -30,7 +30,7 @@ def rows_at_once(width: int, block_rows: int | None) -> int:
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
     """Memory-map the array in a .npy file."""
-    try:
+    with _faults(path, "is not a whole .npy file of plain numbers"):
         with open(path, "rb") as file:
             begin = file.read(6)
         if begin[:4] == b"PK\x03\x04":
@@ -39,12 +39,17 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
             size = path.stat().st_size
             raise ValueError(f"it has {size} bytes and begins with {begin!r}")
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _faults(path: Path, problem: str) -> Iterator[None]:
+    """Replace errors of NumPy with our own message."""
+    try:
+        yield
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist") from None
     except UNREADABLE as error:
-        raise ValueError(
-            f"{path} is not a whole .npy file of plain numbers: {_fault(error)}"
-        ) from error
+        raise ValueError(f"{path} {problem}: {_fault(error)}") from error
 
 
 def _fault(error: BaseException) -> str:
@@ -136,17 +141,12 @@ def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArra
 
 @contextmanager
 def _archive(path: Path) -> Iterator[Any]:
-    try:
-        with open(path, "rb") as file:
-            if file.read(6) == b"\x93NUMPY":
-                raise ValueError("it holds one array; name it .npy")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                yield arrays
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist") from None
-    except UNREADABLE as error:
-        raise ValueError(f"{path} could not be read as NPZ: {_fault(error)}") from error
+    with _faults(path, "could not be read as NPZ"), open(path, "rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            raise ValueError("it holds one array; name it .npy")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            yield arrays
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..core.warning import warn
 from ..validation import import_extra
-from .table import Chunk, Table, check_names, file_stamp, first_line, listed
+from .table import Chunk, Table, check_names, file_stamp, first_line, is_number, listed
 
 STDIN = "-"
 PACKED: dict[str, Callable[..., Any]]
@@ -74,10 +74,6 @@ class Header:
         return tuple(name for name in self.names if name != ROW_NUMBER)
 
 
-def _pandas() -> Any:
-    return import_extra("pandas", "CSV files need", "cli")
-
-
 def read_header(source: str, line: bytes, wording: Wording) -> Header:
     """Find the separator and the column names in the first line, and check the names."""
     if not line.strip():
@@ -86,10 +82,12 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
         text = line.removeprefix(codecs.BOM_UTF8).decode(wording.encoding)
     except UnicodeDecodeError as error:
         raise ValueError(f"{source}{not_decoded(wording.encoding, error)}") from error
-    separator, names = max(((s, _fields(source, text, s)) for s in ",;\t"), key=_by_width)
+    found = [(s, _fields(source, text, s)) for s in ",;\t"]
+    separator, names = max(found, key=lambda one: len(one[1]))
     unnamed = not names[0] and len(names) > 1
     check_names(source, names[unnamed:])
-    if all(_is_measured(name) for name in names[unnamed:]):
+    # Whole numbers may be names; other numbers are measured values.
+    if all(is_number(name) and not name.isdigit() for name in names[unnamed:]):
         raise ValueError(
             f"{source} starts with a line of numbers, {listed(names[unnamed:], 3)}; the first line "
             "must name the columns"
@@ -110,19 +108,6 @@ def _fields(source: str, line: str, separator: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _by_width(found: tuple[str, list[str]]) -> int:
-    return len(found[1])
-
-
-def _is_measured(text: str) -> bool:
-    """Return whether a name looks like a measured value; whole numbers may be names."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return not text.isdigit()
-
-
 def not_decoded(encoding: str, error: UnicodeError) -> str:
     """Make the error message for text in another encoding, without the file name."""
     reason = getattr(error, "reason", str(error))
@@ -140,7 +125,7 @@ def parse(
     names: Sequence[str] | None = None,
 ) -> Table:
     """Parse whole rows of a CSV file; `names` selects columns."""
-    pandas = _pandas()
+    pandas = import_extra("pandas", "CSV files need", "cli")
     wanted = [name for name in header.known if names is None or name in set(names)]
     labels = {*wording.labels, *wording.text}
     missing = {name: ("",) if name in labels else MISSING for name in header.names}
