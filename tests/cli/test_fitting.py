@@ -142,9 +142,9 @@ def test_groups_work_without_a_search(command, shop):
 
 def test_duplicate_rows_are_reported_unless_groups_are_given(command, shop):
     shop.train.loc[shop.train.index.repeat(2)].to_csv("twice.csv", index=False)
-    words = "have an exact copy among the others. If a copy is the same sample taken twice"
+    words = "rows of X occur more than once. If a copy is the same sample taken twice"
     twice = tuple(word.replace("{shop}/train.csv", "twice.csv") for word in ALL_COLUMNS)
-    assert f"100% of the rows {words}" in command(*twice, "--ignore", "part").err
+    assert words in command(*twice, "--ignore", "part").err
     assert words not in command(*twice, "--group", "part").err
     assert words not in command(*WELD).err
 

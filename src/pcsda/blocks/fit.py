@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from .. import validation
 from ..core.calibration import Calibration
+from ..core.copies import warn_of_copies
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
 from ..core.fit import Fitted, calibrated_on
@@ -301,6 +302,7 @@ class _Fit:
         groups = np.append(0, 1 + np.searchsorted(names, found.names))[groups]
         represents = stands_for if len(rows) < found.n_rows.sum() else None
         data = TrainingRows(rows, groups, weight, self.seed)
+        warn_of_copies(rows, groups == 0)
         held_out = partial(self._held_out, found, data)
         with narrow_fit(rows.shape[1]):
             return fit_left_out(self.model, scatter, data, represents, held_out)

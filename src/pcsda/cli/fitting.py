@@ -102,8 +102,6 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
     hashes = row_hashes(X)
-    if not a.group:
-        preparing.say_copies(hashes)
     estimator.fit(X, y, **given)
     name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
     return replace(prepared, rows=tuple(sketch([hashes])))

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 SCALERS = {"standard": StandardScaler, "robust": RobustScaler}
 # Columns whose ranges differ by more than this factor are in different units.
 UNITS = 100
-# Share of rows with an exact copy above which a note is printed.
-MANY_COPIES = 0.1
 
 
 @dataclass(frozen=True)
@@ -169,19 +166,6 @@ def say_units(X: Features, prepared: Preparation) -> None:
             f"columns have different units: {X.columns[high]} spans {spread[high]:.3g} and "
             f"{X.columns[low]} {spread[low]:.3g}; --scale standard puts them on one scale. "
             "Without it, columns with small values count for less than they could"
-        )
-
-
-def say_copies(hashes: NDArray[np.uint64]) -> None:
-    """Print a note if many rows are exact copies, because they make left-out scores too good."""
-    _, times = np.unique(hashes, return_counts=True)
-    share = times[times > 1].sum() / len(hashes)
-    if share > MANY_COPIES:
-        note(
-            f"{share:.0%} of the rows have an exact copy among the others. If a copy is the "
-            "same sample taken twice, left-out scores and thresholds look far better than "
-            "they are: remove the copies, or name a column with the sample of each row in "
-            "--group"
         )
 
 

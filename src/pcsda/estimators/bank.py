@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
+from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Floats, Ints, Mask, SingularMatrixError
 from ..core.many import BACKGROUND
 from ..core.scatter import group_means
@@ -240,8 +241,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         if isinstance(getattr(template, "regularization", None), str):
             self.regularization_ = self._auto_ridge(labels)
         self._set_rows(self._collected(X, labels, background, subclass_labels, groups))
-        self._fit_labels()
+        with silent_on_copies():
+            self._fit_labels()
         warn_of_shared_rows(X, labels, classes)
+        if groups is None:
+            warn_of_copies(X)
         return self
 
     def _collected(

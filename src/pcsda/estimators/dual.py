@@ -42,6 +42,7 @@ from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping
 from .rows import TrainingRows, rows_of, some
 from .steps import (
     axes_of,
+    check_copies,
     check_rank,
     check_training,
     is_curved,
@@ -141,6 +142,7 @@ def fit_kernel(
     n_rows = len(whole.groups)
     keep_training(model, fitted, partition, kept, n_rows, lambda rest: whole.values(rest, kept))
     keep_shares(model, found, kept, n_rows)
+    check_copies(model, data)
 
 
 def _regrouping(model: KernelPCSDA | KernelCSDA, data: TrainingRows) -> Callable[[Mask], Ints]:

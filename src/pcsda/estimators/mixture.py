@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import validation
 from ..core.calibration import Calibration
+from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Array, Floats, Ints
 from ..documented import documented
 from ..unwrap import unwrap
@@ -159,10 +160,13 @@ default=None
         seed = draw_seed(final.random_state)
         rows = Rows(template, X, y, positive, weights, together, given, seed)
         counted = np.flatnonzero(weights)
-        self._keep(rows, counted, *self._chosen(rows.take(counted)))
+        with silent_on_copies():
+            self._keep(rows, counted, *self._chosen(rows.take(counted)))
         share = weights[positive].sum() / weights.sum()
         shares = np.array([1 - share, share])[:: 2 * index - 1]
         self.class_prior_ = validation.check_priors(final.priors, shares)
+        if together is None:
+            warn_of_copies(X, positive)
         return self
 
     def _chosen(self, rows: Rows) -> tuple[Modes, Array | None, dict[int, float]]:

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .. import validation
+from ..core.copies import warn_of_copies
 from ..core.fit import Fitted, Rule
 from ..core.linalg import Array, Ints, Mask, TooFewRowsError
 from ..core.loo import Leave, sample_rows
@@ -168,6 +169,13 @@ def check_rank(model: Verifier, most: int) -> None:
 def sign_of(model: Verifier) -> int:
     """Return 1 if a model's class of interest is ``classes_[1]``, otherwise -1."""
     return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
+
+
+def check_copies(model: Verifier, data: TrainingRows) -> None:
+    """Warn of rows whose copies stay in the model while they are left out."""
+    rule = rule_of(model)
+    if data.together is None and (rule.leave_one_out or rule.calibrate):
+        warn_of_copies(data.X, data.positive)
 
 
 def keep_decision(model: Verifier, fitted: Fitted) -> None:

@@ -28,6 +28,7 @@ from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
 from .steps import (
     axes_of,
+    check_copies,
     check_rank,
     keep_decision,
     keep_training,
@@ -98,6 +99,7 @@ def fit_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> None:
     keep_linear(model, fitted, data.X.dtype)
     keep_training(model, fitted, groups, kept, len(data.groups), data.values)
     keep_shares(model, found, kept, len(data.groups))
+    check_copies(model, used)
 
 
 def learn_rows(model: Verifier, factorise: Factorise, data: TrainingRows) -> Fitted:

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ..core.calibration import fit_calibration
+from ..core.copies import silent_on_copies
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.spread import auto_regularization
 from ..estimators import PCSDA
@@ -111,7 +112,7 @@ def learn(
     model = default_verifier(len(answers.yes)) if estimator is None else clone(estimator)
     extra: dict[str, Any] = {"subclass_labels": clusters.of(rows), "sample_weight": weights}
     known = inspect.signature(model.fit).parameters
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), silent_on_copies():
         # The page shows the number of examples; repeating a warning on every screen would not help.
         warnings.filterwarnings("ignore", "one positive is one example", UserWarning)
         model.fit(rows, positive, **{key: extra[key] for key in extra if key in known})

@@ -1,0 +1,106 @@
+"""Rows that occur more than once: leaving one out while its copy stays tests nothing.
+
+Rows are compared by a random projection, since equal rows have equal projections and other rows
+hardly ever do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .linalg import Array, Mask
+from .warning import warn
+
+# Share of a class's different rows with a copy above which left-out scores are not trusted.
+MANY_COPIES = 0.1
+# Fewer rows with copies than this are kinds of rows rather than samples.
+KINDS = 5
+# Columns with few values make rows equal by chance, and even more rows equal in half of the
+# columns. Rows that were copied are hardly ever equal to further ones there.
+AS_MANY = 0.9
+# Projections closer than this, relative to the largest, belong to equal rows; for float32 and
+# float64.
+CLOSE = {4: 1e-6, 8: 1e-12}
+SAID = "occur more than once"
+
+
+def warn_of_copies(X: Any, positive: Mask | None = None) -> None:
+    """Warn if so many rows are copies that left-out scores look far better than they are.
+
+    Given a mask of the positives, each class is judged on its own.
+    """
+    parts: dict[str, Any] = {"rows": slice(None)}
+    if positive is not None:
+        parts = {"positive rows": positive, "negative rows": ~positive}
+    for name, (copied, different) in count_copied(X, parts).items():
+        warn(
+            f"{copied} of the {different} different {name} of X {SAID}. If a copy is the same "
+            "sample taken twice, left-out scores and thresholds look far better than they are: "
+            "remove the copies, or name the sample of each row in groups (--group on the command "
+            "line), so that copies are left out together"
+        )
+        return
+
+
+@contextmanager
+def silent_on_copies() -> Iterator[None]:
+    """Suppress the warning in fits on parts of rows that are checked as a whole."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".*{SAID}", UserWarning)
+        yield
+
+
+def count_copied(X: Any, parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Find the parts of X with many copies, except those that columns of few values explain.
+
+    For each, return how many rows have copies, each counted once, and how many are different. The
+    first look is one product with X; only if it finds many copies is X read again.
+    """
+    rng, width = np.random.default_rng(0), X.shape[1]
+    weights = 2 * rng.random(width) - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = X @ weights.astype(X.dtype)
+        if width == 1 or not _with_many(values, parts, least=1):
+            return {}
+        half = np.zeros(width)
+        half[rng.permutation(width)[: width // 2]] = 1.0
+        each = np.stack([np.ones_like(half), half, 1 - half], axis=1) * weights[:, None]
+        values = X @ (each / _scales(X)[:, None])
+    different, *halves = (_count(column)[1] for column in values.T)
+    natural = max(halves) < AS_MANY * different
+    return {} if natural else _with_many(values[:, 0], parts)
+
+
+def _with_many(
+    values: Array, parts: dict[str, Any], least: int = KINDS
+) -> dict[str, tuple[int, int]]:
+    """Return the counts of the parts in which many values, and at least some, have copies."""
+    found = {name: _count(values[part]) for name, part in parts.items()}
+    return {
+        name: (copied, different)
+        for name, (copied, different) in found.items()
+        if copied >= least and copied > MANY_COPIES * different
+    }
+
+
+def _scales(X: Any) -> Array:
+    """Return the range of each column, so that columns with small values count as well."""
+    if sparse.issparse(X):
+        return np.ones(X.shape[1])
+    scales = np.ptp(X, axis=0).astype(np.float64)
+    return np.where(scales > 0, scales, 1.0)
+
+
+def _count(values: Array) -> tuple[int, int]:
+    """Count the values that occur more than once, and the different values."""
+    ordered = np.sort(values)
+    near = CLOSE[values.dtype.itemsize] * np.abs(ordered[[0, -1]]).max()
+    apart = np.append(True, ~(np.diff(ordered) <= near))  # NaN equals nothing
+    copied = apart[:-1] & ~apart[1:]
+    return int(copied.sum()), int(apart.sum())

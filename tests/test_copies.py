@@ -1,0 +1,133 @@
+"""Copies of rows: warned about where they spoil left-out scores, and only there."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_digits
+
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, MixtureVerifier, VerifierBank, fit_blocks
+from pcsda.core import copies
+
+WORDS = (
+    r"(120 of the 120|40 of the 40) different (positive )?rows of X occur more than once. .* "
+    "remove the copies, or .* groups"
+)
+
+
+def count_copied(X):
+    """Count the rows with copies among all rows, and the different rows; none if few or natural."""
+    return copies.count_copied(X, {"rows": slice(None)}).get("rows")
+
+
+def draw(n=120, width=6, seed=0):
+    """Draw rows and labels; a third of the rows are positive."""
+    rng = np.random.default_rng(seed)
+    positive = np.arange(n) % 3 == 0
+    return rng.standard_normal((n, width)) + 0.8 * positive[:, None], positive
+
+
+def doubled(**settings):
+    X, y = draw(**settings)
+    return np.vstack([X, X]), np.append(y, y)
+
+
+def in_blocks(X, y):
+    return fit_blocks(PCSDA(random_state=0), lambda: [(X[:100], y[:100]), (X[100:], y[100:])])
+
+
+FITS = {
+    "PCSDA": lambda X, y, **given: PCSDA(random_state=0).fit(X, y, **given),
+    "KernelPCSDA": lambda X, y, **given: KernelPCSDA(random_state=0).fit(X, y, **given),
+    "PCSDACV": lambda X, y, **given: PCSDACV(n_subclasses=[1, 2], n_components=[1]).fit(
+        X, y, **given
+    ),
+    "MixtureVerifier": lambda X, y, **given: MixtureVerifier(PCSDA(random_state=0), n_modes=2).fit(
+        X, y, **given
+    ),
+    "VerifierBank": lambda X, y, **given: VerifierBank(PCSDA(random_state=0)).fit(X, y, **given),
+    "a label each": lambda X, y, **given: VerifierBank(
+        PCSDA(random_state=0), calibration="per-label", subclasses="per-class"
+    ).fit(X, y, **given),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_doubled_rows_are_warned_about_once(name):
+    with pytest.warns(UserWarning, match=WORDS) as caught:
+        FITS[name](*doubled())
+    assert sum("more than once" in str(one.message) for one in caught) == 1
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_groups_answer_the_warning(name):
+    X, y = doubled()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*more than once")
+        FITS[name](X, y, groups=np.tile(np.arange(120), 2))
+
+
+def test_blocks_warn_of_doubled_rows():
+    with pytest.warns(UserWarning, match=WORDS):
+        in_blocks(*doubled())
+
+
+@pytest.mark.parametrize("name", ["PCSDA", "KernelPCSDA", "MixtureVerifier"])
+def test_oversampled_positives_are_warned_about(name):
+    X, y = draw(300)
+    rare = np.flatnonzero(y)[:8]
+    rows = np.append(np.flatnonzero(~y), np.tile(rare, 25))
+    with pytest.warns(UserWarning, match="8 of the 8 different positive rows of X occur more"):
+        FITS[name](X[rows], y[rows])
+
+
+def test_nothing_left_out_means_no_warning():
+    PCSDA.published().fit(*doubled())
+
+
+def test_groups_keep_the_promised_rate_where_copies_break_it():
+    X, y = draw(1000, 60)
+    train, new, clean = slice(150), X[150:], ~y[150:]
+    rows, labels = np.vstack([X[train], X[train]]), np.append(y[train], y[train])
+    with pytest.warns(UserWarning, match="more than once"):
+        plain = KernelPCSDA(random_state=0).fit(rows, labels)
+    grouped = KernelPCSDA(random_state=0).fit(rows, labels, groups=np.tile(np.arange(150), 2))
+    for model in (plain, grouped):
+        model.choose_threshold(max_false_alarms=0.05)
+    assert plain.accepts(new)[clean].mean() > 0.4
+    assert grouped.accepts(new)[clean].mean() < 0.1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0, 1e5])
+def test_copied_rows_are_counted(dtype, offset):
+    X = np.random.default_rng(0).standard_normal((300, 8)).astype(dtype) + dtype(offset)
+    assert count_copied(X) is None
+    assert count_copied(np.vstack([X, X[:100], X[:100]])) == (100, 300)
+    blank = np.zeros((200, 8), dtype)
+    assert count_copied(np.vstack([X, blank])) is None
+
+
+def test_small_columns_beside_large_ones_tell_rows_apart():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1e12 * rng.integers(0, 3, 300), 1e-12 * rng.standard_normal((300, 9))])
+    assert count_copied(X) is None
+    assert count_copied(np.vstack([X, X])) == (300, 300)
+
+
+def test_sparse_rows_and_pictures_are_compared():
+    X = sparse.random(300, 500, 0.05, format="csr", random_state=0)
+    assert count_copied(X) is None
+    assert count_copied(sparse.vstack([X, X]).tocsr()) == (300, 300)
+    digits = load_digits().data
+    assert count_copied(digits) is None
+    assert count_copied(np.vstack([digits, digits])) == (1797, 1797)
+
+
+@pytest.mark.parametrize(
+    ("values", "width"), [(2, 4), (2, 12), (5, 4), (10, 5), (50, 1), (1000, 2)]
+)
+def test_columns_of_few_values_repeat_by_nature(values, width):
+    X = np.random.default_rng(0).integers(0, values, (3000, width)).astype(float)
+    assert count_copied(X) is None
