@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from factories import log_density
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
@@ -134,3 +134,19 @@ def test_the_heaviest_tail_is_bounded():
     assert student.fit_tail(squares, 2, np.ones(51)) == student.HEAVIEST
     squares[-1] = np.inf  # cut, so that its logarithm is finite
     assert student.fit_tail(squares, 2, np.ones(51)) == student.HEAVIEST
+
+
+@pytest.mark.parametrize("width", [1, 20])
+@pytest.mark.parametrize("tail", [2.6, 5.0, 40.0])
+def test_newton_steps_find_the_root_that_bisection_finds(width, tail):
+    squares, weights = squares_of(tail, width, 300), np.linspace(0.5, 2, 300)
+
+    def slope(inverse):
+        return student._tail_slope(1 / inverse, squares, width, weights, weights.sum())
+
+    root = student._root(slope, 1 / 200, 1 / 2.01)
+    expected = brentq(lambda inverse: slope(inverse)[0], 1 / 200, 1 / 2.01, xtol=1e-15)
+    assert_allclose(root, expected, rtol=1e-9)
+    step = 1e-6 * root
+    rate = (slope(root + step)[0] - slope(root - step)[0]) / (2 * step)
+    assert_allclose(slope(root)[1], rate, rtol=1e-5)

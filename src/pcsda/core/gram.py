@@ -120,6 +120,8 @@ class GramFactor:
         return diagonal
 
     def _inverted(self) -> Array:
+        if self.n_last is None and len(self.factor) <= linalg.SMALL:
+            return linalg.triangular_inverse(self.factor)
         factor = self.factor if self.spend else self.factor.copy(order="F")
         if self.n_last is not None:
             factor = last_block(factor, self.n_last)
@@ -201,7 +203,7 @@ class GramFactor:
             directions = (self.rows.X - self.rows.origin).T @ directions
         return Solution(
             gram=(gram + gram.T) / 2,
-            coordinates=residuals + (centres - centres[0])[groups],
+            centres=centres - centres[0],
             residuals=residuals,
             directions=directions,
             origin=centres[0],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .linalg import Array, Ints, over_rows
 
@@ -178,14 +179,15 @@ def _sums(
 ) -> Array:
     """Sum the rows in each cluster, subtracting the rows that `left` it.
 
-    A matrix product is faster than any loop.
+    A sparse product reads each row once. A dense one would multiply it with every cluster.
     """
-    members, each = np.zeros((count, len(rows))), np.arange(len(rows))
-    weight = 1.0 if weights is None else weights
-    members[labels, each] = weight
+    weight = np.ones(len(rows)) if weights is None else weights
+    each = 1 if left is None else 2
     if left is not None:
-        members[left, each] = -weight
-    total: Array = members @ rows
+        labels, weight = np.column_stack([labels, left]), np.column_stack([weight, -weight])
+    # One column per row, so these are the arrays of a CSC matrix.
+    columns = weight.ravel(), labels.ravel(), np.arange(0, each * len(rows) + 1, each)
+    total: Array = sparse.csc_array(columns, shape=(count, len(rows))) @ rows
     return total
 
 

@@ -117,14 +117,14 @@ class Solution:
     ----------
     gram : array of shape (K, K)
         ``G = Delta A Delta'``.
-    coordinates : array of shape (N, K)
-        ``y_i = Delta A (x_i - m)`` for each training row.
+    centres : array of shape (K + 1, K)
+        ``Delta A (m_k - m)`` for each group mean m_k, where m is the positive mean.
     residuals : array of shape (N, K)
         ``a_i = Delta A r_i``, where r_i is the row minus its group mean.
     directions : array of shape (D, K), or (N, K) for kernel values
         ``A Delta'``, in the coordinates of the rows, or over kernel values.
     origin : array of shape (K,)
-        ``Delta A m``, where m is the positive mean.
+        ``Delta A m``.
     noise : float
         The largest eigenvalue of G that rounding alone could cause.
     overlap : array of shape (K + 1, K + 1)
@@ -136,7 +136,7 @@ class Solution:
     """
 
     gram: Array
-    coordinates: Array
+    centres: Array
     residuals: Array
     directions: Array
     origin: Array
@@ -160,11 +160,21 @@ class Solution:
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)
         coefficients = self.directions @ turn
         origin = self.origin @ turn if means is None else means[0] @ coefficients
-        projected = GroupScatter.from_samples(self.coordinates @ turn, groups, len(counts), weights)
+        projected = self._projected(turn, groups, counts, weights)
         ridged = np.eye(turn.shape[1])
         return Subspace(
             coefficients, origin, axes.values, axes.rank, projected, ridged, means, left
         )
+
+    def _projected(
+        self, turn: Array, groups: Ints, counts: Array, weights: Array | None
+    ) -> GroupScatter:
+        """Return the statistics on the axes; residuals are already taken about the group means."""
+        rows = self.residuals @ turn
+        if weights is not None:
+            rows *= np.sqrt(weights)[:, None]
+        inside, outside = rows[groups == 0], rows[groups > 0]
+        return GroupScatter(counts, self.centres @ turn, inside.T @ inside, outside.T @ outside)
 
     def axes(self, size: int, n_components: int | None, means: Array | None) -> Axes:
         """Find the rotation to the axes, given the number of rows and input-space group means."""

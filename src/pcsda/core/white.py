@@ -193,7 +193,7 @@ def solution_of(
 
     return Solution(
         gram=(gram + gram.T) / 2,
-        coordinates=(projected - overlap[0]) @ mix,
+        centres=(overlap - overlap[0]) @ mix,
         residuals=residuals @ mix,
         directions=back @ (means.T @ mix),
         origin=overlap[0] @ mix,
