@@ -732,7 +732,7 @@ def test_rows_are_scored_in_blocks_with_the_same_result(monkeypatch, model):
     expected = model.fit(rows, y).transform(rows)
     scores = model.log_likelihood_ratio(rows)
     scale = np.abs(scores).max()
-    for room in ("kernels", "maps", "estimators.dual"):
+    for room in ("kernels", "maps.base", "estimators.dual"):
         monkeypatch.setattr(f"pcsda.{room}.BLOCK_BYTES", 1)
     seen = []
     monkeypatch.setattr(

@@ -20,8 +20,9 @@ from scipy.spatial.distance import pdist
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from pcsda import ExactKernelMap, FourierMap, NystroemMap, maps
-from pcsda.maps import pivoted_cholesky
+from pcsda import ExactKernelMap, FourierMap, NystroemMap
+from pcsda.core.linalg import pivoted_cholesky
+from pcsda.maps import base, pivots
 
 METHOD = pytest.mark.parametrize("method", ["cholesky", "eigen"])
 LANDMARKS = pytest.mark.parametrize("landmarks", ["random", "kmeans", "pivoted"])
@@ -614,9 +615,9 @@ def test_nystroem_never_holds_a_kernel_matrix_of_all_rows():
 
 def test_landmarks_are_chosen_from_a_bounded_number_of_rows(monkeypatch):
     seen = []
-    matrix = maps.training_matrix
+    matrix = pivots.training_matrix
     monkeypatch.setattr(
-        maps, "training_matrix", lambda k, rows, verbose: seen.append(len(rows)) or matrix(k, rows)
+        pivots, "training_matrix", lambda k, rows, _: seen.append(len(rows)) or matrix(k, rows)
     )
     X = clusters(3000)
     for landmarks in ("random", "kmeans", "pivoted"):
@@ -770,7 +771,7 @@ def test_features_are_made_in_panels_with_the_same_result(monkeypatch, method, p
     assert mapped.n_components_ > 30
     new = labelled(seed=1)[0]
     expected = mapped.kernel_(new, mapped.pivots_) @ mapped.whitening_
-    monkeypatch.setattr(maps, "PANEL", panel)
+    monkeypatch.setattr(pivots, "PANEL", panel)
     assert_allclose(mapped.transform(new), expected, rtol=1e-9, atol=1e-9)
     single = mapped.transform(new.astype(np.float32))
     assert single.dtype == np.float32
@@ -782,12 +783,12 @@ def test_rows_are_mapped_in_blocks_with_the_same_result(monkeypatch, model):
     X = clusters(300)
     model.fit(X)
     expected = model.transform(X)
-    monkeypatch.setattr(maps, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 1)
     monkeypatch.setattr("pcsda.kernels.BLOCK_BYTES", 1)
     seen = []
-    progress = maps.progress
+    progress = base.progress
     monkeypatch.setattr(
-        maps, "progress", lambda items, *a, **k: seen.extend(items) or progress(items, *a, **k)
+        base, "progress", lambda items, *a, **k: seen.extend(items) or progress(items, *a, **k)
     )
     assert_allclose(model.transform(X), expected, atol=1e-9)
     assert seen == [0, 64, 128, 192, 256]

@@ -1,44 +1,38 @@
-"""Explicit feature maps of kernels: exact (NPT), Nystroem (ANPT) and random Fourier features.
+"""Kernel maps on pivots: the exact map (NPT) and the Nystroem map (ANPT).
 
-The exact map and the Nystroem map have the same form. With pivots p and the Cholesky factor
-``L L' = K[p, p]`` the features of x are ``L^-1 k(p, x)``: exact if the pivots span all rows, and
-the Nystroem approximation if they are landmarks.
+Both have the same form. With pivots p and the Cholesky factor ``L L' = K[p, p]`` the features of x
+are ``L^-1 k(p, x)``: exact if the pivots span all rows, and the Nystroem approximation if they are
+landmarks.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import validation
-from .core import linalg
-from .core.gram import require_fine, require_fine_rows
-from .core.linalg import Array, Floats, Ints, feature_factor, pivoted_cholesky, row_basis, row_floor
-from .core.spread import no_spread
-from .documented import documented
-from .kernels import (
-    BLOCK_BYTES,
-    SCALED_KERNELS,
-    Kernel,
-    bandwidth,
-    check_memory,
-    not_finite,
-    training_matrix,
+from .. import validation
+from ..core import linalg
+from ..core.gram import require_fine, require_fine_rows
+from ..core.linalg import (
+    Array,
+    Floats,
+    Ints,
+    feature_factor,
+    pivoted_cholesky,
+    row_basis,
+    row_floor,
 )
-from .partition import count_distinct, fit_kmeans
-from .progress import progress
-from .validation import MatrixLike, Seed
+from ..core.spread import no_spread
+from ..kernels import Kernel, check_memory, not_finite, training_matrix
+from ..partition import count_distinct, fit_kmeans
+from ..validation import Seed
+from .base import KernelMap, Writer
 
-# Writes the features of rows into an array.
-Writer = Callable[[Floats, Floats], None]
 # Pivots up to this share of the largest kernel value are rounding errors.
 KERNEL_TOLERANCE = 1e-14
 # Number of candidate rows per landmark, for pivoting and for k-means.
@@ -46,82 +40,6 @@ PIVOT_CANDIDATES = 4
 KMEANS_CANDIDATES = 20
 # Number of columns computed at a time in a product with a triangular matrix.
 PANEL = 256
-
-
-@documented
-class _KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """Base class of the maps: determines the kernel and transforms rows in blocks."""
-
-    kernel: Any
-    gamma: Any
-    pos_label: Any
-    random_state: Any
-    verbose: bool
-    n_components_: int
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
-
-    def _check(self, X: MatrixLike, *, reset: bool) -> Any:
-        validation.refuse_dask(X, predicts=not reset)
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-
-    def _settled(self, X: Floats, y: ArrayLike | None, kernels: tuple[str, ...]) -> Kernel:
-        """Return the kernel with its bandwidth; `y` is used only if the rule needs it."""
-        validation.check_kernel(self.kernel, self.gamma, kernels)
-        positive = None
-        if y is not None and isinstance(self.gamma, str) and self.gamma == "positive":
-            positive = validation.check_labels(y, self.pos_label)[2]
-            if len(positive) != len(X):
-                raise ValueError(f"X has {len(X)} rows but y has {len(positive)} labels")
-        gamma = None
-        if self.kernel in SCALED_KERNELS:
-            gamma = bandwidth(self.gamma, X, positive, self.kernel, self.random_state)
-        return Kernel(
-            self.kernel,
-            gamma,
-            getattr(self, "degree", 3),
-            getattr(self, "coef0", 1),
-            dict(getattr(self, "kernel_params", None) or {}),
-        )
-
-    @abstractmethod
-    def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        """Return a function ``write(rows, features)`` and how many numbers it needs per row."""
-
-    def transform(self, X: Any) -> Floats:
-        """Map rows to features whose inner products equal or approximate the kernel values.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            With kernel="precomputed", the kernel values between these rows and the training rows.
-
-        Returns
-        -------
-        array of shape (n_samples, n_components)
-        """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        result = np.empty((len(X), self.n_components_), dtype=X.dtype)
-        width, write = self._writer(X.dtype)
-        step = max(64, BLOCK_BYTES // (8 * max(width, 1)))
-        for start in progress(range(0, len(X), step), "features", enabled=self.verbose):
-            block = result[start : start + step]
-            with np.errstate(over="ignore", invalid="ignore"):
-                write(X[start : start + step], block)
-            finite = np.isfinite(block).all(axis=1)
-            if not finite.all():
-                row = start + int(np.flatnonzero(~finite)[0])
-                raise ValueError(f"row {row} of X is too large to map; bring X to the fitted scale")
-        return result
 
 
 class _OnPivots:
@@ -202,7 +120,7 @@ class _OnPivots:
         return len(self.whitening_), write
 
 
-class ExactKernelMap(_OnPivots, _KernelMap):
+class ExactKernelMap(_OnPivots, KernelMap):
     """Map rows to the kernel's feature space, exactly for the training rows (NPT).
 
     Parameters
@@ -387,7 +305,7 @@ class ExactKernelMap(_OnPivots, _KernelMap):
         return new, pivots, factor[: len(pivots), : len(pivots)]
 
 
-class NystroemMap(_OnPivots, _KernelMap):
+class NystroemMap(_OnPivots, KernelMap):
     """Map rows approximately to a kernel's feature space, using landmarks (ANPT).
 
     Parameters
@@ -503,111 +421,6 @@ class NystroemMap(_OnPivots, _KernelMap):
         return centres
 
 
-class FourierMap(_KernelMap):
-    """Map rows to random Fourier features of a shift-invariant kernel.
-
-    Parameters
-    ----------
-    n_components : int, default=1000
-        Number of features; the kernel error is inversely proportional to its square root.
-    kernel : {"rbf", "laplacian"}, default="rbf"
-    gamma : {"all", "positive", "scale"} or float, default="all"
-        As in :class:`ExactKernelMap`.
-    orthogonal : bool, default=False
-        Draw the frequencies of "rbf" along orthogonal directions, which lowers the error.
-    pos_label
-        As in :class:`ExactKernelMap`.
-    random_state : int, RandomState instance or None, default=None
-        Seed for drawing the frequencies.
-    verbose
-        As in :class:`ExactKernelMap`.
-
-    Attributes
-    ----------
-    n_components_ : int
-    frequencies_ : array of shape (n_features, ceil(n_components / 2))
-
-    References
-    ----------
-    A. Rahimi and B. Recht, Random features for large-scale kernel machines, 2007. F. X. Yu and
-    others, Orthogonal random features, 2016.
-
-    Examples
-    --------
-    >>> from pcsda import FourierMap
-    >>> from pcsda.datasets import make_class_specific
-    >>> data = make_class_specific(500, random_state=0)
-    >>> FourierMap(100, random_state=0).fit_transform(data.data).shape
-    (500, 100)
-    """
-
-    def __init__(
-        self,
-        n_components: int = 1000,
-        *,
-        kernel: str = "rbf",
-        gamma: str | float = "all",
-        orthogonal: bool = False,
-        pos_label: object = None,
-        random_state: Seed = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.orthogonal = orthogonal
-        self.pos_label = pos_label
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Draw the frequencies.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
-            Binary labels, for ``gamma="positive"`` only.
-
-        Returns
-        -------
-        self : FourierMap
-        """
-        validation.check_count("n_components", self.n_components)
-        validation.check_option("kernel", self.kernel, ("rbf", "laplacian"))
-        if self.orthogonal and self.kernel != "rbf":
-            raise ValueError(
-                f"orthogonal=True needs kernel='rbf', got kernel={self.kernel!r}; set "
-                "orthogonal=False"
-            )
-        X = self._check(X, reset=True)
-        gamma = self._settled(X, y, ("rbf", "laplacian")).gamma or 1.0
-        rng = check_random_state(self.random_state)
-        self.n_components_ = self.n_components
-        count = -(-self.n_components // 2)
-        if self.kernel == "laplacian":
-            frequencies = gamma * rng.standard_cauchy((X.shape[1], count))
-        elif self.orthogonal:
-            frequencies = np.sqrt(2 * gamma) * _orthogonal(X.shape[1], count, rng)
-        else:
-            frequencies = np.sqrt(2 * gamma) * rng.standard_normal((X.shape[1], count))
-        self.frequencies_ = frequencies.astype(X.dtype, copy=False)
-        # Inner products of the features are cosines of differences, so any origin works.
-        self.origin_ = X.mean(axis=0)
-        return self
-
-    def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        origin, frequencies = self.origin_.astype(dtype), self.frequencies_.astype(dtype)
-
-        def write(rows: Floats, features: Floats) -> None:
-            angle = (rows - origin) @ frequencies
-            both = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-            both *= np.sqrt(1 / angle.shape[1]).astype(dtype)
-            features[:] = both[:, : self.n_components_]
-
-        return 2 * self.n_components_, write
-
-
 def _tolerance(tol: float | None) -> float:
     return KERNEL_TOLERANCE if tol is None else tol
 
@@ -625,19 +438,3 @@ def _panels(matrix: Array) -> list[tuple[slice, Array]]:
         filled = np.flatnonzero(matrix[:, columns].any(axis=1))
         found.append((columns, matrix[: filled[-1] + 1, columns]))
     return found
-
-
-def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
-    """Draw Gaussian frequencies whose directions are orthogonal within blocks of `width`."""
-    blocks = [
-        np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))
-    ]
-    directions = np.hstack(blocks)[:, :count]
-    lengths = np.sqrt(rng.chisquare(width, size=count))
-    return directions * lengths
-
-
-# Model files name these classes after the package, like the estimators.
-for _public in (ExactKernelMap, FourierMap, NystroemMap):
-    _public.__module__ = "pcsda"
-del _public
