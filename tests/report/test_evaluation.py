@@ -475,7 +475,7 @@ def test_calibration_groups_contain_all_rows(rows):
 def test_an_error_free_test_of_few_rows_gets_an_exact_interval():
     """A bootstrap of error-free rows gives 0 to 0; the exact interval shows what they can prove."""
     y = np.repeat([True, False], [20, 60])
-    model = PCSDA(n_subclasses=2, random_state=0).fit(np.c_[y + 0.1 * np.arange(80) % 1, y], y)
+    model = PCSDA(n_subclasses=2, random_state=0).fit(np.c_[y + np.arange(80) / 80, y], y)
     ratios = np.where(y, 5.0, -5.0)[:, None]
     rows = np.c_[y, y].astype(float)
     for groups, n in ((None, 60), (np.arange(80) // 2, 30)):
@@ -491,7 +491,7 @@ def test_an_error_free_test_of_few_rows_gets_an_exact_interval():
     # One identity with errors among several: those are resampled.
     ratios[-2:] = 5.0
     found = evaluate_scores(
-        model, ratios, y, lambda chosen: rows[chosen], groups=groups, threshold=0, n_resamples=200
+        model, ratios, y, lambda chosen: rows[chosen], groups=groups, threshold=0, n_resamples=40
     )
     alarms = next(figure for figure in found.figures if figure.key == "false_alarms")
     assert alarms.low < alarms.value < alarms.high
