@@ -208,6 +208,7 @@ def test_an_exported_model_runs_in_onnx_runtime(command, shop, dtype):
 def few_digits(monkeypatch):
     X, y = load_digits(return_X_y=True)
     monkeypatch.setattr("pcsda.cli.demo.load_digits", lambda return_X_y: (X[:300], y[:300]))
+    monkeypatch.setattr("pcsda.cli.demo.RESAMPLES", 20)
 
 
 def test_the_demo_needs_no_data_and_agrees_with_its_report(command, tmp_path, few_digits):

@@ -19,6 +19,7 @@ from .printing import show_json
 from .problems import Problem, check_target, needs
 
 PICTURES = (".png", ".pdf", ".svg")
+RESAMPLES = 200
 
 
 def demo(a: Namespace) -> None:
@@ -38,7 +39,7 @@ def demo(a: Namespace) -> None:
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X_train, y_train)
     _save_picture(bank.models_[a.digit], X_test, y_test, a.digit, picture)
     # The table and the report show one evaluation, so that they cannot disagree.
-    found = evaluate(bank, X_test, y_test, n_resamples=200)
+    found = evaluate(bank, X_test, y_test, n_resamples=RESAMPLES)
     if a.report:
         write_page(found, a.report, title="Ten handwritten digits")
     sizes = [(len(m.subclass_counts_), m.n_components_) for m in bank.models_.values()]
