@@ -268,12 +268,9 @@ def top_generalized(numerator: Array, denominator: Array, count: int) -> tuple[A
     """
     size = len(numerator)
     cholesky(denominator)  # LAPACK accepts pivots that are only rounding
-    try:
-        values, vectors = linalg.eigh(
-            numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
-        )
-    except linalg.LinAlgError as error:
-        raise SingularMatrixError("the denominator is not positive definite") from error
+    values, vectors = linalg.eigh(
+        numerator, denominator, subset_by_index=[size - count, size - 1], check_finite=False
+    )
     return values[::-1], vectors[:, ::-1]
 
 
