@@ -47,7 +47,7 @@ SHOWN = {
         "PCSDACV(KernelPCSDA())",
         "GridSearchCV(SVC), 12 settings",
     ),
-    "requests": ("score one row", "fast_scorer", "LDA(lsqr)"),
+    "requests": ("score one row with `model.fast_scorer()`", "fast_scorer", "LDA(lsqr)"),
     "linear-fit": ("fit {N} x {D}, subclasses given", "PCSDA()", "LDA(lsqr)"),
     "kernel-fit": ("fit with a kernel, {N} rows, subclasses given", "KernelPCSDA()", "SVC"),
     "selection": (

@@ -11,7 +11,15 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from pcsda import CSDA, PCSDA, KernelCSDA
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelCSDA,
+    KernelPCSDA,
+    MixtureVerifier,
+    VerifierBank,
+)
 
 ESTIMATORS = [PCSDA(random_state=0), CSDA(random_state=0)]
 BOTH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=["PCSDA", "CSDA"])
@@ -983,3 +991,19 @@ def test_recalibration_needs_both_classes_and_a_label_for_each_row(estimator):
         model.recalibrate(X, np.array(["no", "yes"])[y][:40])
     with refused("sample_weight has 60 negative entries (smallest -1); weights must be at least 0"):
         model.recalibrate(X, np.array(["no", "yes"])[y], sample_weight=-1)
+
+
+SCALED = [PCSDA(), CSDA(), KernelPCSDA(), PCSDACV(), VerifierBank(), MixtureVerifier()]
+
+
+@pytest.mark.filterwarnings("ignore")  # of clusters and bandwidths on the way to the error
+@pytest.mark.parametrize("model", SCALED, ids=lambda model: type(model).__name__)
+def test_numbers_whose_squares_are_lost_are_named(model):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 4 == 0
+    X = rng.standard_normal((80, 5)) + y[:, None]
+    with pytest.raises(ValueError, match=r"underflow: its spread is \de-300 .* divide X by its"):
+        clone(model).fit(X * 1e-300, y)
+    X[7, 3] = 1e300
+    with pytest.raises(ValueError, match=r"above 1e150; .* 1e\+300 in row 7, column 3$"):
+        clone(model).fit(X, y)

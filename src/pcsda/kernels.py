@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import (
 from sklearn.utils import check_random_state
 
 from .core.linalg import Array, Floats, in_threads
-from .core.spread import OverflowingSquares
+from .core.spread import OverflowingSquares, ScaleError
 from .core.warning import warn
 from .memory import available_memory
 from .progress import progress
@@ -202,7 +202,7 @@ def bandwidth(
     value = _mean_distance(X, metric, random_state)
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"
-        raise ValueError(f"gamma='all' needs rows that differ, got {found}; set gamma to a number")
+        raise ScaleError(f"gamma='all' needs rows that differ, got {found}; set gamma to a number")
     return 1 / _finite(value)
 
 
@@ -336,7 +336,7 @@ def check_matrix(matrix: Array, what: str) -> None:
 
 def not_finite(what: str = "the kernel matrix") -> ValueError:
     """Make the error for kernel values that are not finite."""
-    return ValueError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
+    return ScaleError(f"{what} contains NaN or infinity; check the kernel's parameters and X")
 
 
 def check_memory(n_rows: int, matrices: float) -> None:

@@ -45,6 +45,27 @@ def test_decimal_commas_are_not_dropped_as_text(shop, command):
     assert "not numeric: hue" in command(*FIT, "--decimal", ",", code=1).err
 
 
+def test_a_table_with_the_other_decimal_mark_names_the_option(shop, command):
+    frame = shop.train[[*FEATURES, "kind"]]
+    frame.to_csv("t.csv", index=False, sep=";", decimal=",")
+    frame.to_csv("points.csv", index=False)
+    command(*FIT, "--decimal", ",")
+    said = command("score", "m.pcsda", "points.csv", code=1).err
+    assert "in row 0 with a decimal point), " in said
+    assert "; read it with '--decimal .', leave them out" in said
+    command("score", "m.pcsda", "points.csv", "--decimal", ".")
+    command("fit", "points.csv", *FIT[2:])
+    assert "read it with '--decimal ,'" in command("score", "m.pcsda", "t.csv", code=1).err
+
+
+def test_a_number_too_large_to_scale_is_named(shop, command):
+    frame = shop.train.copy()
+    frame.loc[7, "hue"] = 1e300
+    frame.to_csv("t.csv", index=False)
+    said = command(*FIT, "--scale", "standard", code=1).err
+    assert "or correct the largest number, 1e+300 in row 7, column 'hue'" in said
+
+
 def test_columns_that_are_not_features_are_left_out_and_named(messy, command):
     said = command(*FIT, "--missing", "drop").err
     message = (

@@ -133,7 +133,9 @@ def test_the_best_rows_come_first(command, shop, by, rows):
 def test_a_banks_ranks_form_a_table(command, shop):
     words = ("rank", "{shop}/bank.pcsda", "{shop}/test.parquet", "--positive", "crack")
     lines = command(*words, "--top", "3").out.splitlines()
-    assert lines[0].split() == ["rank", "row", "distance", "llr"]
+    assert lines[0].split() == ["rank", "row", "llr"]
+    by_distance = command(*words, "--top", "3", "--by", "distance").out.splitlines()
+    assert by_distance[0].split() == ["rank", "row", "distance", "llr"]
     order = shop.bank.rank(shop.test[FEATURES], "crack")[:3]
     assert [int(line.split()[1]) for line in lines[1:]] == order.tolist()
     assert command(*words, "--top", "3", "-o", "r.csv").out == ""

@@ -187,9 +187,11 @@ def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
         if values.dtype.kind not in "buif"
     ]
     if bad:
+        marks = {"comma": "read it with '--decimal ,', ", "point": "read it with '--decimal .', "}
+        how = [text for mark, text in marks.items() if f"in row 0 with a decimal {mark}" in bad[0]]
         raise Problem(
-            f"{table.source} has columns that are not numeric: {listed(bad)}; leave them out with "
-            "--ignore, or turn them into numbers"
+            f"{table.source} has columns that are not numeric: {listed(bad)}; {''.join(how)}"
+            "leave them out with --ignore, or turn them into numbers"
         )
     found = table.feature_names(names)
     rows = table.chosen(found)

@@ -102,6 +102,7 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
     if isinstance(estimator, Pipeline):
         given = {f"{estimator.steps[-1][0]}__{name}": value for name, value in given.items()}
     hashes = row_hashes(X)
+    preparing.refuse_scale(X)
     estimator.fit(X, y, **given)
     name_rows(estimator, X, preparing.without_gaps(table, names, prepared), a)
     return replace(prepared, rows=tuple(sketch([hashes])))

@@ -229,7 +229,8 @@ def _rank(parser: ArgumentParser) -> None:
 
     By default, rows are ordered by log-likelihood ratio; --by distance uses the distance to the
     class mean in the subspace, as in the paper. Models with the published rule use the distance
-    unless an option says otherwise.
+    unless an option says otherwise. The table shows the distance only if it gives the order; files
+    and --json always have it.
     """
     add = parser.add_argument
     add("model", help=MODEL)

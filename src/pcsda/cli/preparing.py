@@ -14,11 +14,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
+from ..core.spread import scale_problem
 from ..estimators import make_pipeline
 from ..persistence import describe
 from ..tables import Table, Wording, is_large, missing, pieces, read
 from ..tables.table import bases
-from .problems import Usage, note
+from .problems import Problem, Usage, note
 
 if TYPE_CHECKING:
     from .columns import Features
@@ -167,6 +168,13 @@ def say_units(X: Features, prepared: Preparation) -> None:
             f"{X.columns[low]} {spread[low]:.3g}; --scale standard puts them on one scale. "
             "Without it, columns with small values count for less than they could"
         )
+
+
+def refuse_scale(X: Features) -> None:
+    """Reject numbers whose squares overflow or vanish, which scalers turn into NaN or zeros."""
+    text = scale_problem(np.asarray(X, dtype=np.float64), getattr(X, "columns", None))
+    if text:
+        raise Problem(text)
 
 
 def say_gaps(X: Features, prepared: Preparation) -> None:

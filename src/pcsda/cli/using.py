@@ -135,6 +135,8 @@ def rank(a: Namespace) -> None:
     if a.json:
         show_json({"model": a.model, "label": label, "by": by, "rows": as_records(columns)})
     elif not a.output:
+        if by != "distance":  # a second, unsorted figure would look like a mistake
+            del columns["distance"]
         show_table(list(zip(*columns.values(), strict=True)), list(columns))
     if a.output:
         with column_writer(a.output, a.keep_formulas) as write:

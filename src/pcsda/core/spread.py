@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,9 +14,19 @@ from .linalg import Array, Floats, SingularMatrixError, TooFewRowsError
 SMALLEST_VARIANCE = 1e-280
 # Squares of numbers up to this do not overflow, nor do sums of many of them.
 LARGEST_NUMBER = 1e150
+# If this share of the numbers is too large, it is the scale rather than a wrong entry.
+FEW = 0.1
 
 
-class OverflowingSquares(ValueError):
+class ScaleError(ValueError):
+    """Error that numbers too large or too small for their squares may have caused."""
+
+
+class NoSpread(TooFewRowsError, ScaleError):
+    """Error raised if all rows are equal, or look so because their squares vanish."""
+
+
+class OverflowingSquares(ScaleError):
     """Error raised if the squares of the rows are not finite."""
 
     def __init__(self) -> None:
@@ -24,6 +34,30 @@ class OverflowingSquares(ValueError):
             "the squares of X overflow because its spread is above 1e150; divide X by its scale "
             "first"
         )
+
+
+def scale_problem(X: Floats, columns: Sequence[object] | None = None) -> str | None:
+    """Say which number of X is too large if few are, or that all rows are too close, or None."""
+    if X.size == 0 or not np.isfinite(X).all():
+        return None
+    place = np.unravel_index(np.abs(X).argmax(), X.shape)
+    row, column = int(place[0]), int(place[1])
+    value = float(X[place])
+    if abs(value) > LARGEST_NUMBER and np.mean(np.abs(X) > LARGEST_NUMBER) < FEW:
+        name = column if columns is None else repr(columns[column])
+        return (
+            f"{OverflowingSquares()}, or correct the largest number, {value:.3g} in row {row}, "
+            f"column {name}"
+        )
+    spread = float(np.ptp(X, axis=0).max())
+    return _underflow(spread) if 0 < spread < np.sqrt(SMALLEST_VARIANCE) else None
+
+
+def _underflow(spread: float) -> str:
+    return (
+        f"the squares of X underflow: its spread is {spread:.1g} but must be at least 1e-140; "
+        "divide X by its scale first"
+    )
 
 
 def require_squares(X: Floats) -> None:
@@ -50,9 +84,9 @@ def auto_regularization(n_positive: float, *, kernel: bool, contaminated: bool =
     return float(max(10 / count**2, np.clip(3 / count**0.5, 0.3, 2.0)))
 
 
-def no_spread() -> TooFewRowsError:
+def no_spread() -> NoSpread:
     """Create the error for rows that are all equal."""
-    return TooFewRowsError(
+    return NoSpread(
         "all rows of X are equal (total variance 0); at least two different rows are needed"
     )
 
@@ -64,10 +98,7 @@ def ridge_of(total_variance: float, regularization: float) -> float:
     if total_variance <= 0:
         raise no_spread()
     if total_variance < SMALLEST_VARIANCE:
-        raise ValueError(
-            f"the squares of X underflow: its spread is {np.sqrt(total_variance):.1g} but must be "
-            "at least 1e-140; divide X by its scale first"
-        )
+        raise ValueError(_underflow(float(np.sqrt(total_variance))))
     return regularization * total_variance
 
 

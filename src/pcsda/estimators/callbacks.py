@@ -1,4 +1,4 @@
-"""Support for callbacks in scikit-learn versions that have them: report a fit's start and end."""
+"""What surrounds every fit: scikit-learn's callbacks, and errors that name a number of X."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from ..core.spread import ScaleError, scale_problem
 from ..validation import MatrixLike
 
 __all__ = ["CallbackSupportMixin", "calls_back"]
@@ -26,6 +28,7 @@ def calls_back(fit: Fit) -> Fit:
     A fit is a single task, because closed-form solutions have no iterations to report. In the last
     call, `fitted_estimator` is the fitted estimator itself.
     """
+    fit = _naming_the_number(fit)
     if with_callbacks is None:
         return fit
 
@@ -43,3 +46,29 @@ def calls_back(fit: Fit) -> Fit:
         return self
 
     return cast(Fit, with_callbacks(reported))
+
+
+def _naming_the_number(fit: Fit) -> Fit:
+    """Wrap a fit method so that an error of scale says where X is too large, or how small it is.
+
+    Only a fit that fails looks for the number, which takes a pass over X.
+    """
+
+    @wraps(fit)
+    def named(self: Any, X: Any, *args: Any, **given: Any) -> Any:
+        try:
+            return fit(self, X, *args, **given)
+        except ScaleError as error:
+            text = _scale_of(X)
+            if text is None:
+                raise
+            raise ValueError(text) from error
+
+    return cast(Fit, named)
+
+
+def _scale_of(X: Any) -> str | None:
+    try:
+        return scale_problem(np.asarray(X, dtype=np.float64), getattr(X, "columns", None))
+    except (TypeError, ValueError):  # sparse rows
+        return None

@@ -259,6 +259,8 @@ def example(values: NDArray[Any]) -> str:
             if isinstance(value, str) and not is_number(value):
                 point = " with a decimal comma" if is_number(value.replace(",", ".")) else ""
                 return f" ({value[:30]!r} in row {row}{point})"
+        if values.size and "." in str(values[0]):  # read with a decimal comma
+            return f" ({values[0][:30]!r} in row 0 with a decimal point)"
     return f" ({values.dtype})"
 
 
