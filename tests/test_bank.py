@@ -421,7 +421,9 @@ def test_identification_says_unknown_below_the_threshold():
     assert 0.4 < np.mean(found == "nobody") < 0.6
     assert np.all(bank.identify(X, -np.inf, "nobody") == best)
     assert np.all(bank.identify(X, np.inf, "nobody") == "nobody")
-    assert_array_equal(bank.identify(X) == None, ratios.max(axis=1) < 0)  # noqa: E711
+    bank.choose_threshold(0.5, strangers=problem(seed=5)[0])
+    expected = ratios.max(axis=1) < bank.threshold_.value
+    assert_array_equal(bank.identify(X) == None, expected)  # noqa: E711
 
 
 @pytest.mark.parametrize(

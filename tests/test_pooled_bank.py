@@ -11,7 +11,7 @@ from factories import close, make_rows, turned_toward
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from pcsda import PCSDA, KernelPCSDA, VerifierBank, load, save
+from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, VerifierBank, load, save
 from pcsda.core.many import SharedRows, solve_labels
 from pcsda.core.pooling import Block, Own, moved_labels, turns_of
 
@@ -70,7 +70,8 @@ def test_files_pickles_and_jobs_change_nothing(template, width, tmp_path):
     for copy in copies:
         assert_array_equal(copy.log_likelihood_ratio(X), ratios)
         assert copy.threshold_ == bank.threshold_
-        assert_array_equal(copy.identify(X, unknown="?"), bank.identify(X, unknown="?"))
+        limit = bank.threshold_.value
+        assert_array_equal(copy.identify(X, limit, "?"), bank.identify(X, limit, "?"))
         assert copy.enroll(X[:4] + 0.3, "cow").classes_.tolist()[3] == "cow"
         assert copy.choose_threshold(0.2).value < bank.threshold_.value
 
@@ -280,7 +281,8 @@ def test_background_rows_are_negatives_of_all_labels():
     assert not hasattr(VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two]), "threshold_")
     small = VerifierBank(PCSDA(random_state=0)).fit(X[two], y[two], background=others)
     assert "31" not in small.threshold_.rule
-    assert small.identify(X[:3], unknown=-1).shape == (3,)
+    with pytest.warns(UserWarning, match="labels reject 100% of their own left-out rows"):
+        assert small.identify(X[:3], unknown=-1).tolist() == [-1] * 3
 
 
 def test_enrolling_one_row_warns_what_to_expect():
@@ -377,14 +379,122 @@ def test_a_rate_finer_than_the_people_can_show_warns(crowd):
     bank.choose_threshold(0.05)
 
 
-def test_a_bank_without_a_common_calibration_needs_strangers():
-    X, y = people(12, 6)
-    bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y)
-    with pytest.raises(ValueError, match="cannot use its own labels as strangers; give rows of"):
+def test_two_labels_without_background_need_strangers():
+    X, y = people(2, 12)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    cause = "with 2 labels and no background, .* strangers, enroll a third label and call refresh"
+    with pytest.raises(ValueError, match=f"the bank cannot choose a threshold: {cause}"):
         bank.choose_threshold()
+    with pytest.warns(UserWarning, match=f"identify uses a threshold of 0, .*: {cause}"):
+        found = bank.identify(X, unknown=-1)
+    assert_array_equal(found, bank.identify(X, 0.0, unknown=-1))
     assert bank.choose_threshold(0.1, people(30, 1, seed=4)[0]).n_negatives == 30
+    bank.identify(X)
+    more = people(3, 12, seed=5)[0][:12]
+    assert not hasattr(VerifierBank(PCSDA(random_state=0)).fit(X, y), "threshold_")
+    again = VerifierBank(PCSDA(random_state=0)).fit(X, y).enroll(more, 2).refresh()
+    assert "on 3 identities" in again.threshold_.rule
     with pytest.raises(ValueError, match="calibration='mine' must be one of 'pooled', 'per-label'"):
         VerifierBank(calibration="mine").fit(X, y)
+
+
+SEPARATE = {
+    "linear": {"estimator": PCSDA(random_state=0), "calibration": "per-label"},
+    "own bandwidths": {"estimator": KernelPCSDA(random_state=0), "calibration": "per-label"},
+    "own clusters": {"estimator": PCSDA(random_state=0), "subclasses": "per-class"},
+    "CSDA": {"estimator": CSDA(random_state=0)},
+    "search": {"estimator": PCSDACV(PCSDA(2, random_state=0), n_subclasses=2, regularization=0.1)},
+}
+
+
+@pytest.mark.parametrize("settings", SEPARATE.values(), ids=SEPARATE)
+def test_labels_calibrated_separately_have_a_threshold_too(settings):
+    X, y = people(24, 12, width=12)
+    known, train = y < 12, np.arange(len(y)) % 2 == 0
+    bank = VerifierBank(**settings).fit(X[known & train], y[known & train])
+    assert bank.threshold_.rule.startswith("at most 1 % of strangers accepted, on 12 identities")
+    assert bank.threshold_.n_positives == (0 if isinstance(bank.estimator, CSDA) else 72)
+    threshold = bank.choose_threshold(0.2).value
+    best = bank.log_likelihood_ratio(X).max(axis=1)
+    accepted = np.mean(best[~known] >= threshold)
+    assert 0.05 < accepted < 0.4
+    assert np.mean(best[known & ~train] >= threshold) > 2 * accepted
+
+
+def test_separate_labels_are_scored_as_strangers_by_banks_that_lack_them():
+    X, y = people(9, 6, width=8)
+    clusters = np.arange(len(X)) % 3
+    template = PCSDA(solver="eigen", regularization=0.1, random_state=0)
+    bank = VerifierBank(template).fit(X, y, subclass_labels=clusters)
+    door = bank._labels_.door
+    assert_array_equal(np.unique(door.identity), np.arange(9))
+    expected = [model.loo_scores_[y == label] for label, model in bank.models_.items()]
+    assert_array_equal(door.own, np.concatenate(expected))
+    # The labels of a fold are next to each other; find the folds by the scores themselves.
+    ends = np.flatnonzero(np.diff(door.identity) < 0) + 1
+    parts = list(zip(np.split(door.identity, ends), np.split(door.best, ends), strict=True))
+    for identity, best in parts:
+        gone = np.isin(y, identity)
+        rest = VerifierBank(template).fit(X[~gone], y[~gone], subclass_labels=clusters[~gone])
+        assert_allclose(best, rest.log_likelihood_ratio(X[gone]).max(axis=1), rtol=1e-9)
+
+
+def test_the_scores_of_strangers_are_kept_by_files_and_changes(tmp_path):
+    X, y = people(10, 6, width=8)
+    bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y)
+    save(bank, tmp_path / "bank.pcsda")
+    for copy in (load(tmp_path / "bank.pcsda"), pickle.loads(pickle.dumps(bank))):
+        assert copy.threshold_ == bank.threshold_
+        assert copy.choose_threshold(0.3) == pickle.loads(pickle.dumps(bank)).choose_threshold(0.3)
+    before = bank.threshold_.value
+    bank.enroll(people(11, 6, width=8, seed=3)[0][-6:], 10)
+    assert bank.threshold_.value > before  # one more label may accept a stranger
+    assert "on 10 identities" in bank.threshold_.rule
+    assert "on 11 identities" in bank.refresh().threshold_.rule
+
+
+def test_a_matrix_of_kernel_values_has_the_threshold_of_its_kernel():
+    X, y = people(9, 6, width=8)
+    clusters = np.arange(len(X)) % 3
+    fixed = {"regularization": 0.1, "random_state": 0}
+    matrix = np.exp(-0.03 * ((X[:, None] - X) ** 2).sum(axis=2))
+    banks = [
+        VerifierBank(KernelPCSDA(**one, **fixed), calibration="per-label").fit(
+            rows, y, subclass_labels=clusters
+        )
+        for one, rows in (({"kernel": "precomputed"}, matrix), ({"gamma": 0.03}, X))
+    ]
+    doors = [bank._labels_.door for bank in banks]
+    assert_array_equal(doors[0].identity, doors[1].identity)
+    # Shared rows keep the ridge of all labels, a matrix takes the ridge of those that are left.
+    assert np.corrcoef(doors[0].best, doors[1].best)[0, 1] > 0.99
+
+
+def test_the_papers_bandwidth_is_shared_where_labels_share_a_calibration():
+    X, y = people(12, 6)
+    banks = [
+        VerifierBank(KernelPCSDA(gamma=gamma, random_state=0)).fit(X, y)
+        for gamma in ("positive", "all")
+    ]
+    assert_array_equal(*(bank.log_likelihood_ratio(X) for bank in banks))
+    assert banks[0].threshold_ == banks[1].threshold_
+    assert banks[0].estimator.gamma == "positive"
+    alone = VerifierBank(KernelPCSDA(random_state=0), calibration="per-label").fit(X, y)
+    assert len({model.kernel_.gamma for model in alone.models_.values()}) == 12
+    banks[0].set_params(calibration="per-label").fit(X, y)  # nothing is left of the first fit
+    assert_array_equal(banks[0].log_likelihood_ratio(X), alone.log_likelihood_ratio(X))
+
+
+def test_a_bank_that_names_hardly_anybody_says_so():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 5)), np.repeat([0, 1, 2], 10)
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X, y)
+    assert bank.threshold_.misses > 0.9
+    message = r"labels reject \d+% of their own left-out rows.*1 % of strangers.*a higher rate"
+    with pytest.warns(UserWarning, match=message):
+        assert np.mean(bank.identify(X, unknown=-1) == -1) > 0.9
+    bank.choose_threshold(0.9)
+    bank.identify(X)
 
 
 def test_too_many_labels_for_memory_are_refused_before_allocation(monkeypatch):
@@ -399,7 +509,7 @@ def test_labels_that_shared_rows_do_not_determine_are_fitted_separately():
     y = rng.permutation(np.repeat([0, 1, 2, 3], [12, 10, 9, 11]))
     X = rng.standard_normal((4, 5))[y] + 1e-6 * rng.standard_normal((len(y), 5))
     bank = VerifierBank(PCSDA(4, regularization=1e-12, random_state=0)).fit(X, y)
-    assert not hasattr(bank, "threshold_")
+    assert hasattr(bank._labels_, "sharing")
     assert bank.score(X, y) == 1
 
 

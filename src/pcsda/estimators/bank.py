@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from .changes import (
     numbered_labels,
     warn_of_shared_rows,
 )
+from .doors import Door
 from .kindred_labels import KindredLabels, are_kindred
 from .linear import PCSDA
 from .naming import name_in_bank
@@ -51,10 +52,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     Parameters
     ----------
     estimator : PCSDA, KernelPCSDA or any class-specific estimator, default=None
-        The model for each label; None means ``PCSDA()``. PCSDA with its default solver, and
-        KernelPCSDA with one bandwidth for all classes (`gamma` "all", "scale" or a number), share
-        one factorisation. So does PCSDACV around one of these, with bandwidths other than
-        "positive". Any other estimator is fitted separately for each label, in parallel.
+        The model for each label; None means ``PCSDA()``. PCSDA and KernelPCSDA with their default
+        solver share one factorisation. So does PCSDACV around one of these, with bandwidths other
+        than "positive". Any other estimator is fitted separately for each label, in parallel.
+        With pooled calibration, ``gamma="positive"``, the default of KernelPCSDA, means "all":
+        labels share one bandwidth. With ``calibration="per-label"``, each label has its own.
     subclasses : {"shared", "per-class"}, default="shared"
         Use one clustering of all rows, from which each label removes its own rows, or a separate
         k-means for each label, started from the shared clustering. With pooled calibration, ten or
@@ -83,7 +85,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         share one calibration, estimators are built on request.
     threshold_ : Threshold
         The threshold used by `identify`: set by `choose_threshold`, or by default one that accepts
-        1 % of strangers. Present only if the labels share one calibration or strangers were given.
+        1 % of strangers. Absent if no label can be left out as a stranger, as with two labels and
+        no background, and no strangers were given.
     clusters_ : array of shape (n_samples,)
         Shared cluster of each training row; background rows come last.
     centroids_ : array of shape (n_clusters, n_features)
@@ -155,7 +158,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 same = fitted.support is None or fitted.support is rows.X
                 state["_support"] = None if same else fitted.support
             else:
-                state["models_"] = list(fitted.models)
+                state |= {"models_": list(fitted.models), "_door": asdict(fitted.door)}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -163,6 +166,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         state.setdefault("calibration", "per-label")  # the only choice in version 0.1.0
         pooled, models = state.pop("_pooled", None), state.pop("models_", None)
         kindred, support = state.pop("_kindred", None), state.pop("_support", None)
+        door = state.pop("_door", None)  # absent in earlier versions
         fitted = pooled is not None or models is not None or kindred is not None
         if fitted:
             for name in ("_source", "_factor", "_matrix"):  # stored by earlier versions
@@ -184,8 +188,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 support = self._rows.X
             self._labels_ = KindredLabels(self._settings, kindred, kernel, support)
         else:
-            ridge = getattr(self, "ridge_", None)
-            self._labels_ = SeparateLabels(self._settings, self._rows, ridge, kernel, models)
+            known = getattr(self, "ridge_", None), kernel, models, None
+            met = Door.empty() if door is None else Door(**door)
+            self._labels_ = SeparateLabels(self._settings, self._rows, *known, met)
 
     @calls_back
     def fit(
@@ -220,7 +225,15 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         validation.check_option("subclasses", self.subclasses, ("shared", "per-class"))
         validation.check_option("calibration", self.calibration, ("pooled", "per-label"))
         validation.refuse_dask(X, y)
-        for name in ("ridge_", "kernel_", "regularization_", "threshold_", "_rate", "_kindred_"):
+        for name in (
+            "ridge_",
+            "kernel_",
+            "regularization_",
+            "threshold_",
+            "_rate",
+            "_gamma",
+            "_kindred_",
+        ):
             self.__dict__.pop(name, None)
         # Later enrolments and kernel models need the rows, so the bank keeps a copy.
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], copy=True)
@@ -273,6 +286,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 clusters = np.append(clusters, near)
             if together is not None:
                 together = np.append(together, together.max() + 1 + np.arange(len(others)))
+        self._share_bandwidth(rows, labels)
         if clusters is None and self.calibration == "pooled" and together is None:
             self._kindred_ = are_kindred(self._settings, X, labels[: len(X)])
             clusters = alone(labels) if self._kindred_ else None
@@ -281,12 +295,20 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         keys = np.random.default_rng(self._seed).random(len(rows))
         return BankRows(rows, labels, clusters, keys, together)
 
+    def _share_bandwidth(self, rows: Floats, labels: Ints) -> None:
+        """Use one bandwidth if only separate ones keep the labels from sharing a calibration."""
+        template = self._template
+        if self.calibration == "pooled" and getattr(template, "gamma", None) == "positive":
+            common = replace(self._settings, template=clone(template).set_params(gamma="all"))
+            if can_pool(common, BankRows(rows, labels, labels, np.zeros(len(rows)), None)):
+                self._gamma = "all"
+
     @property
     def _template(self) -> Any:
         template = PCSDA() if self.estimator is None else self.estimator
-        if hasattr(self, "regularization_"):
-            return clone(template).set_params(regularization=self.regularization_)
-        return template
+        names = {"regularization": "regularization_", "gamma": "_gamma"}
+        found = {name: getattr(self, own) for name, own in names.items() if hasattr(self, own)}
+        return clone(template).set_params(**found) if found else template
 
     @property
     def _settings(self) -> Settings:
@@ -318,9 +340,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._keep(found)
         if isinstance(found, KindredLabels) and settings.auto_ridge:
             self.regularization_ = found.regularization
-        if not isinstance(found, SeparateLabels):
-            self._rate = getattr(self, "_rate", USUAL_RATE)
-            self._set_door()
+        self._rate = getattr(self, "_rate", USUAL_RATE)
+        self._set_door()
 
     def _take_clusters(self) -> None:
         """Switch from shared covariances to a clustering of all rows."""
@@ -360,9 +381,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
 
     def _set_door(self) -> None:
         """Choose the threshold for the requested rate and the current number of labels."""
-        fitted = self._labels_
-        if not isinstance(fitted, SeparateLabels) and self._rate is not None:
-            self.threshold_ = fitted.door.choose(self._rate, len(self.classes_), quiet=True)
+        door, rate = self._labels_.door, getattr(self, "_rate", USUAL_RATE)
+        if len(door.best) and rate is not None:
+            self.threshold_ = door.choose(rate, len(self.classes_), quiet=True)
 
     def name_rows(self, ids: ArrayLike) -> Self:
         """Name the training rows, so that explanations name examples of the nearest subclass.

@@ -14,9 +14,11 @@ from .. import validation
 from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
+from ..core.warning import warn
 from ..validation import MatrixLike
 from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
+from .doors import warn_of_misses
 from .kindred_labels import KindredLabels
 from .naming import add_examples
 from .pooled_labels import PooledLabels
@@ -164,7 +166,8 @@ class BankScores:
         If clusters have fewer than 50 rows or 10 labels, labels are left out in folds, each with
         its own clusters; otherwise they are left out one by one, in closed form. The best score
         is higher among many labels than among few, so the threshold is adjusted when labels are
-        added or removed.
+        added or removed. Labels that are calibrated separately are left out in
+        folds, too.
 
         Examples
         --------
@@ -182,16 +185,28 @@ class BankScores:
             self._refuse_known(self._checked(strangers), "strangers")
             best = self._scores(strangers)[0].max(axis=1)
             self.threshold_, self._rate = fitted.door.of_strangers(best, max_false_alarms), None
-        elif not isinstance(fitted, SeparateLabels):
+        elif len(fitted.door.best):
             self.threshold_ = fitted.door.choose(max_false_alarms, len(self.classes_))
             self._rate = max_false_alarms
         else:
-            raise ValueError(
-                "a bank that is calibrated label by label cannot use its own labels as "
-                "strangers; give rows of strangers as strangers=, or fit with calibration='pooled' "
-                "PCSDA or KernelPCSDA, shared subclasses and at least 3 labels"
-            )
+            reason, remedy = self._doorless()
+            raise ValueError(f"the bank cannot choose a threshold: {reason}. {remedy}")
         return self.threshold_
+
+    def _doorless(self) -> tuple[str, str]:
+        """Say why no label was scored as a stranger, and what to do about it."""
+        if len(self.classes_) == 2 and np.all(self._rows.labels >= 0):
+            return (
+                "with 2 labels and no background, nothing is left to compare the second label "
+                "with once the first serves as a stranger",
+                "Call choose_threshold with rows of strangers, enroll a third label and call "
+                "refresh, or fit with background=",
+            )
+        return (
+            "its labels were not scored as strangers, because the model file is older than this "
+            "feature or the labels cannot be fitted without some of them",
+            "Call refresh, or call choose_threshold with rows of strangers",
+        )
 
     @reads
     def identify(
@@ -209,7 +224,7 @@ class BankScores:
         X : array-like of shape (n_samples, n_features)
         threshold : float, optional
             Smallest log-likelihood ratio for which a row gets a label. None means the value of
-            `threshold_`, or 0 if the bank has no threshold; see :meth:`choose_threshold`.
+            `threshold_`, or 0, with a warning, if the bank has none; see :meth:`choose_threshold`.
         unknown : object, default=None
             Value returned for rows that no label accepts.
         trials : array-like of shape (n_samples,), default=None
@@ -222,10 +237,22 @@ class BankScores:
         """
         scores, _ = self._scores(X, trials)
         if threshold is None:
-            threshold = self.threshold_.value if hasattr(self, "threshold_") else 0.0
+            threshold = self._usual_threshold()
         best = scores.argmax(axis=1)
         known = scores[np.arange(len(best)), best] >= threshold
         return identities(self.classes_[best], known, unknown)
+
+    def _usual_threshold(self) -> float:
+        """Return the value of `threshold_`, or 0; warn if it accepts or rejects nearly all rows."""
+        if hasattr(self, "threshold_"):
+            warn_of_misses(self.threshold_)
+            return self.threshold_.value
+        reason, remedy = self._doorless()
+        warn(
+            "identify uses a threshold of 0, at which most strangers may be given a label, because "
+            f"the bank cannot choose one: {reason}. {remedy}, or give threshold="
+        )
+        return 0.0
 
     @reads
     def verify(

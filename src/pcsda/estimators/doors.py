@@ -12,6 +12,9 @@ from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold, interval
 from ..core.warning import warn
 
+# If labels reject this share of their own left-out rows, the bank names hardly anybody.
+MANY_MISSES = 0.9
+
 
 @dataclass(frozen=True)
 class Door:
@@ -33,6 +36,12 @@ class Door:
     identity: Ints
     own: Array
     n_met: float
+
+    @classmethod
+    def empty(cls) -> Door:
+        """Return a door that no stranger has met."""
+        none = np.zeros(0)
+        return cls(none, none.astype(np.intp), none, 0.0)
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.
@@ -74,6 +83,17 @@ class Door:
         found = _of_scores(best, self.own, rate)
         rule = f"at most {100 * rate:.4g} % of strangers accepted, on the {len(best)} given"
         return replace(found, rule=rule)
+
+
+def warn_of_misses(threshold: Threshold) -> None:
+    """Warn if a bank with this threshold names hardly anybody."""
+    if threshold.misses >= MANY_MISSES:
+        warn(
+            f"at the threshold of {threshold.value:.3g}, labels reject "
+            f"{threshold.misses:.0%} of their own left-out rows, so hardly any row is named: the "
+            f"labels differ too little for this rate ({threshold.rule}). Ask choose_threshold for "
+            "a higher rate, give it rows of strangers, or add rows and labels",
+        )
 
 
 def _of_scores(best: Array, own: Array, rate: float, identity: Ints | None = None) -> Threshold:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.base import clone
+from sklearn.utils import get_tags
 
 from ..core.cells import Cells
 from ..core.factor import SharedFactor, factor_shared
@@ -16,6 +19,7 @@ from ..core.gram import of_kernel
 from ..core.kmeans import kernel_kmeans
 from ..core.linalg import Array, Floats, Ints, Mask, SingularMatrixError
 from ..core.loo import Leave
+from ..core.many import BACKGROUND
 from ..core.spread import no_spread
 from ..core.warning import warn
 from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
@@ -38,6 +42,10 @@ from .shared import (
 )
 from .steps import axes_of, leave_sample
 
+# Folds of labels that act as strangers, and the number of labels up to which the larger number is
+# used. Each fold costs another fit of the remaining labels.
+FOLDS, FEW_FOLDS, FEW_LABELS = 5, 3, 40
+
 
 class SeparateLabels:
     """Models for labels, sharing one factorisation if possible, otherwise fitted separately.
@@ -51,6 +59,8 @@ class SeparateLabels:
     kernel : Kernel or None
     models : list of estimators, optional
     factor : SharedFactor or None
+    door : Door, optional
+        Scores of strangers; by default none.
     """
 
     def __init__(
@@ -61,6 +71,7 @@ class SeparateLabels:
         kernel: Kernel | None = None,
         models: list[Any] | None = None,
         factor: SharedFactor | None = None,
+        door: Door | None = None,
     ) -> None:
         self.template, self.seed = settings.template, settings.seed
         self.given, self.own_clusters = settings.given, settings.own_clusters
@@ -71,16 +82,63 @@ class SeparateLabels:
         self.ridge, self.kernel, self.factor = ridge, kernel, factor
         self.models: list[Any] = [] if models is None else models
         self.matrix: Array | None = None  # kernel values, for k-means in feature space
-
-    @property
-    def door(self) -> Door:
-        """An empty door: labels calibrated separately have no stranger scores."""
-        none = np.zeros(0)
-        return Door(none, none.astype(np.intp), none, 0.0)
+        self.door = Door.empty() if door is None else door
 
     def fit_all(self, count: int) -> None:
-        """Fit the models for all labels."""
+        """Fit the models for all labels, and score each label as a stranger."""
         self.models = self.fit(range(count))
+        n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
+        fold = np.random.default_rng(self.seed).permutation(count) % n_folds
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # already given for all labels
+            try:
+                parts = [self._without(fold == number) for number in np.unique(fold)]
+            except ValueError:  # there is no bank without the fold
+                return
+        best, gone = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        n_met = count * (1 - 1 / len(parts))
+        self.door = Door(best, self.labels[gone], self._own_scores(), n_met)
+
+    def _without(self, away: Mask) -> tuple[Array, Ints]:
+        """Fit a bank without some labels; return their rows' best scores in it, and the rows."""
+        out = np.isin(self.labels, np.flatnonzero(away))
+        kept, gone = np.flatnonzero(~out), np.flatnonzero(out)
+        if isinstance(self.template, PCSDACV) and self.together is None and not self.given:
+            return self._as_found(np.flatnonzero(~away), kept, self.X[gone]), gone
+        number = np.append(np.cumsum(~away) - 1, BACKGROUND)  # the background stays
+        rows = self.rows.kept(~out)
+        pairwise = get_tags(self.template).input_tags.pairwise
+        if pairwise:
+            rows = replace(rows, X=rows.X[:, kept])
+        clusters = self.clusters[kept]
+        if not self.given:
+            clusters = cluster_rows(self.template, rows.X, None, self.seed)
+        clusters = np.unique(clusters, return_inverse=True)[1]
+        rows = replace(rows, labels=number[rows.labels], clusters=clusters)
+        rest = SeparateLabels(replace(self.settings, verbose=False), rows, self.ridge, self.kernel)
+        rest.models = rest.fit(range(int(np.sum(~away))))
+        strangers = self.X[np.ix_(gone, kept)] if pairwise else self.X[gone]
+        return rest.scores(strangers).max(axis=1), gone
+
+    def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
+        """Return best scores for labels fitted to some rows, with the settings they have found."""
+        best = np.full(len(strangers), -np.inf)
+        for label in labels.tolist():  # another search would take as long as the first
+            model = clone(self.models[label].best_estimator_)
+            found = unwrap(model.fit(self.X[kept], self.labels[kept] == label))
+            ratios = found.model.log_likelihood_ratio(found.rows(strangers))
+            np.maximum(best, ratios, out=best)
+        return best
+
+    def _own_scores(self) -> Array:
+        """Return the left-out scores of all rows for their own labels, if the models have any."""
+        own = [np.zeros(0)]
+        for label, model in enumerate(self.models):
+            scores = getattr(unwrap(model).model, "loo_scores_", None)
+            if scores is not None:
+                own.append(scores[self.labels == label])
+        found = np.concatenate(own)
+        return found[~np.isnan(found)]
 
     def scores(self, X: Floats, trials: ArrayLike | None = None) -> Array:
         """Return the log-likelihood ratios of rows, or of trials, for all labels."""
@@ -119,7 +177,8 @@ class SeparateLabels:
         fresh = len(rows.X) - len(before.X)
         factor = self.updated_factor(rows.X, kept, fresh)
         models = [self.models[old or 0] for old in places]
-        found = SeparateLabels(self.settings, rows, self.ridge, self.kernel, models, factor)
+        known = self.ridge, self.kernel, models, factor, self.door
+        found = SeparateLabels(self.settings, rows, *known)
         if touched is not None:
             (found.models[touched],) = found.fit([touched])
             if places[touched] is None and fresh == 1:
