@@ -273,6 +273,7 @@ def test_changes_at_once_equal_changes_one_by_one():
     assert_array_equal(bank.clusters_, np.append(y[first], np.full(5, 13)))
 
 
+@pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
 def test_a_bank_whose_labels_lose_their_spread_returns_to_clusters():
     X, y = people(14, 5)
     alike = y < 11
@@ -335,6 +336,7 @@ def test_banks_that_cannot_share_covariances_use_clusters():
         assert type(bank._labels_).__name__ != "KindredLabels"
 
 
+@pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
 def test_labels_of_equal_rows_have_no_spread():
     X, y = people(12, 1)
     with pytest.raises(SingularMatrixError, match="equal"):
