@@ -88,6 +88,41 @@ def test_hidden_positives_that_outweigh_the_examples_are_found(kind):
     assert abs(model.contamination_ - 0.2) < 0.04
 
 
+@pytest.mark.more
+@BOTH
+def test_a_similar_class_is_less_often_taken_for_hidden_positives(kind):
+    """Its rows can be told from ten or more positives."""
+    shares = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        centres = 3 * rng.standard_normal((9, 12))
+        centres[1] = centres[0] + 0.9
+        kinds = np.append(np.zeros(12, dtype=int), 1 + np.arange(200) % 8)
+        X = centres[kinds] + rng.standard_normal((212, 12))
+        model = kind(random_state=0, contamination="auto").fit(X, kinds == 0)
+        shares.append(model.contamination_)
+    assert np.mean(shares) < 0.04
+
+
+@pytest.mark.more
+@BOTH
+def test_a_fifth_hidden_among_overlapping_classes_is_found_with_ten_positives(kind):
+    """At least half of the lost average precision comes back."""
+    found = []
+    for seed in range(12):
+        X, y, hidden, test, truth = make_contaminated(0.2, 10, seed, apart=1.2)
+        models = (
+            kind(random_state=0).fit(X, y),
+            kind(random_state=0, contamination="auto").fit(X, y),
+            kind(random_state=0).fit(X[~hidden], y[~hidden]),
+        )
+        found.append(
+            [average_precision_score(truth, each.log_likelihood_ratio(test)) for each in models]
+        )
+    plain, mended, clean = np.transpose(found)
+    assert np.mean(mended - plain) > 0.5 * np.mean(clean - plain)
+
+
 @pytest.mark.more  # a matter of quality, over eight draws
 @pytest.mark.parametrize(
     ("kind", "n_positive", "back"),

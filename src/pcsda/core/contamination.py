@@ -9,9 +9,12 @@ with those most like positives. The model of that step is fitted without them an
 unseen rows. So hidden positives come to light even if they cluster in a subclass of their own,
 where they would look like negatives. Each step estimates the share. The first estimate is too low,
 because positives are among its negatives. The last is too high, because it has set apart the
-negatives most like positives, which a model needs most. The final model sets apart a share between
-the two. Rows set apart do not join the positives: a similar class would pull the positive mean
-toward itself.
+negatives most like positives, which a model needs most. From ten positives on, a comparison decides
+between them: a model that takes the rows most like positives for a subclass of negatives scores
+them and the positives. If it cannot tell them apart, they are positives; a similar class scores
+lower. With fewer positives, chance decides such a comparison, and the final model sets apart a
+share between the two. Rows set apart do not join the positives: a similar class would pull the
+positive mean toward itself.
 """
 
 from __future__ import annotations
@@ -37,18 +40,22 @@ SLOPE_SPREAD = 0.5
 # Slope expected of the views: with few positives, a model is more confident than unseen rows
 # justify.
 MODEL_SLOPE = 0.5
-# With fewer positives than this, the share is estimated with that slope too.
+# With fewer positives than this, the share is estimated with that slope too, and suspects are not
+# compared with the positives.
 ENOUGH = 10
 # Mean of the exponential prior on the share, for the expected share.
 SHARE_SCALE = 0.15
 # Starting points of the search for the best share, which stays below one half.
 LARGEST_SHARE = 0.499
-SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 11))
+SHARES = np.append(0.0, np.geomspace(2e-3, LARGEST_SHARE, 20))
+FINE_SHARES = np.linspace(0.0, LARGEST_SHARE, 500)
 # Half the 90 % quantile of chi-square with one degree of freedom: how far the profile log
 # likelihood may drop within a 90 % interval.
 INTERVAL_DROP = 1.3528
 # Shares of the unchecked rows that are set apart, step by step.
 STEPS = (0.0, 0.04, 0.1, 0.22)
+# Shares of the unchecked rows that are suspected, to see whether they differ from the positives.
+SUSPECTS = (0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 # Shares below this count as equal.
 SMALL_SHARE = 0.005
 # This many times the rows set apart are excluded when subclasses are formed.
@@ -111,16 +118,14 @@ class Shares:
     share : float
     interval : pair of float
         90 % profile-likelihood interval for the share; if the share was given, that value twice.
-    expected : float
-        Mean of the share under its profile likelihood and an exponential prior; the share itself if
-        it was given. With few positives nearly every share is possible, and the mode may be 0 or
-        the largest value.
+    losses : array of shape (n,)
+        Minus the profile log likelihood at `SHARES`; empty if the share was given.
     """
 
     calibration: Calibration
     share: float
     interval: tuple[float, float]
-    expected: float
+    losses: Array
 
 
 def hidden_probability(ratio: Array, share: float) -> Array:
@@ -141,18 +146,21 @@ def fit_shares(scores: Scores, share: float | None = None) -> Shares:
     """
     profile = _Profile(scores)
     if share is not None:
-        return Shares(profile.calibration(share), share, (share, share), share)
+        return Shares(profile.calibration(share), share, (share, share), np.empty(0))
     losses = np.array([profile(value) for value in SHARES])
     at = int(losses.argmin())
     bounds = SHARES[max(at - 1, 0)], SHARES[min(at + 1, len(SHARES) - 1)]
     found = minimize_scalar(profile, bounds=bounds, method="bounded", options={"xatol": 1e-4})
     share = float(found.x if found.fun < losses[at] else SHARES[at])
     interval = _interval(profile, share, losses)
-    return Shares(profile.calibration(share), share, interval, _expected(losses))
+    return Shares(profile.calibration(share), share, interval, losses)
 
 
 def _expected(losses: Array) -> float:
-    """Return the posterior mean share by the trapezoidal rule, given the losses at `SHARES`."""
+    """Return the posterior mean share by the trapezoidal rule, given the losses at `SHARES`.
+
+    With few positives nearly every share is possible, and the mode may be 0 or the largest value.
+    """
     total = losses + SHARES / SHARE_SCALE
     likely = np.exp(total.min() - total)
     return float(trapezoid(SHARES * likely, SHARES) / trapezoid(likely, SHARES))
@@ -322,12 +330,16 @@ def fit_contaminated(problem: Problem) -> Contaminated:
     step uses none. So the interval spans the intervals of the first step, the last step and the
     final model.
     """
+    problem = replace(problem, factorise=_once(problem.factorise))
     way = [_one_crowd(problem)]
     for step in STEPS[1:]:
         way.append(_set_apart(problem, way[-1], step))
     first, last, share = way[0], way[-1], problem.share
     if share is None:
-        share = _between(first.shares, last.shares)
+        suspicion = None
+        if np.sum(problem.positive) >= ENOUGH:
+            suspicion = _suspicion(problem, first.ratio)
+        share = _between(first.shares, last.shares, suspicion)
     before = way[int(np.searchsorted(STEPS, share, side="right")) - 1]
     found = _set_apart(problem, before, share)
     least, most = sorted((first.shares.share, last.shares.share))
@@ -337,6 +349,18 @@ def fit_contaminated(problem: Problem) -> Contaminated:
         found = _set_apart(replace(problem, share=held), before, share)
     lows, highs = zip(*(one.shares.interval for one in (first, last, found)), strict=True)
     return replace(found, shares=replace(found.shares, interval=(min(lows), max(highs))))
+
+
+def _once(factorise: Callable[[Array | None], Factor]) -> Callable[[Array | None], Factor]:
+    """Keep the factor for the first weights, which most steps use."""
+    kept: list[tuple[Array | None, Factor]] = []
+
+    def factor(weights: Array | None) -> Factor:
+        if not kept:
+            kept.append((weights, factorise(weights)))
+        return kept[0][1] if weights is kept[0][0] else factorise(weights)
+
+    return factor
 
 
 def _one_crowd(problem: Problem) -> Contaminated:
@@ -359,18 +383,84 @@ def _set_apart(problem: Problem, before: Contaminated, share: float) -> Contamin
     return _step(problem, apart, apart | loose)
 
 
-def _between(found: Shares, last: Shares) -> float:
+def _between(found: Shares, last: Shares, suspicion: Suspicion | None) -> float:
     """Choose the share to set apart: a value between a step's estimate and the last step's.
 
     An early step has positives among its negatives, which mask others, so it finds too few. The
     last step has lost the negatives most like positives and counts such rows as positives, so it
-    finds too many. If the two contradict each other, hidden positives form a subclass, and the
-    last step is right.
+    finds too many. Suspects that differ from the positives decide between them. Without that
+    comparison, if the two contradict each other, hidden positives form a subclass, and the last
+    step is right.
     """
+    if suspicion is not None:
+        middle = 0.5 * np.interp(FINE_SHARES, SHARES, found.losses + last.losses)
+        losses = middle + suspicion.losses(FINE_SHARES)
+        return float(np.average(FINE_SHARES, weights=np.exp(losses.min() - losses)))
     if last.interval[0] > found.interval[1]:
         return last.share
-    middle = np.sqrt((found.expected + SMALL_SHARE) * (last.expected + SMALL_SHARE))
-    return float(middle - SMALL_SHARE)
+    product = (_expected(found.losses) + SMALL_SHARE) * (_expected(last.losses) + SMALL_SHARE)
+    return float(np.sqrt(product) - SMALL_SHARE)
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """How often a positive outscores a suspect, for growing shares of suspects.
+
+    Suspects are the rows most like positives. A model that takes them for a subclass of negatives
+    scores them and the positives, all left out. If they are positives, neither score higher.
+
+    Attributes
+    ----------
+    shares, wins, errors : arrays of shape (n,)
+        Shares of suspects, shares of pairs won by the positive, and their standard errors by
+        chance. Shares and wins rise from 0 to the largest share and to 1.
+    """
+
+    shares: Array
+    wins: Array
+    errors: Array
+
+    def losses(self, shares: Array) -> Array:
+        """Return minus the log likelihood that these shares of suspects are all positives."""
+        wins, errors = (np.interp(shares, self.shares, of) for of in (self.wins, self.errors))
+        # Below the smallest share tried there are no suspects who could be told apart.
+        wins = np.where(shares < self.shares[1], np.minimum(wins, 0.5), wins)
+        losses: Array = 0.5 * ((wins - 0.5) / errors) ** 2
+        return losses
+
+
+def _suspicion(problem: Problem, ratio: Array) -> Suspicion | None:
+    """Compare positives with suspects, or return None if no positive can be left out."""
+    found = [(0.0, 0.0, 0.0)]
+    for share in SUSPECTS:
+        suspects = _most_alike(problem, ratio, share)
+        if not suspects.any() or np.all(problem.positive | suspects):
+            continue
+        pair = _outscored(problem, suspects)
+        if pair is None:
+            return None
+        found.append((share, max(pair[0], found[-1][1]), pair[1]))
+    if len(found) == 1:
+        return None
+    shares, wins, errors = np.transpose([*found, (LARGEST_SHARE, 1.0, found[-1][2])])
+    errors[0] = errors[1]
+    return Suspicion(shares, wins, errors)
+
+
+def _outscored(problem: Problem, suspects: Mask) -> tuple[float, float] | None:
+    """Return how often a left-out positive outscores a suspect, and its error by chance."""
+    groups = np.where(problem.positive, 0, np.where(suspects, 1, 2))
+    held = replace(problem, regroup=lambda _: groups, n_components=None, share=0.0)
+    nobody = np.zeros(len(groups), dtype=bool)
+    ratio = _step(held, nobody, nobody).ratio
+    own, others = (np.flatnonzero(of & np.isfinite(ratio)) for of in (problem.positive, suspects))
+    n, m = len(own), len(others)
+    if n == 0 or m == 0:
+        return None
+    gap = ratio[own][:, None] - ratio[others]
+    weight = np.outer(problem.weight[own], problem.weight[others])
+    wins = np.sum(weight * ((gap > 0) + 0.5 * (gap == 0))) / weight.sum()
+    return float(wins), float(np.sqrt((n + m + 1) / (12 * n * m)))
 
 
 def _most_alike(problem: Problem, ratio: Array, share: float) -> Mask:
