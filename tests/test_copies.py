@@ -1,4 +1,4 @@
-"""Copies of rows: warned about where they spoil left-out scores, and only there."""
+"""Copies and groups of rows: warned about where copies spoil left-out scores, and only there."""
 
 import warnings
 
@@ -131,3 +131,13 @@ def test_sparse_rows_and_pictures_are_compared():
 def test_columns_of_few_values_repeat_by_nature(values, width):
     X = np.random.default_rng(0).integers(0, values, (3000, width)).astype(float)
     assert count_copied(X) is None
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_masks_and_missing_groups_are_refused(name):
+    X, y = draw()
+    with pytest.raises(ValueError, match="X is masked in 3 places, and masks would be ignored"):
+        FITS[name](np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) < 3), y)
+    groups = np.where(np.arange(len(y)) < 7, np.nan, np.arange(len(y)))
+    with pytest.raises(ValueError, match="groups is NaN for 7 rows, which would form one group"):
+        FITS[name](X, y, groups=groups)

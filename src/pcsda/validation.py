@@ -246,6 +246,11 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | No
         return None
     ids = np.asarray(groups)
     check_length("groups", ids, n_rows)
+    if ids.dtype.kind == "f" and np.isnan(ids).any():
+        raise ValueError(
+            f"groups is NaN for {np.isnan(ids).sum()} rows, which would form one group; give each "
+            "row a group, and a row without relatives a group of its own"
+        )
     return distinct(ids, "groups " + MIXED_NAMES)[1]
 
 
