@@ -1,10 +1,10 @@
 """Tables of quality and speed for the documentation and the README, from stored rows only.
 
-    python -m benchmarks.pages      rewrite the tables of the README and of docs/reproduction.md
+    python -m benchmarks.pages      rewrite the tables of the README, reproduction.md and speed.md
 
 The rows are in `benchmarks/paper/rows.jsonl.gz` (the paper's study), `defaults.jsonl.gz` beside it
-(the choice of defaults) and `benchmarks/speed/rows.jsonl.gz`. If a file is absent, the page says
-that nothing was run yet.
+(the choice of defaults), `benchmarks/speed/rows.jsonl.gz` and `benchmarks/cheaper.jsonl.gz`. If a
+file is absent, the page says that nothing was run yet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from . import cheaper
 from .markdown import details
 from .paper import defaults as chosen
 from .paper import tables as paper_tables
@@ -30,11 +31,13 @@ ROWS = {
     "paper": HERE / "paper" / "rows.jsonl.gz",
     "defaults": HERE / "paper" / "defaults.jsonl.gz",
     "speed": HERE / "speed" / "rows.jsonl.gz",
+    "cheaper": cheaper.STORED,
 }
 # Tables embedded in a text, between marks with their names.
 KEPT = {
     HERE.parent / "README.md": ("quality", "speed"),
     HERE.parent / "docs" / "reproduction.md": ("quality", "reproduction"),
+    HERE.parent / "docs" / "speed.md": ("cheaper",),
 }
 # What the README shows of the speed suite, each at its first size: a description of the job, our
 # call, and the peer that users would choose instead.
@@ -82,7 +85,7 @@ NOT_RUN = {
 
 
 def load(name: str) -> list[Row]:
-    """Read the rows of "paper" (the whole protocol), "defaults" or "speed", if there are any."""
+    """Read the rows of "paper" (the whole protocol) or of another study, if there are any."""
     found = read(ROWS[name])
     return [row for row in found if row.get("profile") != "quick" and not row.get("quick")]
 
@@ -221,6 +224,8 @@ def anew(text: str, names: tuple[str, ...]) -> str:
 def _made(name: str) -> str:
     if name == "reproduction":
         return reproduction(load("paper"))
+    if name == "cheaper":
+        return cheaper.page(load("cheaper")) + "\n"
     table = quality_table(load("paper")) if name == "quality" else speed_table(load("speed"))
     return paper_tables.to_markdown(table)
 

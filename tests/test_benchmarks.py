@@ -10,11 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.speed import folded, measure, rows, tables, where
+from benchmarks import cheaper
+from benchmarks.speed import folded, headline, measure, rows, tables, where
 from benchmarks.speed.__main__ import first_line, parse_arguments
 from benchmarks.speed.data import make_sample
 from benchmarks.speed.jobs import JOBS
 from benchmarks.speed.measure import Bound, Clock, Contestant, Effort, Job
+
+from pcsda import PCSDA, KernelPCSDA
+from pcsda.datasets import make_class_specific
 
 ROOT = Path(__file__).parents[1]
 THREE = Effort(repeats=3)
@@ -397,3 +401,34 @@ def test_a_page_of_several_runs_names_the_run_of_each_job():
     both = tables.headings(found + [row | {"job": "other", "cpu": "slide rule"} for row in found])
     assert both.splitlines()[0] == f"- {found[0]['job']}: {alone}"
     assert both.splitlines()[1].startswith("- other: slide rule, ")
+
+
+def test_the_page_of_the_cheaper_search_has_the_mean_difference_and_its_standard_error():
+    rows = [
+        {"dataset": "USPS", "estimator": "PCSDA", "cheap_loss": cheap, "full_loss": 0.2}
+        | {"cheap_seconds": 1.0, "full_seconds": 5.0}
+        for cheap in (0.2, 0.3, 0.4)
+    ]
+    page = cheaper.page(rows)
+    line = "`PCSDACV(PCSDA())`, {} | 3 | 0.3000 | 0.2000 | +0.1000 ± 0.0577 | 1.0, 5.0 |"
+    assert line.format("USPS") in page
+    assert line.format("all") in page
+    assert "ORL" not in page
+    assert cheaper.page([]) == "No rows yet."
+
+
+def test_a_full_search_has_the_values_of_the_default():
+    data = make_class_specific(200, random_state=0)
+    for model in (PCSDA(random_state=0), KernelPCSDA(random_state=0)):
+        values = cheaper.every_value(model.fit(data.data, data.target), data.data)
+        assert len(model.subclass_counts_) in values["n_subclasses"]
+        assert model.regularization_ in values["regularization"]
+        assert ("gamma" in values) == isinstance(model, KernelPCSDA)
+
+
+def test_calls_beside_busy_processes_are_timed_and_leave_none_behind(monkeypatch):
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a: started.append(start(*a)) or started[-1])
+    took = headline.seconds_beside(time.perf_counter, lambda: time.sleep(0.01))
+    assert took >= 0.01
+    assert [process.poll() for process in started] == [-signal.SIGKILL] * 2

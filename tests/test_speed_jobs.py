@@ -33,7 +33,8 @@ GLANCE = Effort(repeats=1, attempts=1, turn=1e-9, pause=0.0, look=1e-9)
 IN_PROCESS = [
     name
     for name in JOBS
-    if name not in ON_REQUEST | {"imports", "selection"} and not name.endswith("-memory")
+    if name not in ON_REQUEST | {"imports", "selection", "busy-machine"}
+    and not name.endswith("-memory")
 ]
 QUICK = Setup(quick=True, threads=1)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -112,6 +113,44 @@ def searching(label: str, estimator: Any, X: np.ndarray, y: np.ndarray, bound: B
     return Contestant(label, "pcsda", partial(PCSDACV(estimator).fit, X, y), (bound,))
 
 
+def busy_machine(setup: Setup) -> Iterator[Job]:
+    """Search alone and beside two busy processes; yardstick: GridSearchCV(SVC), alone."""
+    X, y = make_verification(max(setup.size(300), FEWEST), setup.size(512), 10)
+    scale = 1 / (X.shape[1] * X.var())
+    grid = {"C": [0.1, 1, 10, 100], "gamma": [scale / 3, scale, scale * 3]}
+    calls = {
+        MACHINES: ("peer", partial(GridSearchCV(SVC(), grid).fit, X, y)),
+        "PCSDACV()": ("pcsda", partial(PCSDACV(PCSDA(random_state=0)).fit, X, y)),
+        "PCSDACV(KernelPCSDA())": (
+            "pcsda",
+            partial(PCSDACV(KernelPCSDA(random_state=0)).fit, X, y),
+        ),
+    }
+    contestants = []
+    for label, (role, call) in calls.items():
+        bounds = (Bound(label, at_most=2),) if role == "pcsda" else ()
+        beside = partial(seconds_beside, setup.clock.now, call)
+        contestants += [
+            Contestant(label, role, call),
+            Contestant(f"{label}, beside two", role, beside, bounds, reports=True),
+        ]
+    yield Job("busy-machine", {"N": len(X), "D": X.shape[1]}, tuple(contestants))
+
+
+def seconds_beside(now: Callable[[], float], call: Callable[[], object], others: int = 2) -> float:
+    """Return the seconds of a call while other processes keep as many processors busy."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+    try:
+        time.sleep(0.3)  # until they have started
+        start = now()
+        call()
+        return now() - start
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def array_in_blocks(setup: Setup) -> Iterator[Job]:
     """Fit by blocks what fits in memory; yardstick: PCSDA().fit."""
     X, y = make_verification(setup.size(6400), setup.size(512))
@@ -183,6 +222,7 @@ HEADLINES = {
     "few-positives": few_positives,
     "default-kernel": default_kernel,
     "default-search": default_search,
+    "busy-machine": busy_machine,
     "array-in-blocks": array_in_blocks,
     "command-line": command_line,
     "intelex": with_intelex,
