@@ -58,8 +58,8 @@ def _naming_the_number(fit: Fit) -> Fit:
     def named(self: Any, X: Any, *args: Any, **given: Any) -> Any:
         if np.ma.is_masked(X):
             raise ValueError(
-                f"X is masked in {np.ma.count_masked(X)} places, and masks would be ignored; fill "
-                "them, with X.filled(0) or an imputer, or leave those rows out"
+                f"X is masked in {np.ma.getmaskarray(X).sum()} places, and masks would be "
+                "ignored; fill them, with X.filled(0) or an imputer, or leave those rows out"
             )
         try:
             return fit(self, X, *args, **given)
