@@ -310,7 +310,7 @@ class _Fit:
     def _held_out(
         self, found: Statistics, data: TrainingRows
     ) -> tuple[Array, NDArray[np.bool_], Array | None]:
-        """Return held-out scores from folds, as in memory, if a class has no row to leave out."""
+        """Refit on folds as the in-memory fit does; return held-out scores, or NaN if it cannot."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:

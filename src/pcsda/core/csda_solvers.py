@@ -285,10 +285,10 @@ def trace_ratio(
     scatter matrices are taken about a vector that is optimised too. Each step takes the top
     eigenvectors of ``S_n - rho (S_p + eps I)`` at the current ratio rho; the ratio rises
     monotonically and converges quadratically. Cost: one symmetric eigenproblem of size D per step,
-    usually five to ten steps. The eigenvalues are the quotients of the individual components.
+    usually five to ten steps. The returned eigenvalues are the ratios of the individual components.
 
-    W is confined to directions in which samples vary about the positive mean. Along all others the
-    samples coincide, and the small denominator would favour them.
+    W is confined to directions in which samples vary about the positive mean. Along all other
+    directions the samples coincide, and rounding would decide between two vanishing scatters.
     """
     size = scatter.means.shape[1]
     basis = spread_basis(scatter.out_of_class, scatter.positive)

@@ -251,13 +251,13 @@ class Places:
     """Labels prepared so that a single matrix product of rows and labels gives all scores.
 
     With heavy tails the product is ``1 + square / (tail - 2)`` times a factor for the label's
-    volume, so that the whole energy is a multiple of its logarithm. With Gaussian tails the product
-    is half the square minus the log ratio of the volumes.
+    volume, so that the whole energy is a multiple of the product's logarithm. With Gaussian tails
+    the product is half the square minus the log ratio of the volumes.
 
     Attributes
     ----------
     vectors : array of shape (C, q + U + 1)
-        Weights for a row's coordinates, for their combined squares, and a constant.
+        Weights for a row's coordinates and for their combined squares, followed by a constant.
     precisions : array of shape (q, U)
         Weights that combine a row's squared coordinates.
     factors : array of shape (C,)

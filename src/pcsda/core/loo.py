@@ -133,16 +133,16 @@ class LeftOut:
     stands_for : array of shape (n,) or None
         If the rows are a sample, how many rows each sampled row represents.
     gap : float
-        The smallest gap ``1 - f_i h_i`` among rows that are not alone. A small gap has lost digits,
-        because it is a difference of nearly equal numbers.
+        The smallest gap ``1 - f_i h_i`` among rows that are not alone. A small gap is imprecise,
+        because it is the difference of two nearly equal numbers.
     rows : array of shape (n,) or None
         Indices of the left-out rows among the training rows; None means all rows.
     together : array of shape (n,) or None
         Block of each row, if whole blocks are left out.
     plain : array of shape (n, d) or None
-        ``Delta A r`` on the axes for the residual r, with all group means held fixed. Like
-        `height`, it is stored if positives are few: both show where new positives may lie
-        (MATH 16).
+        The coordinates of ``Delta A r`` on the axes, for the residual r with all group means held
+        fixed. Like `height`, it is stored only when there are few positives: both show where new
+        positives may lie (MATH 16).
     height : array of shape (n,) or None
         ``r' A r`` for the residual r, with the row left out of A and of its group mean.
     """
