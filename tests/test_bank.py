@@ -426,6 +426,14 @@ def test_identification_says_unknown_below_the_threshold():
     assert_array_equal(bank.identify(X) == None, expected)  # noqa: E711
 
 
+@pytest.mark.parametrize("threshold", [np.nan, "high", True, [1.0]])
+def test_identification_refuses_a_threshold_that_is_no_number(threshold):
+    X, y = problem()
+    bank = per_label(LINEAR).fit(X, y)
+    with pytest.raises(ValueError, match=r"threshold=.* must be a log-likelihood ratio or None"):
+        bank.identify(X, threshold)
+
+
 @pytest.mark.parametrize(
     ("kind", "unknown", "dtype"),
     [

@@ -692,6 +692,12 @@ def test_errors_in_a_block_name_the_block(part, value, message):
         fit_blocks(PCSDA(), broken(part, value))
 
 
+def test_blocks_with_other_columns_are_named_before_they_are_sampled():
+    X, y, _, _ = make_data()
+    with pytest.raises(ValueError, match=r"has 4 columns but block 0 .* has 5; all blocks need"):
+        fit_blocks(PCSDA(), [(X[:100], y[:100]), (X[100:, :4], y[100:])])
+
+
 def test_user_errors_are_passed_on_unchanged():
     X, y, groups, _ = make_data()
 

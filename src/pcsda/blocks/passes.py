@@ -159,8 +159,9 @@ class SamplePass(Pass[Sample]):
 
     def merge(self, left: Sample, right: Sample) -> Sample:
         """Merge two samples into one."""
+        head = left.head.join(right.head)  # also checks that the columns agree
         rows = left.rows.merge(right.rows, self.draw.size)
-        return Sample(left.head.join(right.head), rows, left.n_negative + right.n_negative)
+        return Sample(head, rows, left.n_negative + right.n_negative)
 
 
 @dataclass(frozen=True)

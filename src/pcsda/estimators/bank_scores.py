@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,6 +239,8 @@ class BankScores:
         scores, _ = self._scores(X, trials)
         if threshold is None:
             threshold = self._usual_threshold()
+        elif isinstance(threshold, bool) or not isinstance(threshold, Real) or np.isnan(threshold):
+            raise ValueError(f"threshold={threshold!r} must be a log-likelihood ratio or None")
         best = scores.argmax(axis=1)
         known = scores[np.arange(len(best)), best] >= threshold
         return identities(self.classes_[best], known, unknown)
