@@ -20,6 +20,12 @@ def people(n_people, n_rows, width=20, seed=0, within=0.5):
     return centres[y] + within * rng.standard_normal((len(y), width)), y
 
 
+def exposed(X, seed=0):
+    """Return rows about a common offset, each multiplied by a random factor."""
+    rng = np.random.default_rng([seed, 77])
+    return (X + 3) * np.exp(0.5 * rng.standard_normal((len(X), 1)))
+
+
 def named_correctly(template, X, y, known, train):
     """Return the share of known test rows that get their name where 1 % of strangers do too."""
     bank = VerifierBank(template).fit(X[known & train], y[known & train])

@@ -92,7 +92,7 @@ def test_labels_that_share_covariances_are_their_own_subclasses(digits):
     people = np.array([f"p{label}" for label in y])
     bank = VerifierBank().fit(X, people)
     expected = [f"p{label}" for label in range(10) if label != 3]
-    assert bank.models_["p3"].subclass_names_ == expected
+    assert unwrap(bank.models_["p3"]).model.subclass_names_ == expected
 
 
 def test_background_rows_are_named_background(digits):

@@ -91,6 +91,9 @@ class KindredFit:
         Score of each left-out row for its own label.
     n_met : float
         Number of labels that each stranger was scored against.
+    loss : float
+        Loss in nats when a logistic function of the score separates left-out rows from the best
+        scores of strangers, which is what a threshold must do.
     """
 
     kindred: Kindred
@@ -101,6 +104,7 @@ class KindredFit:
     identity: Ints
     own: Array
     n_met: float
+    loss: float
 
 
 def fit_kindred(
@@ -109,6 +113,7 @@ def fit_kindred(
     rng: np.random.Generator,
     *,
     ridge: float | None = None,
+    ridges: Sequence[float] | None = None,
     tails: bool = True,
     steps: Callable[[Iterator[Fold], int], Iterator[Fold]] = lambda folds, _: folds,
 ) -> KindredFit:
@@ -124,9 +129,11 @@ def fit_kindred(
         label with one row. Background rows are not left out as strangers, because it is unknown
         which of them belong together.
     ridge : float, optional
-        The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or a
-        multiple of it from `RIDGES` that separates left-out rows from strangers better. It
-        must be given, but is not used, if the spread is assumed (:func:`spread_unknown`).
+        The absolute ridge. The default is the ridge from Ledoit-Wolf shrinkage within labels, or
+        the multiple of it that separates left-out rows from strangers best. It must be given, but
+        is not used, if the spread is assumed (:func:`spread_unknown`).
+    ridges : sequence of float, optional
+        The multiples to try: by default `RIDGES`, or 1 if labels are many.
     tails : bool
         Whether to fit the tails to left-out rows; otherwise they are Gaussian.
     steps : function of folds and their number
@@ -146,24 +153,22 @@ def fit_kindred(
         assert ridge is not None
         folds = list(steps(_folds(known, sums, fold, parts, None, rng), n_folds))
         return _settled(sums, folds, ridge, tails, rng)
-    ridges = [ridge]
+    absolute = [ridge]
     if ridge is None:
         share = min(ledoit_wolf(sums.scatter, fourth, len(known.rows)), MOST_SHRINKAGE)
         usual = share / (1 - share) * float(sums.scatter.trace()) / len(sums.scatter)
         tried = RIDGES if len(known.counts) <= MOST_TRIED else (1.0,)
-        ridges = [times * usual for times in tried]
+        absolute = [times * usual for times in ridges or tried]
     seed = int(rng.integers(2**31))
-    best, least = None, np.inf
-    for number, one in enumerate(ridges):
+    best = None
+    for number, one in enumerate(absolute):
         assert one is not None
         again = np.random.default_rng(seed)  # the same strangers for all ridges
         made = _folds(known, sums, fold, parts, one, again)
         folds = list(steps(made, n_folds) if number == 0 else made)
         found = _settled(sums, folds, one, tails, again)
-        # Left-out rows against the best scores of strangers: what a threshold must separate.
-        _, loss = calibrate(found.own[None], np.ones(len(found.own)), found.best[None])
-        if best is None or loss < least:
-            best, least = found, loss
+        if best is None or found.loss < best.loss:
+            best = found
     assert best is not None
     return best
 
@@ -177,15 +182,18 @@ def _settled(
     views = [one.views(tail, rng) for one in folds]
     highest, drawn, own = (np.concatenate([part[kind] for part in views]) for kind in range(3))
     calibration, _ = calibrate(own[None], np.ones(len(own)), drawn[None])
+    highest, own = calibration(highest[None]), calibration(own[None])
+    _, loss = calibrate(own[None], np.ones(len(own)), highest[None])
     return KindredFit(
         replace(kindred, tail=tail),
         ridge,
         sums,
         calibration,
-        calibration(highest[None]),
+        highest,
         np.concatenate([one.identity for one in folds]),
-        calibration(own[None]),
+        own,
         len(sums.counts) * (1 - 1 / len(folds)),
+        loss,
     )
 
 

@@ -299,6 +299,16 @@ def fix_signs(components: Array) -> Array:
     return components * row_signs(components)[:, None]
 
 
+def unit_rows(X: Floats) -> Floats:
+    """Divide each row by its Euclidean length; rows of zeros stay zero."""
+    # The largest entry goes first, so that lengths neither overflow nor underflow.
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    near = X / np.where(largest > 0, largest, 1)
+    length = np.linalg.norm(near, axis=1, keepdims=True)
+    unit: Floats = near / np.maximum(length, 1)
+    return unit
+
+
 def row_span(centred: Array) -> tuple[Array, Array]:
     """Return wide rows (N x D, D > N) as coordinates in an orthonormal basis of their span.
 

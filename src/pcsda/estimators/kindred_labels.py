@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import Normalizer
 
 from .. import validation
 from ..core import linalg
 from ..core.calibration import Calibration
 from ..core.density import Posterior
 from ..core.kindred import Kindred, Places, Predictive
-from ..core.kindred_fit import Fold, fit_kindred
+from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown
-from ..core.linalg import Array, Floats, Ints, Mask
-from ..core.many import SolvedLabel
+from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
+from ..core.many import BACKGROUND, SolvedLabel
 from ..core.spread import known_variance, ridge_of
 from ..core.subspace import is_far, project_rows
 from ..kernels import Kernel
@@ -25,6 +26,8 @@ from ..progress import progress
 from .changes import BankRows, alone, warn_of_one_row
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of
+from .linear import PCSDA
+from .pipeline import make_pipeline
 from .pooled_labels import Prepared, Settings, can_pool, prepare, require_room, space_for
 from .ratios import bounded, narrowed, too_large
 from .side import LabelModel
@@ -34,6 +37,10 @@ from .spaces import PlainSpace, Space
 LEAST_LABELS = 10
 # From this many rows per label on, clusters separate labels better, unless labels are many.
 MANY_ROWS, MANY_LABELS = 50, 100
+# Rows are scaled to unit length if this lowers the left-out loss by more than this many nats.
+LEAST_GAIN = 0.02
+# If there are more labels, this many decide whether rows are scaled.
+CHOICE_LABELS = 300
 # Rows are scored for all labels in batches of about this many bytes.
 STEP_BYTES = 32 << 20
 # Coordinates up to this are scored in their own precision.
@@ -93,6 +100,41 @@ class Shared:
         return cls(axes, centre, origin, kindred.values, kindred.means, kindred.scale)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Labels fitted to rows as they are or at unit length."""
+
+    space: Space
+    variance: float
+    found: KindredFit
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        rows: BankRows,
+        unit: bool,
+        ridge: float | None = None,
+        kernel: Kernel | None = None,
+        *,
+        ridges: Sequence[float] | None = None,
+    ) -> Trial:
+        """Fit all labels, optionally with a given ridge and kernel; see `fit_kindred`."""
+        space = space_for(settings, unit_rows(rows.X) if unit else rows.X, kernel)
+        variance = _variance(space.features)
+        if ridge is None and (_single(rows) or not settings.auto_ridge):
+            ridge = ridge_of(variance, float(settings.template.regularization))
+
+        def steps(folds: Iterator[Fold], count: int) -> Iterator[Fold]:
+            return iter(progress(folds, "folds", enabled=settings.verbose, total=count))
+
+        rng = np.random.default_rng(settings.seed)
+        how: Any = {"ridge": ridge, "ridges": ridges, "steps": steps}
+        how["tails"] = settings.template.tails == "fitted"
+        found = fit_kindred(space.features, rows.labels, rng, **how)
+        return cls(space, variance, found)
+
+
 class KindredLabels:
     """All labels of a bank, modelled on common axes.
 
@@ -104,6 +146,8 @@ class KindredLabels:
     kernel : Kernel or None
     support : array of shape (N, D) or None
         Rows to which a kernel bank was fitted.
+    unit : bool
+        Whether rows are scaled to unit length.
     solve : function, optional
         Computes on first use what labels share; by default, this is taken from `state`.
     sums : LabelSums or None
@@ -123,10 +167,12 @@ class KindredLabels:
         kernel: Kernel | None = None,
         support: Floats | None = None,
         *,
+        unit: bool = False,
         solve: Callable[[], Shared] | None = None,
         sums: LabelSums | None = None,
     ) -> None:
         self.settings, self.kernel, self.support = settings, kernel, support
+        self.unit = unit
         self.tail = float(state["tail"])
         self.counts, self.fresh = state["counts"], state["fresh"]
         self.ridge, self.regularization = float(state["ridge"]), float(state["regularization"])
@@ -178,8 +224,9 @@ class KindredLabels:
         rows: BankRows,
         ridge: float | None = None,
         kernel: Kernel | None = None,
+        unit: bool | None = None,
     ) -> KindredLabels:
-        """Fit all labels, optionally with a given ridge and kernel.
+        """Fit all labels, optionally with a given ridge, kernel and scaling of rows.
 
         Raises
         ------
@@ -187,26 +234,17 @@ class KindredLabels:
             If the rows do not determine both covariances.
         """
         _check_room(rows)
-        space = space_for(settings, rows.X, kernel)
-        variance = _variance(space.features)
-        single = spread_unknown(np.bincount(rows.labels[rows.labels >= 0]))
-        if ridge is None and (single or not settings.auto_ridge):
-            ridge = ridge_of(variance, float(settings.template.regularization))
-
-        def steps(folds: Iterator[Fold], count: int) -> Iterator[Fold]:
-            return iter(progress(folds, "folds", enabled=settings.verbose, total=count))
-
-        rng = np.random.default_rng(settings.seed)
-        tails = settings.template.tails == "fitted"
-        found = fit_kindred(space.features, rows.labels, rng, ridge=ridge, tails=tails, steps=steps)
+        unit = _prefers_unit(settings, rows) if unit is None else unit
+        trial = Trial.of(settings, rows, unit, ridge, kernel)
+        found, space = trial.found, trial.space
         counts, kernel = found.sums.counts, getattr(space, "kernel", None)
         state = {
             "tail": found.kindred.tail,
             "counts": counts,
             # With an assumed covariance, the axes differ from those used to leave rows out.
-            "fresh": np.full(len(counts), not single),
+            "fresh": np.full(len(counts), not _single(rows)),
             "ridge": found.ridge,
-            "regularization": found.ridge / variance,
+            "regularization": found.ridge / trial.variance,
             "slope": found.calibration.slope,
             "offset": found.calibration.offset,
             "best": found.best,
@@ -217,7 +255,12 @@ class KindredLabels:
         shared = Shared.of(found.kindred, space, rows.X)
         sums = found.sums if isinstance(space, PlainSpace) else None
         support = rows.X if kernel else None
-        return cls(settings, state, kernel, support, solve=lambda: shared, sums=sums)
+        held = settings, state, kernel, support
+        return cls(*held, unit=unit, solve=lambda: shared, sums=sums)
+
+    def scaled(self, X: Floats) -> Floats:
+        """Return rows as the labels see them: as they are, or at unit length."""
+        return unit_rows(X) if self.unit else X
 
     def project(self, X: Floats) -> Floats:
         """Return the rows' coordinates, an array of shape (n, q)."""
@@ -259,7 +302,7 @@ class KindredLabels:
         slope, offset = self.calibration.slope, self.calibration.offset
         for start in range(0, len(X), step):
             with np.errstate(over="ignore", invalid="ignore"):  # checked below
-                z = self.project(X[start : start + step])
+                z = self.project(self.scaled(X[start : start + step]))
             if not np.isfinite(z).all():
                 raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
             if float(np.abs(z).max(initial=0.0)) > FARTHEST_SINGLE:
@@ -280,7 +323,10 @@ class KindredLabels:
         return np.array([validation.check_priors(priors, own) for own in both])
 
     def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Return a mapping from labels to their estimators, which are built on request."""
+        """Return a mapping from labels to their estimators, which are built on request.
+
+        An estimator for rows of unit length is the last step of a pipeline that scales them.
+        """
 
         def build(place: int) -> Any:
             at_hand = self.prepared(rows)
@@ -296,14 +342,15 @@ class KindredLabels:
             fixed = self.settings.template, label, self.calibration, views
             spaces = at_hand.shared, at_hand.space, self.kernel, self.support
             source = Source(*fixed, *spaces, rows.X)
-            return estimator_of(source, place)
+            model = estimator_of(source, place)
+            return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
         return LabelModels(names, rows.labels, build)
 
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the rows' factorisation with labels as subclasses, computed on first use."""
         if self._prepared is None:
-            by_label = replace(rows, clusters=alone(rows.labels))
+            by_label = replace(rows, X=self.scaled(rows.X), clusters=alone(rows.labels))
             self._prepared = prepare(self.settings, by_label, self.ridge, self.kernel)
         return self._prepared
 
@@ -311,7 +358,7 @@ class KindredLabels:
         """Return one label's model on the axes of its own criterion, and its mean's shift there."""
         shared, means = self.shared, self.shared.means
         if np.any(rows.labels < 0):
-            unknown = self.project(rows.X[rows.labels < 0]).astype(np.float64)
+            unknown = self.project(self.scaled(rows.X[rows.labels < 0])).astype(np.float64)
             means = np.concatenate([means, unknown])
         others = np.flatnonzero(np.arange(len(means)) != place)
         scale = np.sqrt(shared.scale)
@@ -384,7 +431,7 @@ class KindredLabels:
                 sums.require_spread()
             held, strict = sums, False
         else:
-            space = space_for(self.settings, rows.X, self.kernel)
+            space = space_for(self.settings, self.scaled(rows.X), self.kernel)
             sums = LabelSums.of(space.features, rows.labels)
             held, strict = None, True
 
@@ -396,7 +443,8 @@ class KindredLabels:
         state = self._settled
         state["counts"], state["fresh"] = sums.counts, np.full(len(sums.counts), not sums.single)
         support = None if self.kernel is None else rows.X
-        found = KindredLabels(self.settings, state, self.kernel, support, solve=solve, sums=held)
+        fixed = self.settings, state, self.kernel, support
+        found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=held)
         if strict:
             _ = found.shared  # raises if the rows do not determine it
         if touched is not None and sums.counts[touched] == 1:
@@ -410,13 +458,44 @@ class KindredLabels:
         """Return the current rows' statistics, updated in closed form if earlier ones are known."""
         sums = self._sums
         if sums is None:
-            return LabelSums.of(rows.X, rows.labels)
+            return LabelSums.of(self.scaled(rows.X), rows.labels)
         if kept is not None:
             (gone,) = set(range(len(sums.counts))) - set(places)
-            return sums.without(gone, before.X[~kept])
-        fresh, owner = rows.X[len(before.X) :], int(rows.labels[-1])
+            return sums.without(gone, self.scaled(before.X[~kept]))
+        fresh, owner = self.scaled(rows.X[len(before.X) :]), int(rows.labels[-1])
         sums = sums.placed(places)
         return sums.with_others(fresh) if owner < 0 else sums.with_rows(owner, fresh)
+
+
+def _single(rows: BankRows) -> bool:
+    """Return whether the spread within labels must be assumed."""
+    return spread_unknown(np.bincount(rows.labels[rows.labels >= 0]))
+
+
+def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
+    """Return whether left-out rows of unit length are told from strangers clearly better.
+
+    Simulated rows cannot show this, and kernels have their own geometry.
+    """
+    if _single(rows) or not isinstance(settings.template, PCSDA):
+        return False
+    some, quiet = _some_labels(rows, settings.seed), replace(settings, verbose=False)
+    try:
+        raw, scaled = (Trial.of(quiet, some, unit, ridges=(1.0,)) for unit in (False, True))
+    except ValueError:  # such as rows that differ only in length
+        return False
+    return scaled.found.loss < raw.found.loss - LEAST_GAIN
+
+
+def _some_labels(rows: BankRows, seed: int) -> BankRows:
+    """Return all rows, or those of some labels that have two or more if labels are many."""
+    counts = np.bincount(rows.labels[rows.labels >= 0])
+    if len(counts) <= CHOICE_LABELS:
+        return rows
+    chosen = np.random.default_rng(seed).permutation(np.flatnonzero(counts > 1))[:CHOICE_LABELS]
+    numbers = np.full(len(counts), BACKGROUND)
+    numbers[np.sort(chosen)] = np.arange(len(chosen))
+    return rows.numbered(numbers).kept(np.isin(rows.labels, chosen))
 
 
 def _check_room(rows: BankRows) -> None:

@@ -213,10 +213,12 @@ def _smallest(graph: Graph) -> float:
 def _convert_bank(graph: Graph) -> None:
     inside = [unwrap(model) for model in graph.model.models_.values()]
     models = [one.model for one in inside]
-    if any(one.before for one in inside):
+    shared = graph.model.unit_length_
+    if any(one.before for one in inside) and not shared:
         ratios, z = _one_by_one(graph, inside)
     else:
-        z = _coordinates(graph, graph.input(), models)
+        X = formulas.of_unit_length(graph, graph.input()) if shared else graph.input()
+        z = _coordinates(graph, X, models)
         ratios = formulas.log_likelihood_ratios(graph, z, models)
         z = graph("Transpose", z, perm=[1, 0, 2])
     odds = graph("Add", ratios, formulas.prior_odds(models))

@@ -49,7 +49,7 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
         return graph("Exp", graph("Mul", _distances(graph, str(metric), X, rows), -gamma))
     if metric == "cosine":
         largest = np.abs(rows).max(axis=1, keepdims=True)
-        X, rows = _of_unit_length(graph, X), normalize(rows / np.maximum(largest, TINY))
+        X, rows = of_unit_length(graph, X), normalize(rows / np.maximum(largest, TINY))
     if metric == "linear" and kernel.origin is not None:
         X, rows = graph("Sub", X, kernel.origin), rows - kernel.origin
     if metric in ("linear", "cosine"):
@@ -60,7 +60,7 @@ def kernel_values(graph: Graph, kernel: Kernel, X: str, rows: Array) -> str:
     return graph("Pow", values, float(kernel.degree))
 
 
-def _of_unit_length(graph: Graph, X: str) -> str:
+def of_unit_length(graph: Graph, X: str) -> str:
     """Scale nonzero rows to length one, dividing by the largest entry first to avoid overflow."""
     largest = graph.reduce("ReduceMax", graph("Abs", X), 1, keep=True)
     X = graph("Div", X, graph("Max", largest, TINY))
