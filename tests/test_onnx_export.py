@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
+from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
@@ -584,6 +585,77 @@ def test_models_that_cannot_be_exported_are_named(tmp_path):
         with pytest.raises(ValueError, match=r"the input has 3 columns, but \w+ was fitted on 5"):
             skl2onnx.to_onnx(model, X[:1, :3])
     assert os.listdir(tmp_path) == []
+
+
+def with_gaps(rows, seed=0):
+    rows = rows.copy()
+    rows[np.random.default_rng(seed).random(rows.shape) < 0.2] = np.nan
+    return rows
+
+
+IMPUTERS = {
+    **{name: SimpleImputer(strategy=name) for name in ("mean", "median", "most_frequent")},
+    "constant": SimpleImputer(strategy="constant", fill_value=-2.5),
+    "empty column left out": SimpleImputer(),
+    "empty column kept": SimpleImputer(strategy="median", keep_empty_features=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Skipping features without any observed values")
+@TYPES
+@pytest.mark.parametrize("name", IMPUTERS)
+def test_missing_values_are_filled_in(name, dtype, tmp_path):
+    rows, new = with_gaps(X), with_gaps(NEW, 1)
+    if "empty" in name:
+        rows[:, 1] = np.nan
+    model = make_pipeline(clone(IMPUTERS[name]), StandardScaler(), PCSDA(3, random_state=0))
+    model.fit(rows, Y)
+    if "out" in name:
+        assert model[-1].n_features_in_ == X.shape[1] - 1
+    export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
+    found = run((tmp_path / "model.onnx").read_bytes(), new.astype(dtype))
+    filled = model[:-1].transform(new.astype(dtype).astype(np.float64))
+    expected = model[-1].log_likelihood_ratio(filled)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(found["log_likelihood_ratio"], expected, **CLOSE[dtype])
+
+
+def test_models_of_a_bank_may_fill_in_missing_values(tmp_path):
+    rows, new = with_gaps(X), with_gaps(NEW, 1)
+    bank = make_pipeline(SimpleImputer(), VerifierBank(PCSDA(random_state=0))).fit(rows, GROUPS)
+    export_onnx(bank, tmp_path / "bank.onnx", dtype="float64")
+    found = run((tmp_path / "bank.onnx").read_bytes(), new)
+    expected = bank[-1].log_likelihood_ratio(bank[0].transform(new))
+    np.testing.assert_allclose(found["log_likelihood_ratio"], expected, **CLOSE["float64"])
+
+
+@pytest.mark.parametrize(
+    ("imputer", "said"),
+    [
+        (SimpleImputer(add_indicator=True), "add_indicator=True of SimpleImputer cannot be "),
+        (SimpleImputer(missing_values=-1), "missing_values=-1 of SimpleImputer cannot be exported"),
+        (KNNImputer(), "KNNImputer cannot be exported; fill in the values before the graph"),
+    ],
+    ids=["indicator", "other value", "neighbours"],
+)
+def test_imputers_that_cannot_be_exported_are_refused(imputer, said, tmp_path):
+    rows = X if imputer.missing_values == -1 else with_gaps(X)
+    model = make_pipeline(imputer, PCSDA(random_state=0)).fit(rows, Y)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_onnxruntime_cannot_load_is_not_written(tmp_path, monkeypatch):
+    # Without our own nodes, skl2onnx writes the operator Imputer, in double precision.
+    monkeypatch.setattr("pcsda.onnx_export.imputing.functions", dict)
+    model = make_pipeline(SimpleImputer(), PCSDA(random_state=0)).fit(with_gaps(X), Y)
+    with pytest.raises(ValueError, match=r"cannot load the graph: .*Imputer"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    export_onnx(model, tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").exists()
 
 
 def test_a_full_disk_leaves_no_graph(tmp_path, monkeypatch):

@@ -140,6 +140,16 @@ def test_missing_values_are_filled_with_training_medians(messy, command):
     assert "--missing impute: t.csv is read in blocks, but medians need the whole table" in said
 
 
+def test_an_exported_model_fills_in_missing_numbers(messy, command):
+    runtime = pytest.importorskip("onnxruntime")
+    command(*FIT, "--missing", "impute", "--scale", "standard")
+    command("export", "m.pcsda", "--onnx", "m.onnx", "--dtype", "float64")
+    X = messy[FEATURES].to_numpy(np.float64)
+    (llr,) = runtime.InferenceSession("m.onnx").run(["log_likelihood_ratio"], {"X": X})
+    expected = command("score", "m.pcsda", "t.csv", "--ignore", "kind").table().llr
+    np.testing.assert_allclose(llr.ravel(), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("scale", ["standard", "robust"])
 def test_columns_are_scaled_on_request(messy, command, scale):
     messy = messy.dropna()

@@ -16,6 +16,7 @@ from .. import validation
 from ..estimators import Verifier
 from ..unwrap import Unwrapped, unwrap
 from ..writing import whole_file
+from . import imputing
 from .converters import MAPS, MODELS, OUTPUTS, output_types, register
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def export_onnx(
     ----------
     model : estimator
         CSDA, PCSDA, their kernel versions, VerifierBank or a kernel map, or a pipeline or search
-        with one of these after steps that skl2onnx supports, such as scikit-learn's scalers.
+        with one of these after steps that skl2onnx supports, such as scikit-learn's scalers and
+        SimpleImputer for NaN without `add_indicator`.
     path : path
         File to write. If writing fails, no partial file remains.
     dtype : {"float32", "float64"}, default="float32"
@@ -98,10 +100,13 @@ def export_onnx(
         final_types=outputs,
         target_opset=target_opset,
         options=_options(inside, dtype == "float32"),
+        **imputing.functions(),
     )
     _describe(graph, inside)
+    content = graph.SerializeToString()
+    _check_runs(content)
     with whole_file(path) as file:
-        file.write(graph.SerializeToString())
+        file.write(content)
 
 
 def register_onnx() -> None:
@@ -139,6 +144,22 @@ def _options(inside: Unwrapped, single: bool) -> dict[int, dict[str, bool]]:
     if isinstance(inside.model, MODELS):
         options[id(inside.model)] = {"single": single}
     return options
+
+
+def _check_runs(content: bytes) -> None:
+    """Reject a graph that ONNX Runtime, where it is installed, cannot load."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return
+    try:
+        onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions share no base class
+        raise ValueError(
+            f"ONNX Runtime {onnxruntime.__version__} cannot load the graph: {error}. Steps before "
+            "the model need operators in double precision: do them outside the graph, or give an "
+            "earlier target_opset if the message is about the opset"
+        ) from error
 
 
 def _describe(graph: ModelProto, inside: Unwrapped) -> None:
