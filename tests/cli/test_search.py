@@ -49,6 +49,17 @@ def test_a_folder_of_pictures_opens(gallery):
     assert (gallery.parent / "rows.csv.labels.db").exists()
 
 
+def test_rows_that_cannot_be_shown_are_noted_once(tmp_path, monkeypatch, capsys):
+    rows = X[:80].copy()
+    rows[5, 2] = np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    monkeypatch.setattr("pcsda.retrieval.server.serve", lambda *_: None)
+    assert main(["search", str(tmp_path / "rows.npy"), "--no-browser"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("missing or infinite values") == 1
+    assert "note: 1 of 80 rows have missing or infinite values and are never shown" in said
+
+
 def test_texts_file_names_and_plain_rows_open(gallery, tmp_path):
     _, media = opened(gallery, "--media", "words", "--store", tmp_path / "1.db")
     assert (media.kind, media.card(4)["text"]) == ("text", "digit 4")

@@ -1,6 +1,7 @@
 """The search session: what it finds, what it promises, and what it does with bad input."""
 
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -16,6 +17,7 @@ from pcsda.retrieval.store import StoreError
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:900], y[:900]
+NOT_FINITE = "2 of 900 rows have missing or infinite values and are never shown"
 
 
 def search(session, truth, rounds, n=20, how="likely"):
@@ -190,7 +192,8 @@ def test_a_non_finite_row_does_not_cost_the_verifier(form):
     """A single such row used to leave the session with similarity alone."""
     rows = X.copy()
     rows[5, 2], rows[400] = np.nan, np.inf
-    session = SearchSession(form(rows))
+    with pytest.warns(UserWarning, match=NOT_FINITE):
+        session = SearchSession(form(rows))
     session.label([3, 13, 23, 5], True)
     session.label([0, 1, 2], False)
     scores = session.scores()
@@ -212,13 +215,68 @@ def test_when_every_row_is_a_member_nothing_remains():
 def test_non_finite_rows_are_set_aside_but_can_be_labelled():
     broken = X.copy()
     broken[10, 3], broken[20] = np.nan, np.inf
-    session = SearchSession(broken)
+    with pytest.warns(UserWarning, match=NOT_FINITE):
+        session = SearchSession(broken)
     session.label([3, 13, 20], True)
     assert set(session.ranking()[-2:]) == {10, 20}
     assert session.labels()[20] is True
     shown = session.suggest(len(X))
     assert len(shown) == len(X) - 4
     assert not {10, 20} & set(shown)
+
+
+@pytest.fixture
+def gaps():
+    """A session whose rows 10, 20 and 23 are not finite; rows 3, 13 and 23 show a three."""
+    broken = X.copy()
+    broken[[10, 20, 23], 3] = np.nan
+    with pytest.warns(UserWarning, match="never shown") as said:
+        session = SearchSession(broken)
+    assert [str(warning.message) for warning in said] == [
+        "3 of 900 rows have missing or infinite values and are never shown; the first is 10. "
+        "Nothing is learned from them; fill them in to search them"
+    ]
+    return session
+
+
+@pytest.mark.parametrize("basis", ["model", "audit", "every"])
+def test_bounds_say_how_many_rows_they_do_not_cover(gaps, basis):
+    gaps.label([3, 13, 45], True)
+    gaps.label(gaps.suggest(60), False)
+    if basis != "model":
+        gaps.label(gaps.suggest(40 if basis == "audit" else 900, how="random"), False)
+    unseen = "Rows with missing or infinite values can never be shown and are not counted: "
+    assert gaps.remaining().note.endswith(f"{unseen}3 of 900.")
+    assert str(gaps.stop()).endswith(f"{unseen}3 of 900.")
+    assert ("as every finite row has an answer" in str(gaps.stop())) == (basis == "every")
+    gaps.label([10, 20], False)  # known from elsewhere
+    assert str(gaps.stop()).endswith(f"{unseen}1 of 900.")
+    gaps.label(23, False)
+    assert "missing" not in gaps.remaining().note + str(gaps.stop())
+
+
+def test_an_answer_for_a_row_that_is_not_finite_leaves_an_audit_as_it_was(gaps):
+    """Such a row is not among those from which the audit was drawn."""
+    gaps.label([3, 13, 45], True)
+    gaps.label(gaps.suggest(100, how="random"), False)
+    before = gaps.remaining()
+    gaps.label([20, 23], True)
+    after = gaps.remaining()
+    assert (after.count_high, after.n_rows) == (before.count_high, before.n_rows)
+
+
+def test_an_example_that_is_not_finite_is_named(gaps):
+    message = (
+        "nothing can be learned from row 23, which was answered yes but has missing or infinite "
+        "values; label an example that is finite"
+    )
+    gaps.label(23, True)
+    for ask in (gaps.scores, gaps.remaining, lambda: gaps.model_):
+        with pytest.raises(ValueError, match=message):
+            ask()
+    assert message in str(gaps.stop())
+    gaps.label([3, 13], True)
+    assert len(gaps.scores()) == 900
 
 
 @pytest.mark.parametrize(
@@ -233,6 +291,7 @@ def test_non_finite_rows_are_set_aside_but_can_be_labelled():
         (X[:3], ["a", "b", "a"], "ids must be distinct, but 'a' names the rows 0 and 2; leave"),
         (X[:3], ["a", "b"], "ids has 2 entries but the gallery has 3 rows"),
         (X[:2], [(1, 2), (3, 4)], r"the id of row 0 is \(1, 2\); ids must be text or numbers"),
+        (X[:2], [True, False], "the id of row 0 is True; ids must be text or numbers"),
     ],
 )
 def test_a_gallery_that_cannot_be_searched_is_refused(gallery, ids, message):
@@ -249,6 +308,72 @@ def test_an_unknown_id_is_named_and_the_other_labels_are_kept():
     assert session.labels() == {1: True, 2: False}
     with pytest.raises(ValueError, match=r"the first of them \[1\]"):
         session.label([[1]], True)
+
+
+@pytest.mark.parametrize("form", [np.asarray, list, lambda mask: True, lambda mask: [5, mask[0]]])
+def test_a_mask_is_no_list_of_ids(form):
+    """True and False are equal to 1 and 0, so a mask used to label the rows 0 and 1."""
+    session = SearchSession(X)
+    with pytest.raises(ValueError, match=r"are not ids; give np.flatnonzero\(mask\)"):
+        session.label(form(y == 3), True)
+    assert session.labels() == {}
+    named = SearchSession(X, ids=[f"img{row}" for row in range(len(X))])
+    with pytest.raises(ValueError, match=r"give np.asarray\(ids\)\[mask\]"):
+        named.label(form(y == 3), True)
+
+
+def test_a_mask_converted_as_the_message_says_labels_its_rows():
+    session = SearchSession(X)
+    session.label(np.flatnonzero(y == 3), True)
+    assert list(session.labels()) == np.flatnonzero(y == 3).tolist()
+    ids = [f"img{row}" for row in range(len(X))]
+    named = SearchSession(X, ids)
+    named.label(np.asarray(ids)[y == 3], True)
+    assert list(named.labels()) == [f"img{row}" for row in np.flatnonzero(y == 3)]
+
+
+@pytest.mark.parametrize("who", [50, b"ann", ["ann"]])
+def test_a_person_is_named_by_text(who):
+    session = SearchSession(X)
+    session.label(1, True)
+    message = re.escape(f"who={who!r} must be text, the name of a person")
+    with pytest.raises(ValueError, match=message + "; leave it out to undo the last call"):
+        session.undo(who)
+    with pytest.raises(ValueError, match=message):
+        session.label(2, True, who=who)
+    assert session.labels() == {1: True}
+
+
+def test_one_example_gives_a_model_without_a_threshold():
+    session = SearchSession(X)
+    session.label(3, True)
+    assert isinstance(session.model_, PCSDA)
+    assert not hasattr(session.model_, "threshold_")
+    message = "no left-out examples to choose a threshold from; label at least two examples"
+    with pytest.raises(ValueError, match=message):
+        session.choose_threshold(max_false_alarms=0.01)
+    session.label([13, 23], True)
+    assert hasattr(session.model_, "threshold_")
+
+
+def test_without_random_negatives_the_model_has_no_threshold():
+    """Asking for a rate of false alarms used to end in an AssertionError."""
+    session = SearchSession(X[:340])
+    session.label(np.setdiff1d(np.arange(340), session._drawn), False)
+    session.label(session._drawn, True)
+    assert not hasattr(session.model_, "threshold_")
+    with pytest.raises(ValueError, match="none shows false alarms; give max_misses or prior"):
+        session.choose_threshold(max_false_alarms=0.01)
+    assert session.choose_threshold(max_misses=0.1).misses <= 0.1
+
+
+def test_a_session_is_shown_with_its_size_and_progress():
+    session = SearchSession(X)
+    assert repr(session) == "<SearchSession: 900 rows, 64 columns; 0 answered, 0 found>"
+    session.label([3, 13, 1, 2], [True, True, False, None])
+    assert repr(session) == "<SearchSession: 900 rows, 64 columns; 4 answered, 2 found>"
+    session.close()
+    assert repr(session) == "<SearchSession: 900 rows, 64 columns; its store cannot be read>"
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, 0.5])

@@ -74,9 +74,6 @@ def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
     store = arguments.store or f"{arguments.gallery}.labels.db"
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
     session = SearchSession(rows, ids, store=store, carry_over=arguments.carry_over)
-    lost = int((~session.gallery.usable).sum())
-    if lost:
-        note(f"{lost} rows have missing or infinite values and are never shown")
     _label(session, arguments.examples)
     return session, _media(arguments, table, ids, names)
 

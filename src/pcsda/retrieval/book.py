@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.linalg import Ints
-from .gallery import Gallery
+from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
+
+NO_EXAMPLE = (
+    "no row has been answered yes yet; label at least one example of what you are looking "
+    "for, a row that is finite"
+)
 
 
 class LabelBook:
@@ -55,7 +60,7 @@ class LabelBook:
 
     def add(self, ids: Any, values: ArrayLike, who: str | None, model: int) -> None:
         """Store answers; if some ids are unknown, store the others, then raise an error."""
-        names = listed(ids)
+        names = self._checked(ids)
         answers = answers_of(values, len(names))
         known: list[tuple[Any, bool | None]] = []
         lost = []
@@ -74,6 +79,15 @@ class LabelBook:
                 f"{len(lost)} ids are not in the gallery, the first of them {lost[0]!r}; its "
                 f"ids look like {self.gallery.ids[0]!r}{others}"
             )
+
+    def _checked(self, ids: Any) -> list[Any]:
+        """Return ids as a list; refuse a mask, as True and False are equal to the ids 1 and 0."""
+        names = listed(ids)
+        if any(isinstance(name, bool) for name in names):
+            numbered = self.gallery.ids == list(range(len(self.gallery)))
+            remedy = "np.flatnonzero(mask)" if numbered else "np.asarray(ids)[mask]"
+            raise ValueError(f"True and False are not ids; give {remedy} to label rows by a mask")
+        return names
 
     def history(self) -> list[Entry]:
         """Return the answers that have not been undone, for ids in the gallery."""
@@ -112,6 +126,32 @@ class LabelBook:
         values = self.values()
         places = self.gallery.places(name for name in values if values[name] is value)
         return np.asarray(places[self.gallery.usable[places]])
+
+    def finite_values(self) -> dict[Any, bool | None]:
+        """Return the current answers for finite rows, in the order given."""
+        usable = self.gallery.usable
+        return {name: v for name, v in self.values().items() if usable[self.gallery.place(name)]}
+
+    def no_example(self) -> str:
+        """Say why there is nothing to learn from, and name an example that is not finite."""
+        for name, value in self.values().items():
+            if value is True and not self.gallery.usable[self.gallery.place(name)]:
+                return (
+                    f"nothing can be learned from row {name!r}, which was answered yes but has "
+                    f"{NOT_FINITE}; label an example that is finite"
+                )
+        return NO_EXAMPLE
+
+    def uncovered(self) -> str:
+        """Say how many rows without an answer no bound covers, or return an empty string."""
+        lost = ~self.gallery.usable
+        lost[self.gallery.places(self.values())] = False
+        if not lost.any():
+            return ""
+        return (
+            f"Rows with {NOT_FINITE} can never be shown and are not counted: {lost.sum()} of "
+            f"{len(lost)}."
+        )
 
     def free(self) -> Ints:
         """Return the finite rows without an answer."""

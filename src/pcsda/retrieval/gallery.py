@@ -28,6 +28,7 @@ HASHED_ROWS = 2000
 # A row is far off if its largest entry is this many times as large as in the median row: it would
 # dominate every mean, cluster and fit.
 FAR_OFF = 1e4
+NOT_FINITE = "missing or infinite values"
 
 
 class Gallery:
@@ -61,10 +62,21 @@ class Gallery:
             raise ValueError(
                 f"none of the {len(self)} rows of the gallery is finite; fill in the missing values"
             )
+        self._tell_unusable()
         self.ordinary = self.usable & ~self._far_off(largest)
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def _tell_unusable(self) -> None:
+        """Warn about rows that are not finite; the command shows the warning as a note."""
+        lost = np.flatnonzero(~self.usable)
+        if len(lost):
+            warn(
+                f"{len(lost)} of {len(self)} rows have {NOT_FINITE} and are never shown; the first "
+                f"is {self.ids[lost[0]]!r}. Nothing is learned from them; fill them in to search "
+                "them"
+            )
 
     def _far_off(self, largest: Floats) -> Mask:
         """Find rows that are far off and warn about them."""
@@ -232,7 +244,7 @@ def _check_ids(ids: Sequence[Hashable] | None, count: int) -> list[Hashable]:
         raise ValueError(f"ids has {len(names)} entries but the gallery has {count} rows")
     first: dict[Hashable, int] = {}
     for place, name in enumerate(names):
-        if not isinstance(name, (str, int, float)) or name != name:
+        if not isinstance(name, (str, int, float)) or isinstance(name, bool) or name != name:
             raise ValueError(f"the id of row {place} is {name!r}; ids must be text or numbers")
         if first.setdefault(name, place) != place:
             raise ValueError(

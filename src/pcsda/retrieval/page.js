@@ -145,7 +145,7 @@ async function next() {
     grid.replaceChildren(...cards.map((card) => card.node));
     cards.forEach((card, i) => card.node.addEventListener("click", () => select(i, false)));
     select(0, false);
-    say(cards.length ? "Is this what you are looking for? y yes, n no, s skip, u undo, arrows move." : "Every row has an answer.");
+    say(cards.length ? "Is this what you are looking for? y yes, n no, s skip, u undo, arrows move." : "No row is left to show.");
     if (cards.length) grid.focus({ preventScroll: true });
   } catch (error) {
     say(String(error.message || error), true);

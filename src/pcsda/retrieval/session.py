@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from numbers import Real
 from threading import RLock
 from typing import Any, Self
@@ -17,19 +18,15 @@ from ..core.linalg import Array, Ints
 from ..core.threshold import Threshold, check_criterion, choose_threshold
 from ..estimators.verifier import Verifier
 from .audits import audited_remaining, draw_audit, unfinished_audit
-from .book import LabelBook
+from .book import NO_EXAMPLE, LabelBook
 from .estimates import RESTS_ON, Remaining, Stop, audit_offer, count_by_model
 from .gallery import Clusters, Gallery
 from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, similarity
-from .store import Entry, Store
+from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
 # The number left is at least the number found among the last LATELY answers.
 LATELY = 20
-NO_EXAMPLE = (
-    "no row has been answered yes yet; label at least one example of what you are looking "
-    "for, a row that is finite"
-)
 
 
 class SearchSession:
@@ -44,8 +41,9 @@ class SearchSession:
     ----------
     gallery : array, memory map, sparse matrix, data frame or list of arrays
         Rows to search: anything two-dimensional that can be sliced by rows, or a list of such
-        blocks. Rows that are not finite are never suggested and come last in the ranking. Nothing
-        is learned from rows whose entries are 10,000 times as large as in the other rows.
+        blocks. Rows that are not finite are never suggested and come last in the ranking; a warning
+        counts them. Nothing is learned from rows whose entries are 10,000 times as large as in the
+        other rows.
     ids : sequence of str or int, optional
         A distinct name for each row; the row number by default.
     estimator : estimator, optional
@@ -64,7 +62,8 @@ class SearchSession:
     ----------
     model_ : estimator
         The verifier fitted on the labels so far. Its threshold accepts 1 % of the gallery's
-        negatives; :meth:`choose_threshold` chooses another.
+        negatives; :meth:`choose_threshold` chooses another. With one example it has none, because
+        a threshold needs left-out examples.
     gallery : Gallery
     store : Store
 
@@ -119,6 +118,17 @@ class SearchSession:
         self._learned: Learned | None = None
         self._problem = NO_EXAMPLE
 
+    def __repr__(self) -> str:
+        rows, columns = self.gallery.shape
+        try:
+            values = self.labels()
+        except StoreError:  # closed, for example
+            progress = "its store cannot be read"
+        else:
+            found = sum(value is True for value in values.values())
+            progress = f"{len(values)} answered, {found} found"
+        return f"<SearchSession: {rows} rows, {columns} columns; {progress}>"
+
     # Labels
 
     def label(self, ids: Any, values: ArrayLike, *, who: str | None = None) -> None:
@@ -127,18 +137,19 @@ class SearchSession:
         Parameters
         ----------
         ids : id or sequence of ids
+            A mask is refused; ``np.flatnonzero(mask)`` gives the row numbers.
         values : bool, None, "yes", "no", "skip", or a sequence of them
             One answer for all ids, or one per id. None skips a row: it is not shown again, and
-            nothing is learned from it. The latest answer for a row counts; earlier ones stay in the
-            store.
+            nothing is learned from it. The latest answer for a row counts, also within one call;
+            earlier ones stay in the store.
         who : str, optional
             Who is answering; defaults to the user's name.
 
         Raises
         ------
         ValueError
-            If some ids are not in the gallery or values are not answers. If only ids are unknown,
-            the other labels from this call are stored.
+            If some ids are not in the gallery, values are not answers or `who` is not text. If
+            only ids are unknown, the other labels from this call are stored.
         """
         with self._lock:
             model = 0 if self._learned_at is None else self._learned_at[0]
@@ -197,7 +208,7 @@ class SearchSession:
             if ordinary[yes].any():
                 yes, no = yes[ordinary[yes]], no[ordinary[no]]
             answers = Answers(yes, no, self._drawn)
-            self._learned, self._problem = None, NO_EXAMPLE
+            self._learned, self._problem = None, self._book.no_example()
             if len(yes):
                 self._try_to_learn(answers)
             similar = None
@@ -222,10 +233,14 @@ class SearchSession:
 
     @property
     def model_(self) -> Any:
-        """The verifier fitted on the labels so far, with a threshold for 1 % false alarms."""
+        """The verifier fitted on the labels so far, with a threshold for 1 % false alarms.
+
+        With one example there is no threshold yet.
+        """
         learned = self._verified()
         fresh = isinstance(learned.model, Verifier) and not hasattr(learned.model, "threshold_")
-        if fresh and (learned.random & ~learned.positive).any():
+        kinds = learned.positive[learned.random]
+        if fresh and kinds.any() and not kinds.all():
             self.choose_threshold(max_false_alarms=0.01)
         return learned.model
 
@@ -252,11 +267,17 @@ class SearchSession:
         check_criterion(max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm)
         learned = self._verified()
         use = learned.random
-        for kind, there in (("examples", learned.positive[use].any()), ("random rows", use.any())):
-            if not there:
-                raise ValueError(
-                    f"there are no left-out {kind} to choose a threshold from; label more"
-                )
+        kinds = learned.positive[use]
+        if not kinds.any():
+            raise ValueError(
+                "there are no left-out examples to choose a threshold from; label at least two "
+                "examples"
+            )
+        if max_false_alarms is not None and kinds.all():
+            raise ValueError(
+                "every random row of the gallery was answered yes, so none shows false alarms; "
+                "give max_misses or prior instead"
+            )
         threshold = choose_threshold(
             learned.left_out[use],
             learned.positive[use],
@@ -371,17 +392,20 @@ class SearchSession:
         Remaining
             From the largest fully answered audit, or from the model if there is none. In an audit,
             a skipped row counts as a member of the class. The last audit counts before it is fully
-            answered if its answers contradict that bound.
+            answered if its answers contradict that bound. Rows that are not finite are not
+            counted; if some have no answer, the note says how many.
         """
-        known = self.store.audits(), self.history(), self.labels()
+        known = self.store.audits(), self.history(), self._book.finite_values()
         left = audited_remaining(*known) or self._by_model()
         begun = unfinished_audit(*known)
-        return begun if begun is not None and begun.count_low > left.count_high else left
+        if begun is not None and begun.count_low > left.count_high:
+            left = begun
+        return replace(left, note=f"{left.note} {self._book.uncovered()}".strip())
 
     def _by_model(self) -> Remaining:
         pool = self._book.free()
         if len(pool) == 0:
-            return Remaining(0.0, 0, 0, 0, "model", "Every row has an answer.")
+            return Remaining(0.0, 0, 0, 0, "model", "No row is left to show.")
         learned = self._verified()
         known = learned.answered & ~np.isnan(learned.left_out)
         yes = learned.left_out[known & learned.positive]
@@ -429,13 +453,14 @@ class SearchSession:
             Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model,
             which cannot know of members unlike those found. `audit_rows` says how many random rows
-            without a find would reach the goal without the model.
+            without a find would reach the goal without the model. The reason says how many rows
+            the bound does not cover because they are not finite.
         """
         if not isinstance(recall, Real) or not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
         found = len(self._book.rows(True))
         if found == 0:
-            return Stop(False, f"Go on: {NO_EXAMPLE}.", "none", 0.0)
+            return Stop(False, f"Go on: {self._book.no_example()}.", "none", 0.0)
         try:
             left = self.remaining()
         except ValueError as error:
@@ -445,7 +470,9 @@ class SearchSession:
     def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
         """Compare the bound with the goal, and say what it rests on and what would improve it."""
         low = found / (found + left.count_high)
-        which = RESTS_ON[left.basis] if left.n_rows else "count, as every row has an answer"
+        uncovered = self._book.uncovered()
+        every = f"count, as every {'finite ' if uncovered else ''}row has an answer"
+        which = RESTS_ON[left.basis] if left.n_rows else every
         reason = (
             f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
             f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
@@ -467,7 +494,8 @@ class SearchSession:
                 f". {enough} further random rows without a find would reach the goal. At most "
                 f"{self._by_model().count_high} left by {RESTS_ON['model']}"
             )
-        return Stop(low >= recall, f"{reason}.", left.basis, low, enough)
+        reason = f"{reason}. {uncovered}".strip()
+        return Stop(low >= recall, reason, left.basis, low, enough)
 
     # Files
 

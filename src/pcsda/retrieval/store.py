@@ -177,21 +177,22 @@ class Store:
 
     def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
         """Write labels as one act; they are on disk when this method returns."""
+        who = _person(who)
         with self._explained(), self._writing():
             act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
             self._base.executemany(
                 "INSERT INTO labels (act, id, value, who, at, model) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (act, _write(name), WORDS[value], _legible(who), _now(), model)
+                    (act, _write(name), WORDS[value], who, _now(), model)
                     for name, value in zip(ids, values, strict=True)
                 ],
             )
 
     def undo(self, who: str | None = None) -> list[Any]:
         """Undo the last act by anyone, or by the person `who`, and return its ids."""
+        name = None if who is None else _person(who)
         with self._explained(), self._writing():
             find = "SELECT max(act) FROM labels WHERE undone IS NULL AND (? IS NULL OR who = ?)"
-            name = None if who is None else _legible(who)
             act = self._base.execute(find, (name, name)).fetchone()[0]
             ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
@@ -271,6 +272,15 @@ class Store:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _person(who: object) -> str:
+    if not isinstance(who, str):
+        raise ValueError(
+            f"who={who!r} must be text, the name of a person; leave it out to undo the last call "
+            "by anyone, or to label under your own name"
+        )
+    return _legible(who)
 
 
 def _legible(text: str) -> str:
