@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
 from scipy.stats import kstest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
@@ -363,3 +363,14 @@ def test_rows_of_a_fit_in_blocks_cannot_be_named():
         model.name_rows(y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         PCSDA(random_state=0).fit(X, y).name_rows(y[:-1])
+
+
+def test_an_explanation_needs_a_label():
+    X, y = make_blobs(60, centers=3, random_state=0)
+    bank = VerifierBank(PCSDA(1, random_state=0)).fit(X, y)
+    with pytest.raises(ValueError, match=r"^explain needs label=, one of classes_: each label has"):
+        bank.explain(X)
+    row = X[[0]]
+    best = bank.predict(row)[0]
+    found = bank.explain(row, best).score
+    assert_allclose(found, bank.log_likelihood_ratio(row).max(axis=1), rtol=1e-9)

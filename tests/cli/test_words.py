@@ -58,7 +58,7 @@ def test_the_examples_in_the_help_parse(command):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "the following arguments are required: command"),
+        ((), "the following arguments are required: command; pcsda --help lists the commands"),
         (("weigh",), "invalid choice: 'weigh'"),
         (("rank", "m", "d", "--top", "0"), "'0' must be a whole number of at least 1"),
         (("evaluate", "m", "d"), "the following arguments are required: --label"),

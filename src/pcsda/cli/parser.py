@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
 from inspect import getdoc
+from typing import NoReturn
 
 from .options import (
     DATA,
@@ -56,6 +57,10 @@ class Parser(ArgumentParser):
     """Argument parser that keeps the parser of each command by name."""
 
     commands: dict[str, Command]
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with the message, and point to the help."""
+        super().error(f"{message}; pcsda --help lists the commands, with examples")
 
 
 def build(version: str) -> Parser:

@@ -302,20 +302,26 @@ class BankScores:
         return result
 
     @reads
-    def explain(self, X: MatrixLike, label: object) -> Explanation:
+    def explain(self, X: MatrixLike, label: object = None) -> Explanation:
         """Explain the log-likelihood ratio of rows for `label`; see :meth:`PCSDA.explain`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         label : object
-            One of `classes_`.
+            One of `classes_`; required.
 
         Returns
         -------
         Explanation
         """
         X = self._checked(X)
+        if label is None:
+            raise ValueError(
+                "explain needs label=, one of classes_: each label has a subspace of its own, so "
+                "an explanation is for one label. For the best label of row i, call "
+                "explain(X[[i]], predict(X[[i]])[0])"
+            )
         explanation: Explanation = self.named_model(label).explain(X)
         names = getattr(self, "feature_names_in_", None)
         if names is None or explanation.columns is None:
