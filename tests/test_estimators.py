@@ -544,7 +544,9 @@ def sparse_problem(seed=0, n_features=40):
 def test_sparse_rows_give_what_dense_rows_give(form, weighted):
     X, y, groups = sparse_problem()
     weights = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
-    model = PCSDA(**PLAIN).fit(form(X), y, subclass_labels=groups, sample_weight=weights)
+    model = PCSDA(solver="lsqr", **PLAIN).fit(
+        form(X), y, subclass_labels=groups, sample_weight=weights
+    )
     for solver in ("lsqr", "cholesky"):
         dense = PCSDA(solver=solver, **PLAIN)
         dense.fit(X, y, subclass_labels=groups, sample_weight=weights)
@@ -552,6 +554,24 @@ def test_sparse_rows_give_what_dense_rows_give(form, weighted):
         found = model.decision_function(form(X))
         assert_allclose(found, dense.decision_function(X), rtol=1e-6, atol=1e-7)
     assert_allclose(model.decision_function(X), found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", SPARSE, ids=lambda f: f.__name__)
+def test_small_sparse_rows_are_fitted_as_dense_rows(form, monkeypatch):
+    X, y, _ = sparse_problem()
+    model, dense = (PCSDA(3, random_state=0).fit(rows, y) for rows in (form(X), X))
+    assert_array_equal(model.loo_scores_, dense.loo_scores_)
+    assert_array_equal(model.decision_function(X), dense.decision_function(X))
+    assert model.choose_threshold(max_misses=0.1) == dense.choose_threshold(max_misses=0.1)
+    monkeypatch.setattr("pcsda.validation.SMALL_DENSE", X.nbytes - 1)
+    large = PCSDA(3, random_state=0).fit(form(X), y)
+    with pytest.raises(
+        ValueError, match=r"or fit on dense rows: sparse rows .* X\.toarray\(\), or "
+    ):
+        large.choose_threshold(max_misses=0.1)
+    iterative = PCSDA(3, random_state=0, solver="lsqr").fit(form(X), y)
+    with pytest.raises(ValueError, match="or fit with solver='auto': 'lsqr' cannot leave rows out"):
+        iterative.choose_threshold(max_misses=0.1)
 
 
 def test_duplicate_sparse_entries_are_summed():
@@ -562,15 +582,15 @@ def test_duplicate_sparse_entries_are_summed():
     )
     assert not halves.has_canonical_format
     before = halves.data.copy()
-    model = PCSDA(**PLAIN).fit(halves, y, subclass_labels=groups)
-    expected = PCSDA(**PLAIN).fit(whole, y, subclass_labels=groups)
+    model = PCSDA(solver="lsqr", **PLAIN).fit(halves, y, subclass_labels=groups)
+    expected = PCSDA(solver="lsqr", **PLAIN).fit(whole, y, subclass_labels=groups)
     assert_allclose(model.decision_function(X), expected.decision_function(X), rtol=1e-7)
     assert_array_equal(halves.data, before)
 
 
 def test_sparse_rows_are_clustered_and_calibrated():
     X, y, _ = sparse_problem()
-    model = PCSDA(3, random_state=0).fit(sparse.csr_array(X), y)
+    model = PCSDA(3, random_state=0, solver="lsqr").fit(sparse.csr_array(X), y)
     assert len(model.subclass_counts_) == 3
     assert model.calibration_.slope != 1
     assert model.score(sparse.csr_array(X), y) > 0.8
@@ -650,7 +670,7 @@ def test_an_offset_of_1e8_changes_nothing(estimator, width):
 def test_an_offset_of_1e8_changes_nothing_for_sparse_rows():
     X, y, groups = problem()
     model = PCSDA(regularization=1, **PLAIN).fit(X, y, subclass_labels=groups)
-    moved = PCSDA(regularization=1, **PLAIN).fit(
+    moved = PCSDA(regularization=1, solver="lsqr", **PLAIN).fit(
         sparse.csr_array(X + 1e8), y, subclass_labels=groups
     )
     expected = model.decision_function(X)

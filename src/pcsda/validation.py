@@ -26,6 +26,9 @@ class SparseLike(Protocol):
         """Convert to compressed sparse rows."""
 
 
+# Sparse rows that take at most this many bytes when dense are made dense, which costs little and
+# lets a fit leave rows out.
+SMALL_DENSE = 2**26
 # Rows as users pass them: arrays, lists, data frames and sparse matrices.
 MatrixLike: TypeAlias = ArrayLike | SparseLike
 # What scikit-learn accepts as random_state.
@@ -350,6 +353,12 @@ def ready_rows(model: BaseEstimator, X: object) -> NDArray[np.floating] | None:
     if not fits or hasattr(model, "feature_names_in_") or not np.isfinite(X).all():
         return None
     return X
+
+
+def dense_if_small(X: Any) -> Any:
+    """Return sparse rows as a dense array if that is small; other rows are returned unchanged."""
+    small = sparse.issparse(X) and X.shape[0] * X.shape[1] * X.dtype.itemsize <= SMALL_DENSE
+    return X.toarray() if small else X
 
 
 def refuse_sparse(X: Any, setting: str, remedy: str) -> None:

@@ -68,8 +68,9 @@ class PCSDA(Verifier):
     solver : {"auto", "cholesky", "eigen", "spectral", "lsqr"}, default="auto"
         "cholesky" is exact and fastest, "eigen" solves the literal generalised eigenproblem,
         "spectral" is the paper's spectral regression, and "lsqr" is its iterative form, which never
-        makes sparse data dense (and uses resubstituted covariances). "auto" means "lsqr" for sparse
-        X and "cholesky" otherwise.
+        makes sparse data dense (and uses resubstituted covariances, without left-out scores).
+        "auto" means "lsqr" for sparse X that would need more than 64 MiB as a dense array, and
+        "cholesky" otherwise.
     regularization : float or "auto", default="auto"
         Ridge on the denominator, relative to the mean squared distance from the grand mean. "auto"
         means 3 / sqrt(number of positives), clipped to between 0.3 and 2, but at least 10 / (number
@@ -315,6 +316,8 @@ class PCSDA(Verifier):
             validation.refuse_sparse(X, "balance='resampled'", "use balance='pooled'")
         if validation.is_contaminated(self):
             validation.refuse_sparse(X, f"contamination={self.contamination!r}", "make X dense")
+        if self.solver == "auto":
+            X = validation.dense_if_small(X)
         positive, weights, together, seed = check_training(self, y, sample_weight, groups)
         stream.forget_stream(self)
         hidden = hidden_rows(self, unchecked, positive, subclass_labels)

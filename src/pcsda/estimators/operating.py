@@ -253,8 +253,7 @@ def _rows_for(
     if rows is None:
         raise ValueError(
             "this model has no left-out scores to choose a threshold from; give rows that were "
-            "not used for fitting as X and y, or fit with covariance='leave-one-out' and at "
-            "least 2 rows of each class"
+            f"not used for fitting as X and y, or {_remedy(model)}"
         )
     source = LEFT_OUT if X is None else GIVEN
     needed = {"negatives": max_false_alarms, "positives": max_misses}
@@ -276,6 +275,22 @@ def left_out(model: Verifier) -> Scored | None:
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights)
+
+
+def _remedy(model: Verifier) -> str:
+    """Say how to fit a model that leaves rows out."""
+    usual = "fit with covariance='leave-one-out' and at least 2 rows of each class"
+    leaves = getattr(model, "covariance", "") == "leave-one-out" and hasattr(model, "partition_")
+    pooled = getattr(model, "balance", "") == "pooled"
+    if not (leaves and pooled and min(model.positive_count_, model.subclass_counts_.sum()) >= 2):
+        return usual
+    if model.solver == "lsqr":
+        return "fit with solver='auto': 'lsqr' cannot leave rows out"
+    return (
+        "fit on dense rows: sparse rows of more than "
+        f"{validation.SMALL_DENSE / 2**20:.0f} MiB as a dense array are not left out. Use "
+        "X.toarray(), or TruncatedSVD before the model in a pipeline"
+    )
 
 
 def _why_none(model: Verifier, kind: str) -> str:
