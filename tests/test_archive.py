@@ -142,5 +142,5 @@ def test_data_with_a_malformed_header_are_refused(tmp_path, kind):
         with zipfile.ZipFile(path, "w") as target:
             target.writestr("X.npy", content)
             target.writestr("y.npy", content)
-    with pytest.raises(ValueError, match=rf"rows.{kind} (is not a whole|could not be read)"):
+    with pytest.raises(ValueError, match=rf"rows.{kind} could not be read"):
         fit_blocks(PCSDA(), path, **({"y": Y} if kind == "npy" else {}))

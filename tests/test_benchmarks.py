@@ -363,8 +363,8 @@ def test_time_before_a_call_is_not_attributed_to_the_callee():
     }
     exec("def work():\n    big + big\n    empty(-1)\n", names)  # no call except the one at the end
     # Other programs may take the processor at any time; the best of some runs shows the rule.
-    found = max(where.shares(names["work"], 0.1).get("core.loo.work", 0.0) for _ in range(8))
-    assert found > 0.8
+    shares = (where.shares(names["work"], 0.1).get("core.loo.work", 0.0) for _ in range(40))
+    assert any(share > 0.8 for share in shares)
 
 
 def test_only_the_library_is_profiled_and_only_in_this_process():

@@ -30,7 +30,7 @@ def rows_at_once(width: int, block_rows: int | None) -> int:
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
     """Memory-map the array in a .npy file."""
-    with _faults(path, "is not a whole .npy file of plain numbers"):
+    with _faults(path, "NPY"):
         with open(path, "rb") as file:
             begin = file.read(6)
         if begin[:4] == b"PK\x03\x04":
@@ -42,14 +42,14 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 
 
 @contextmanager
-def _faults(path: Path, problem: str) -> Iterator[None]:
+def _faults(path: Path, kind: str) -> Iterator[None]:
     """Replace errors of NumPy with our own message."""
     try:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist") from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} {problem}: {_fault(error)}") from error
+        raise ValueError(f"{path} could not be read as {kind}: {_fault(error)}") from error
 
 
 def _fault(error: BaseException) -> str:
@@ -141,7 +141,7 @@ def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArra
 
 @contextmanager
 def _archive(path: Path) -> Iterator[Any]:
-    with _faults(path, "could not be read as NPZ"), open(path, "rb") as file:
+    with _faults(path, "NPZ"), open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
             raise ValueError("it holds one array; name it .npy")
         file.seek(0)
