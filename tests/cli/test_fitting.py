@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -494,3 +495,14 @@ def test_inspect_and_the_report_name_a_banks_subclasses(command, shop):
     page = Path("r.html").read_text()
     assert "<dt>Subclasses</dt><dd>3</dd>" in page  # names are those of each label's picture
     assert f'"centres":[{{"name":"{bank.models_["weld"].subclass_names_[0]}"' in page
+
+
+def test_a_bank_that_names_hardly_anybody_comes_with_a_remedy(command):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((120, 3)), columns=["a", "b", "c"])
+    frame["kind"] = np.arange(120) % 4  # the columns say nothing about the labels
+    frame.to_csv("noise.csv", index=False)
+    said = command("fit", "noise.csv", "--label", "kind", "--positive", "all", "-o", "n.pcsda")
+    assert pcsda.load("n.pcsda").threshold_.misses >= 0.9
+    assert "so hardly any row is named" in said.err
+    assert "Ask for a higher rate (choose_threshold, or pcsda identify --max-fal" in said.err

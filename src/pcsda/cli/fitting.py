@@ -20,6 +20,7 @@ from .. import metrics, tables
 from ..blocks import fit_blocks
 from ..core.threshold import Threshold
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
+from ..estimators.doors import warn_of_misses
 from ..estimators.naming import MOST_NAMED
 from ..estimators.operating import left_out
 from ..maps import FourierMap, NystroemMap
@@ -83,6 +84,8 @@ def _threshold(scorer: Scorer, max_false_alarms: float | None) -> Threshold | No
     """Return the threshold that was asked for, or that a bank chose from its own labels."""
     if scorer.is_bank:
         found: Threshold | None = getattr(scorer.final, "threshold_", None)
+        if found is not None:
+            warn_of_misses(found)
         return found
     if max_false_alarms is None:
         return None
