@@ -196,7 +196,12 @@ def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
         f"wrongly, and calls {(known & ~named).sum()} unknown; of {(~known).sum()} strangers it "
         f"names {(~known & named).sum()}"
     )
-    assert f"Identify is stricter than this: {found.facts['Names by identify']}." in summary(found)
+    first, second, *_ = summary(found)
+    assert first == f"A{found.facts['Names by identify'][1:]}."
+    assert second.startswith("Asked for each label alone, at the threshold 0.00 it finds ")
+    html = page.render(found)
+    assert html.index("At its threshold ") < html.index("pcsda identify MODEL NEW.csv")
+    assert "pcsda score MODEL" not in html
 
 
 def test_a_name_that_many_subclasses_share_is_drawn_once(blobs):

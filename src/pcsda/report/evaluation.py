@@ -34,6 +34,8 @@ PART = 5
 POINTS_PART = 10
 # If more subclasses than this have the same name, it is written only once in a plot.
 MOST_ALIKE = 3
+# The fact that says what a bank with a threshold does with the rows.
+NAMES = "Names by identify"
 
 # A label whose subspace is drawn: its value in the model and in y, and how many labels share the
 # limit on points.
@@ -259,7 +261,7 @@ def evaluate_scores(
     if trials is not None:
         facts["Trials"] = str(len(units.labels))
     if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
-        facts["Names by identify"] = _named(scorer, units.labels, ratios)
+        facts[NAMES] = _named(scorer, units.labels, ratios)
     why: list[str] = []
     if trials is None and not scorer.is_bank:
         one, own = parts["views"][0], np.asarray(labels == drawn[0][1])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ..writing import whole_file
-from .evaluation import Evaluation
+from .evaluation import NAMES, Evaluation
 from .figures import Figure, value_of, written
 from .words import answer, summary
 
@@ -84,7 +84,7 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": escape(version("pcsda")),
         "answer": escape(answer(evaluation)),
-        "command": f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}",
+        "command": _command(evaluation),
         "summary": "".join(f"<p>{escape(sentence)}</p>" for sentence in summary(evaluation)[1:]),
         "figures": _figure_rows(evaluation),
         "level": f"{evaluation.settings.level:.0%}",
@@ -101,6 +101,13 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
         "plotly": _plotly(),
     }
     return _SLOT.sub(lambda slot: slots[slot[1]], _asset("page.html"))
+
+
+def _command(evaluation: Evaluation) -> str:
+    """Return the command that does what the page's first sentence says."""
+    if NAMES in evaluation.facts:
+        return "pcsda identify MODEL NEW.csv"
+    return f"pcsda score MODEL NEW.csv --threshold {evaluation.settings.threshold:.4g}"
 
 
 def cut(text: str) -> str:

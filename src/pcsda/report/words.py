@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .evaluation import Evaluation
+from .evaluation import NAMES, Evaluation
 from .figures import Figure, percent, value_of
 
 # Calibration counts as good if it loses at most this fraction of Cllr, or this many bits.
@@ -18,7 +18,8 @@ def summary(evaluation: Evaluation) -> list[str]:
     """Describe how good the model is, what it does at the threshold, and how reliable this is."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
-    sentences = [answer(evaluation), *equal_errors(evaluation)]
+    named = [_finds(evaluation)] if NAMES in evaluation.facts else []
+    sentences = [answer(evaluation), *named, *equal_errors(evaluation)]
     if "rank_1" in by_key:
         rate, interval = value_of(by_key["rank_1"])
         sentences.append(
@@ -29,8 +30,6 @@ def summary(evaluation: Evaluation) -> list[str]:
         _on_calibration(by_key["cllr"], by_key["min_cllr"]),
         *_on_strangers(evaluation),
     ]
-    if named := evaluation.facts.get("Names by identify"):
-        sentences.append(f"Identify is stricter than this: {named}.")
     if view.n_positive < FEW:
         sentences.append(
             f"There are only {view.n_positive} positives: look at the intervals rather than at the "
@@ -40,15 +39,23 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def answer(evaluation: Evaluation) -> str:
-    """Describe how much the model finds at its threshold, and how many false alarms it raises."""
+    """Describe what the model does at its threshold, for a bank with `identify`."""
+    if named := evaluation.facts.get(NAMES):
+        return f"{named[:1].upper()}{named[1:]}."
+    return _finds(evaluation)
+
+
+def _finds(evaluation: Evaluation) -> str:
+    """Describe how much the model finds at a threshold, and how many false alarms it raises."""
     by_key = {figure.key: figure for figure in evaluation.figures}
     view, s = evaluation.views[0], evaluation.settings
     missed, alarms = view.counts()
     miss, alarm = by_key["misses"], by_key["false_alarms"]
     finds = f"{100 * (1 - miss.high):.1f} to {100 * (1 - miss.low):.1f}"
     raises = f"{1000 * alarm.low:.1f} to {1000 * alarm.high:.1f}"
+    at = "Asked for each label alone, at" if NAMES in evaluation.facts else "At"
     return (
-        f"At the threshold {s.threshold:.2f} it finds {100 * (1 - miss.value):.1f} of 100 "
+        f"{at} the threshold {s.threshold:.2f} it finds {100 * (1 - miss.value):.1f} of 100 "
         f"positives ({s.level:.0%} interval {finds}) and raises {1000 * alarm.value:.1f} false "
         f"alarms per 1000 negatives ({raises}): in this test it missed {missed:,} of "
         f"{view.n_positive:,} and accepted {alarms:,} of {view.n_negative:,}."
