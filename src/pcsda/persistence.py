@@ -215,12 +215,12 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `format`, `pcsda` (the version that wrote it), `versions` (of Python and the libraries
+        `format`, `pcsda` (the version that wrote the file), `versions` (of Python and the libraries
         used), `saved` (time, UTC), `model`, `n_samples`, `n_positive`, `n_features`,
         `feature_names`, `classes`, `pos_label`, `n_subclasses`, `n_components`, `rows_held` and
         `metrics`. Unknown values are None. `rows_held` counts the training rows that a single model
-        contains: kernel models need them for scoring, and `partial_fit` needs them to leave rows
-        out.
+        contains: kernel models need them for scoring, and `partial_fit` needs them for
+        left-out scores.
 
     Examples
     --------

@@ -45,18 +45,18 @@ Parts = tuple[dict[str, Any], list[Drawn]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures, curves and subspaces from testing a model; :func:`write_page` shows them.
+    """Metrics, curves and subspaces from testing a model; :func:`write_page` displays them.
 
     Attributes
     ----------
     names : list of str
-        Labels that were verified in the test.
+        Labels for which the model was tested.
     figures : list of Figure
     views : list of View
         `figures` come from the first view; a bank has another view for each label.
     subspaces : list of dict or None
-        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, and the axis
-        names, `axes`.
+        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, plus `axes`,
+        which holds the axis names.
     by_label : list of dict
         For a bank, the figures for each label.
     truth, ids : arrays of shape (n_trials,)

@@ -312,6 +312,9 @@ def rows_to_rule_out(pool: int, members: int) -> int:
 
 
 def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
-    """Return sizes of audits that exclude twice the class found, and that confirm the recall."""
+    """Return two audit sizes: one rules out that as many again are missing, one confirms `recall`.
+
+    Both hold if the audit finds nothing.
+    """
     allowed = int(found * (1 - recall) / recall + 1e-9)
     return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)
