@@ -63,6 +63,7 @@ def assert_same_model(found, expected, rows, other_rows, rtol=1e-6):
 # KernelPCSDA is PCSDA on exact features
 
 
+@pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
 @pytest.mark.each_value
 @EVERY_KERNEL
 @METHOD
@@ -231,6 +232,7 @@ def test_the_scale_of_the_rows_does_not_matter(make, scale):
 # Solvers
 
 
+@pytest.mark.filterwarnings("ignore:.* rows of X occur more than once")  # on purpose
 @pytest.mark.each_value
 @pytest.mark.parametrize("name", ["rbf", "linear", "polynomial", "precomputed"])
 @COVARIANCE
