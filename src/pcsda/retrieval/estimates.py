@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -296,19 +297,25 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
     sample at least this extreme has a probability above 5 % on either side.
     """
     tail = (1 - LEVEL) / 2
-    counts = np.arange(positive, pool - drawn + positive + 1)
-    at_most = hypergeom.cdf(positive, pool, counts, drawn)
-    at_least = hypergeom.sf(positive - 1, pool, counts, drawn)
-    allowed = counts[(at_most > tail) & (at_least > tail)]
-    return pool * positive / drawn, int(allowed[0]), int(allowed[-1])
+    counts = range(positive, pool - drawn + positive + 1)
+    # Both tails are monotone in the count, so a few of them tell where the interval ends.
+    low = bisect_left(
+        counts, True, key=lambda count: hypergeom.sf(positive - 1, pool, count, drawn) > tail
+    )
+    high = bisect_left(
+        counts, True, key=lambda count: hypergeom.cdf(positive, pool, count, drawn) <= tail
+    )
+    return pool * positive / drawn, counts[low], counts[high - 1]
 
 
 def rows_to_rule_out(pool: int, members: int) -> int:
     """Return how many random rows without a find exclude `members` members, at 95 % confidence."""
     members = min(max(members, 1), pool)
-    rows = np.arange(1, pool - members + 2)
-    none = hypergeom.cdf(0, pool, members, rows)
-    return int(rows[np.argmax(none <= (1 - LEVEL) / 2)])
+    rows = range(1, pool - members + 2)
+    tail = (1 - LEVEL) / 2
+    return rows[
+        bisect_left(rows, True, key=lambda drawn: hypergeom.pmf(0, pool, members, drawn) <= tail)
+    ]
 
 
 def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
