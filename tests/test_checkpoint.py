@@ -262,7 +262,7 @@ def test_malformed_headers_are_refused(tmp_path, stopped, header):
 
 
 def test_an_archive_of_another_version_is_refused(tmp_path, stopped):
-    """The standard library raised a NotImplementedError."""
+    """The error of zipfile, a NotImplementedError, reaches the user within our message."""
     path = tmp_path / "state.npz"
     content = bytearray(stopped)
     place = content.index(b"PK\x01\x02")

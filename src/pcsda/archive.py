@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 from .memory import available_memory
 
 # Errors from NumPy and the standard library for truncated, damaged or forged archives and arrays.
+# zipfile, for instance, raises NotImplementedError for an archive version that it does not know.
 UNREADABLE = (
     *(ValueError, KeyError, TypeError, EOFError, OSError, OverflowError, MemoryError),
     *(RecursionError, NotImplementedError, SyntaxError, TokenError, BadZipFile, zlib.error),

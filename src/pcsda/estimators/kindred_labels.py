@@ -473,7 +473,7 @@ def _single(rows: BankRows) -> bool:
 
 
 def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
-    """Return whether left-out rows of unit length are told from strangers clearly better.
+    """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
     Simulated rows cannot show this, and kernels have their own geometry.
     """
