@@ -453,6 +453,24 @@ def test_the_scores_of_strangers_are_kept_by_files_and_changes(tmp_path):
     assert "on 11 identities" in bank.refresh().threshold_.rule
 
 
+@pytest.mark.filterwarnings("ignore:at the threshold of")  # of so few labels
+def test_labels_are_scored_as_strangers_only_when_the_threshold_is_needed():
+    X, y = people(9, 6, width=8)
+    fresh, _ = people(11, 6, width=8, seed=3)
+    early, late = (
+        VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X, y) for _ in range(2)
+    )
+    asked = early.threshold_
+    for bank in (early, late):  # the labels of the fit serve as strangers, asked for or not
+        bank.enroll(fresh[-6:], 9).update(fresh[:2], 0).remove(3)
+    assert "door" not in vars(late._labels_)
+    assert_array_equal(late.identify(X), early.identify(X))
+    assert late.threshold_ == early.threshold_ == asked
+    assert vars(late)["threshold_"] is late.threshold_  # identify has stored it
+    late.choose_threshold(0.1, strangers=fresh[20:40])
+    assert late.remove(4).refresh().threshold_.rule.endswith("on the 20 given")
+
+
 def test_a_matrix_of_kernel_values_has_the_threshold_of_its_kernel():
     X, y = people(9, 6, width=8)
     clusters = np.arange(len(X)) % 3

@@ -85,8 +85,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         share one calibration, estimators are built on request.
     threshold_ : Threshold
         The threshold used by `identify`: set by `choose_threshold`, or by default one that accepts
-        1 % of strangers. Absent if no label can be left out as a stranger, as with two labels and
-        no background, and no strangers were given.
+        1 % of strangers, chosen when it is first needed. Absent if no label can be left out as a
+        stranger, as with two labels and no background, and no strangers were given.
     clusters_ : array of shape (n_samples,)
         Shared cluster of each training row; background rows come last.
     centroids_ : array of shape (n_clusters, n_features)
@@ -152,6 +152,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         # The factorisation is large and can be recomputed.
         state = dict(super().__getstate__())
         if "_labels_" in state:
+            if hasattr(self, "threshold_"):
+                state["threshold_"] = self.threshold_
             rows = state.pop("_rows")
             state |= {"_X": rows.X, "_labels": rows.labels, "_keys": rows.keys}
             state |= {"_together": rows.together, "_ids": rows.ids}
@@ -195,9 +197,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             held = self._settings, kindred, kernel, support
             self._labels_ = KindredLabels(*held, unit=self.unit_length_)
         else:
-            known = getattr(self, "ridge_", None), kernel, models, None
-            met = Door.empty() if door is None else Door(**door)
-            self._labels_ = SeparateLabels(self._settings, self._rows, *known, met)
+            known = getattr(self, "ridge_", None), kernel, models
+            self._labels_ = SeparateLabels(self._settings, self._rows, *known)
+            self._labels_.door = Door.empty() if door is None else Door(**door)
 
     @calls_back
     def fit(
@@ -209,7 +211,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         subclass_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit a model for each label in y, and choose a threshold that accepts 1 % of strangers.
+        """Fit a model for each label in y.
 
         Parameters
         ----------
@@ -345,12 +347,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 found = None
         if found is None:
             found = SeparateLabels(settings, self._rows, *known)
-            found.fit_all(len(self.classes_))
+            found.models = found.fit(range(len(self.classes_)))
         self._keep(found)
         if isinstance(found, KindredLabels) and settings.auto_ridge:
             self.regularization_ = found.regularization
-        self._rate = getattr(self, "_rate", USUAL_RATE)
-        self._set_door()
+        self._forget_threshold()
 
     def _take_clusters(self) -> None:
         """Switch from shared covariances to a clustering of all rows."""
@@ -389,11 +390,10 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             for model in self._labels_.models:
                 name_in_bank(model, self._rows.labels, self.classes_.tolist())
 
-    def _set_door(self) -> None:
-        """Choose the threshold for the requested rate and the current number of labels."""
-        door, rate = self._labels_.door, getattr(self, "_rate", USUAL_RATE)
-        if len(door.best) and rate is not None:
-            self.threshold_ = door.choose(rate, len(self.classes_), quiet=True)
+    def _forget_threshold(self) -> None:
+        """Choose the threshold again when it is next needed, unless given strangers chose it."""
+        if getattr(self, "_rate", USUAL_RATE) is not None:
+            self.__dict__.pop("threshold_", None)
 
     def name_rows(self, ids: ArrayLike) -> Self:
         """Name the training rows, so that explanations name examples of the nearest subclass.
@@ -618,7 +618,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         # Labels that share covariances are their own clusters, see `_change`.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
         rows = before.appended(X, owner, clusters, self._seed)
-        threshold = self.threshold_.value if hasattr(self, "threshold_") else None
+        threshold = None  # labels calibrated separately do not need it
+        if not isinstance(self._labels_, SeparateLabels) and hasattr(self, "threshold_"):
+            threshold = self.threshold_.value
         with_name = {"name": name, "threshold": threshold}
         self._change(before, rows, classes, places, touched=touched, **with_name)
 
@@ -648,4 +650,4 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self.clusters_ = rows.clusters
         self._name_separate()
         if moved:  # the threshold follows the number of labels
-            self._set_door()
+            self._forget_threshold()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,6 @@ class BankScores:
     """
 
     classes_: NDArray[Any]
-    threshold_: Threshold
     _labels_: Labels
     _rows: BankRows
     _rate: float | None
@@ -51,6 +51,15 @@ class BankScores:
         @property
         def models_(self) -> Mapping[Any, Any]:
             """The fitted estimator for each label."""
+
+    @cached_property
+    def threshold_(self) -> Threshold:
+        """The threshold used by `identify`, by default chosen when it is first needed."""
+        check_is_fitted(self)
+        door = self._labels_.door
+        if not len(door.best):
+            raise AttributeError("the bank has no threshold; call choose_threshold")
+        return door.choose(getattr(self, "_rate", USUAL_RATE), len(self.classes_), quiet=True)
 
     def _checked(self, X: MatrixLike) -> Floats:
         check_is_fitted(self)
@@ -168,7 +177,7 @@ class BankScores:
         its own clusters; otherwise they are left out one by one, in closed form. The best score
         is higher among many labels than among few, so the threshold is adjusted when labels are
         added or removed. Labels that are calibrated separately are left out in
-        folds, too.
+        folds, too, when the threshold is first needed, which takes a few times as long as the fit.
 
         Examples
         --------
@@ -209,7 +218,6 @@ class BankScores:
             "Call refresh, or call choose_threshold with rows of strangers",
         )
 
-    @reads
     def identify(
         self,
         X: MatrixLike,
@@ -236,6 +244,14 @@ class BankScores:
         array of shape (n_samples,) or (n_trials,)
             Has the labels' dtype if `unknown` fits it, otherwise the dtype object.
         """
+        if threshold is None:
+            getattr(self, "threshold_", None)  # chosen here, because a snapshot would forget it
+        return self._identified(X, threshold, unknown, trials)
+
+    @reads
+    def _identified(
+        self, X: MatrixLike, threshold: float | None, unknown: object, trials: ArrayLike | None
+    ) -> NDArray[Any]:
         scores, _ = self._scores(X, trials)
         if threshold is None:
             threshold = self._usual_threshold()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,6 @@ class SeparateLabels:
     kernel : Kernel or None
     models : list of estimators, optional
     factor : SharedFactor or None
-    door : Door, optional
-        Scores of strangers; by default none.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class SeparateLabels:
         kernel: Kernel | None = None,
         models: list[Any] | None = None,
         factor: SharedFactor | None = None,
-        door: Door | None = None,
     ) -> None:
         self.template, self.seed = settings.template, settings.seed
         self.given, self.own_clusters = settings.given, settings.own_clusters
@@ -82,11 +80,14 @@ class SeparateLabels:
         self.ridge, self.kernel, self.factor = ridge, kernel, factor
         self.models: list[Any] = [] if models is None else models
         self.matrix: Array | None = None  # kernel values, for k-means in feature space
-        self.door = Door.empty() if door is None else door
+        self.origin: SeparateLabels | None = None  # the labels before rows were added or removed
 
-    def fit_all(self, count: int) -> None:
-        """Fit the models for all labels, and score each label as a stranger."""
-        self.models = self.fit(range(count))
+    @cached_property
+    def door(self) -> Door:
+        """Scores of each fitted label as a stranger; they take further fits, so only on request."""
+        if self.origin is not None:
+            return self.origin.door
+        count = len(self.models)
         n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
         fold = np.random.default_rng(self.seed).permutation(count) % n_folds
         with warnings.catch_warnings():
@@ -94,10 +95,10 @@ class SeparateLabels:
             try:
                 parts = [self._without(fold == number) for number in np.unique(fold)]
             except ValueError:  # there is no bank without the fold
-                return
+                return Door.empty()
         best, gone = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         n_met = count * (1 - 1 / len(parts))
-        self.door = Door(best, self.labels[gone], self._own_scores(), n_met)
+        return Door(best, self.labels[gone], self._own_scores(), n_met)
 
     def _without(self, away: Mask) -> tuple[Array, Ints]:
         """Fit a bank without some labels; return their rows' best scores in it, and the rows."""
@@ -177,8 +178,7 @@ class SeparateLabels:
         fresh = len(rows.X) - len(before.X)
         factor = self.updated_factor(rows.X, kept, fresh)
         models = [self.models[old or 0] for old in places]
-        known = self.ridge, self.kernel, models, factor, self.door
-        found = SeparateLabels(self.settings, rows, *known)
+        found = SeparateLabels(self.settings, rows, self.ridge, self.kernel, models, factor)
         if touched is not None:
             (found.models[touched],) = found.fit([touched])
             if places[touched] is None and fresh == 1:
@@ -187,6 +187,10 @@ class SeparateLabels:
                     "are based on the spread of the other labels. Add rows with update as soon "
                     "as you have them",
                 )
+        if "door" in self.__dict__:
+            found.door = self.door
+        else:
+            found.origin = self.origin or self
         return found
 
     @property
