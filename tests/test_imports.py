@@ -42,7 +42,7 @@ PUBLIC = {"datasets", "distributed", "metrics", "normalization", "plots", "repor
 
 def imported(source, package):
     """Return the absolute dotted names of all imports, including those inside functions."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,6 +50,14 @@ def imported(source, package):
             base = base[: len(base) - node.level + 1] if node.level else []
             base += [node.module] if node.module else []
             yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def statements(tree):
+    """Yield all statements, which takes half as long as to walk through expressions too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield node
+            yield from statements(node)
 
 
 def room_of(name):

@@ -447,7 +447,7 @@ def test_some_rows_drawn_for_single_rows_are_as_far_off_as_strangers():
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("n_rows", [1, 5, 10, 20])
+@pytest.mark.parametrize("n_rows", [1, 5, pytest.param(10, marks=pytest.mark.more), 20])
 @pytest.mark.parametrize("n_people", [30, 300])
 def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
     rates, came = (0.1, 0.05), []

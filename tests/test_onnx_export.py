@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import version
 
 import numpy as np
@@ -50,6 +51,7 @@ CLOSE = {"float32": {"atol": 1e-4, "rtol": 1e-6}, "float64": {"atol": 1e-9, "rto
 NAMES = ["label", "probabilities", "log_likelihood_ratio", "z"]
 
 
+@lru_cache(maxsize=1)  # a test may run the same graph several times
 def session_of(content):
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
     return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

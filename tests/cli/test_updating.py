@@ -70,7 +70,7 @@ def test_a_single_verifier_cannot_identify(command):
     assert "weld.pcsda is not a bank; it verifies only weld. Use pcsda score, or fit a bank" in said
 
 
-@pytest.mark.parametrize("scale", ["none", "standard"])
+@pytest.mark.parametrize("scale", [pytest.param("none", marks=pytest.mark.more), "standard"])
 def test_a_bank_learns_rows_and_labels(command, people, scale):
     command(*FIT, "--scale", scale)
     before = pcsda.load("bank.pcsda")
