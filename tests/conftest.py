@@ -24,6 +24,12 @@ BROWSER = os.environ.get("PCSDA_BROWSER") == "required"
 TURNS = 3
 
 
+def pytest_pycollect_makeitem(collector, obj):
+    """Pass over whole tests marked `more`; to make their thousands of cases takes seconds."""
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    return [] if "more" in marks and collector.config.option.markexpr == "not more" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the surplus cases of `each_value`, `each_pair` and `in_turn` tests as `more`."""

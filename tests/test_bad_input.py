@@ -98,6 +98,7 @@ def test_non_finite_values_are_refused_with_given_subclasses(shape, balance, dty
             PCSDA(balance=balance).fit(X.astype(dtype), y, subclass_labels=groups)
 
 
+@pytest.mark.each_value
 @BOTH
 @WAYS_OUT
 def test_non_finite_values_are_refused_at_prediction(estimator, way):
@@ -287,6 +288,7 @@ def test_huge_rows_have_finite_scores_of_the_right_sign(estimator, way, value):
         assert_array_equal(found[1:], getattr(model, way)(X[:2]))
 
 
+@pytest.mark.each_value
 @BOTH
 @WAYS_OUT
 def test_huge_rows_have_finite_scores_in_single_precision(estimator, way):
@@ -302,6 +304,7 @@ def test_huge_rows_have_finite_scores_in_single_precision(estimator, way):
             assert found[0] == np.finfo(np.float32).min
 
 
+@pytest.mark.each_value
 @BOTH
 @WAYS_OUT
 def test_rows_too_large_to_project_are_named(estimator, way):
@@ -312,6 +315,7 @@ def test_rows_too_large_to_project_are_named(estimator, way):
         getattr(model, way)(far)
 
 
+@pytest.mark.each_value
 @BOTH
 @WAYS_OUT
 @pytest.mark.parametrize("width", [3, 8])

@@ -173,6 +173,7 @@ def test_own_clusters_of_a_label_are_a_fixed_point_of_k_means_on_its_negatives()
     assert moved > 0
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("subclasses", ["shared", "per-class"])
 @pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
 def test_nearly_separable_groups_agree_at_a_tiny_ridge(subclasses, covariance):
@@ -272,6 +273,7 @@ def test_a_precomputed_kernel_is_fitted_separately():
     close(bank.log_likelihood_ratio(matrix), expected.log_likelihood_ratio(X), 1e-7)
 
 
+@pytest.mark.each_value
 @TEMPLATES
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_one_product_equals_scoring_model_by_model(template, width, calibrate):
@@ -309,6 +311,7 @@ def test_the_number_of_jobs_does_not_matter(template, subclasses):
         assert_array_equal(one.models_[label].predict_proba(X), two.models_[label].predict_proba(X))
 
 
+@pytest.mark.each_value
 @TWO
 @pytest.mark.parametrize("covariance", ["leave-one-out", "resubstitution"])
 def test_a_class_with_one_sample_has_a_model(template, covariance):
@@ -803,6 +806,7 @@ def test_an_unfitted_bank_says_so(method):
         getattr(VerifierBank(), method)(*given.get(method, ([[1.0]],)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("template", [LINEAR, KERNEL, CSDA(random_state=0)], ids=str)
 @pytest.mark.parametrize("subclasses", ["shared", "per-class"])
 def test_a_pickled_bank_answers_and_enrols_alike(template, subclasses):
@@ -818,6 +822,7 @@ def test_a_pickled_bank_answers_and_enrols_alike(template, subclasses):
     close(copy.log_likelihood_ratio(X), bank.log_likelihood_ratio(X), 1e-10)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=str)
 @pytest.mark.parametrize("width", [6, 90], ids=["tall", "wide"])
 def test_adding_and_removing_labels_needs_no_new_factorisation(monkeypatch, template, width):

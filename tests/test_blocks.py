@@ -197,6 +197,7 @@ def test_csda_in_blocks_equals_csda_in_memory(cuts, weighted):
     assert_same_model(found, expected, X)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("positives", [2, 3, 60])
 @pytest.mark.parametrize("lead", [True, False])
 def test_calibration_on_folds_equals_calibration_in_memory(monkeypatch, positives, lead):

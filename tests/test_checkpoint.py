@@ -57,6 +57,7 @@ def changed(array, row):
 PARTS = ("X", "y", "weights")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("row", [65, 199], ids=["merged", "to come"])
 @pytest.mark.parametrize("part", PARTS)
 def test_changed_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row):

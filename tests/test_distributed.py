@@ -155,6 +155,7 @@ def test_workers_read_files_themselves(processes, tmp_path):
         distributed.fit(PCSDA(), in_blocks([9], X, y), client=processes)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("method", pcsda.blocks.METHODS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_predictions_stay_lazy(method, dtype):

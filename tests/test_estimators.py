@@ -539,6 +539,7 @@ def sparse_problem(seed=0, n_features=40):
     return X, (groups == 0).astype(int), groups
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("form", SPARSE, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_sparse_rows_give_what_dense_rows_give(form, weighted):

@@ -42,6 +42,7 @@ def data():
     return make_class_specific(300, n_features=5, n_informative=5, n_subclasses=4, random_state=0)
 
 
+@pytest.mark.each_value
 @EVERY
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_axes_and_offset_add_up_to_the_score(data, model, dtype):
@@ -198,6 +199,7 @@ def test_explanations_can_be_sliced_and_printed(data):
     assert "more" not in str(two)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("model", MODELS[:4], ids=NAMES[:4])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_columns_and_baseline_add_up_to_the_score(data, model, dtype):

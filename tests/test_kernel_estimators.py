@@ -156,6 +156,7 @@ def test_more_subclasses_than_dimensions_add_no_axes_of_rounding(
     assert_same_model(found, expected, X, X, rtol=1e-4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("solver", ["cholesky", "eigen", "spectral"])
 @pytest.mark.parametrize("offset", [1e2, 1e4, 1e8])
 def test_a_common_offset_hardly_affects_the_linear_kernel(solver, offset):
@@ -218,6 +219,7 @@ def test_offsets_do_not_break_kernels_of_differences(make, kernel):
     assert_allclose(there.log_likelihood_ratio(X + 1e8), scores, atol=1e-5 * scale)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 @BOTH
 def test_the_scale_of_the_rows_does_not_matter(make, scale):
@@ -349,6 +351,7 @@ def test_left_out_scores_are_honest_where_training_scores_flatter():
 # Subclasses
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["rbf", "linear", "polynomial"])
 @WEIGHTED
@@ -868,6 +871,7 @@ def test_single_precision_is_kept_and_close(make, kernel):
     assert narrow.transform(rows).dtype == np.float64
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, object])
 @BOTH
 def test_other_types_are_converted_to_doubles(make, dtype):

@@ -87,6 +87,7 @@ EVERYTHING = pytest.mark.parametrize("estimator", [*MAPS, *MODELS], ids=lambda m
 # Pipelines and searches
 
 
+@pytest.mark.each_value
 @EVERY_MAP
 @pytest.mark.parametrize("last", [PCSDA(random_state=0), CSDA(n_components=2, random_state=0)])
 def test_a_pipeline_equals_its_steps_in_turn(transformer, last):
@@ -214,6 +215,7 @@ def test_only_precomputed_kernels_have_the_pairwise_tag(make):
         assert not get_tags(make(kernel)).input_tags.pairwise
 
 
+@pytest.mark.each_value
 @EVERY_MODEL
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_calibrated_classifier_wraps_it(estimator, method):

@@ -221,6 +221,7 @@ def fresh_fit(bank, X, y, others=None):
     return found.fit(X, y, background=others)
 
 
+@pytest.mark.each_value
 @CASES
 @pytest.mark.parametrize("change", ["enroll", "update", "remove", "reject", "all", "loaded"])
 def test_after_a_change_all_labels_equal_a_fresh_fit(template, width, change):

@@ -158,6 +158,7 @@ def test_wide_rows_have_at_most_as_many_features_as_rows():
     assert_allclose(features @ features.T, X @ X.T, rtol=1e-9)
 
 
+@pytest.mark.each_value
 @METHOD
 @pytest.mark.parametrize("scale", [1e-100, 1e-30, 1e30])
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "cosine", "laplacian"])
@@ -671,6 +672,7 @@ def test_orthogonal_frequencies_are_orthogonal_in_blocks_of_the_width(width):
     assert width == 1 or np.all(parallel < 1 - 1e-6)  # blocks do not repeat each other
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("kernel", "orthogonal"), [("rbf", False), ("rbf", True), ("laplacian", False)]
 )
@@ -814,6 +816,7 @@ def test_a_precomputed_matrix_is_not_written_to(method):
     assert_array_equal(matrix, kept)
 
 
+@pytest.mark.each_value
 @EVERY_MAP
 @pytest.mark.parametrize(
     "form", [np.asfortranarray, lambda X: np.repeat(X, 2, axis=1)[:, ::2]], ids=["F", "strided"]

@@ -477,7 +477,7 @@ def test_without_a_fit_there_are_no_scores():
     for method in ("log_likelihood_ratio", "rank", "score_samples", "predict"):
         with pytest.raises(NotFittedError):
             getattr(MixtureVerifier(), method)(X)
-    model = MixtureVerifier(LINEAR).fit(X, y)
+    model = MixtureVerifier(LINEAR, n_modes=2).fit(X, y)
     with pytest.raises(ValueError, match="by='score' must be one of 'distance', 'likelihood'"):
         model.rank(X, by="score")
 

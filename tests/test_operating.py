@@ -224,6 +224,7 @@ TOGETHER = (
 )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])
 @pytest.mark.parametrize(

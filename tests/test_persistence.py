@@ -499,6 +499,7 @@ def calls(trace):
     yield node("ConstructorFromReduceNode", "pcsda.estimators", "os.system", content=words)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("number", range(14))
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a model"])
 def test_a_malicious_file_runs_nothing(number, inside, tmp_path, monkeypatch):

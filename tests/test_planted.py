@@ -75,6 +75,7 @@ def test_the_blend_becomes_the_mixture_where_that_is_the_truth(seed):
     assert 0 < of_cloud < 0.1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
 @pytest.mark.parametrize("seed", range(2))
 def test_fitted_tails_pay_where_tails_are_heavy(seed, negatives):

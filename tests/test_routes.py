@@ -267,7 +267,7 @@ def reference(name):
 
 
 # Routes that take as long as all others together: `make test` sends every third kind along them.
-COSTLY = ("dask", "saved and loaded", "ONNX", "bank of searches")
+COSTLY = ("dask", "saved and loaded", "ONNX", "search", "kernel bank", "bank of searches")
 
 
 def cells():

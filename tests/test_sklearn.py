@@ -234,6 +234,7 @@ def test_cross_validation_splits_routed_weights_and_subclasses_with_the_rows():
     assert np.all(folds["test_score"] > 0.9)
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("method", ["predict_proba", "decision_function", "predict"])
 def test_cross_val_predict_works_with_every_method(estimator, method):
@@ -246,6 +247,7 @@ def test_cross_val_predict_works_with_every_method(estimator, method):
     assert np.mean(found == y) > 0.9
 
 
+@pytest.mark.each_value
 @BOTH
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_calibrated_classifier_wraps_it(estimator, method):

@@ -33,6 +33,7 @@ UPDATES = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "predict_proba", "rank"])
 @pytest.mark.parametrize("way", UPDATES)
 def test_an_update_during_a_call_does_not_show(monkeypatch, way, method):
@@ -59,6 +60,7 @@ def test_an_update_during_a_call_does_not_show(monkeypatch, way, method):
     np.testing.assert_array_equal(model.log_likelihood_ratio(NEW), after.log_likelihood_ratio(NEW))
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:at the threshold of .* labels reject")
 @pytest.mark.parametrize("method", ["predict", "identify", "log_likelihood_ratio"])
 @pytest.mark.parametrize("estimator", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)

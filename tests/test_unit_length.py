@@ -61,6 +61,7 @@ def test_a_given_ridge_is_relative_to_the_rows_used():
     close(bank.log_likelihood_ratio(X), plain.log_likelihood_ratio(normalize(X)), 1e-7)
 
 
+@pytest.mark.each_value
 @WIDTHS
 @pytest.mark.parametrize("background", [False, True], ids=["alone", "background"])
 def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypatch):
@@ -95,6 +96,7 @@ def test_rows_that_differ_only_in_length_are_left_alone():
     assert not bank.unit_length_
 
 
+@pytest.mark.each_value
 @WIDTHS
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_route_scores_rows_alike(width, dtype, tmp_path):
@@ -137,6 +139,7 @@ def test_models_know_their_left_out_rows_and_examples():
         assert found.subclass_examples_ == expected.subclass_examples_
 
 
+@pytest.mark.each_value
 @WIDTHS
 @pytest.mark.parametrize("change", ["enroll", "update", "reject", "remove", "all", "loaded"])
 def test_after_a_change_labels_equal_those_of_normalised_rows(width, change, monkeypatch):

@@ -305,6 +305,7 @@ def test_blocks_fit_a_pipeline_with_empty_steps():
         fit_blocks(search(model()).fit(X, Y), X, y=Y)
 
 
+@pytest.mark.each_value
 @single
 @pytest.mark.parametrize("method", ["log_likelihood_ratio", "transform"])
 def test_wrapped_models_predict_on_dask(fitted, name, method):

@@ -77,6 +77,7 @@ def test_difficult_data_give_finite_scores(command, name, way):
     assert np.isfinite(found[["llr", "probability"]]).all(axis=None)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", BAD)
 def test_bad_data_give_one_message(command, name, way, tmp_path):

@@ -50,6 +50,7 @@ def ratio_of(model, X, groups, eps, weights=None):
     return np.trace(W.T @ S_n @ W) / np.trace(W.T @ (S_p + eps * np.eye(len(S_p))) @ W)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize(("sizes", "eps"), [([25, 60], 0.5), ([3, 90], 60.0), ([40, 20], 300.0)])
 @WEIGHTED
@@ -330,6 +331,7 @@ def test_the_published_classifier_is_a_pipeline():
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "given", [{"solver": "eigen"}, {"solver": "trace_ratio"}, {"reference": "optimal"}], ids=str
 )

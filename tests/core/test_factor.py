@@ -194,6 +194,7 @@ def test_a_constant_added_to_a_kernel_changes_nothing(name):
     assert_same_subspace(found, expected, seen, 1e-6)
 
 
+@pytest.mark.each_value
 @EVERY
 @pytest.mark.parametrize(
     ("form", "width"), [("float32", 6), ("fortran", 6), ("strided", 6), ("read-only", 70)]

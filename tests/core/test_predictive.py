@@ -49,6 +49,7 @@ def rotation_of(found):
     return (means[1:] - means[0]) / found.eigenvalues
 
 
+@pytest.mark.each_value
 @SHARED
 @WEIGHTED
 @TALL_AND_WIDE

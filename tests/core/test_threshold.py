@@ -48,6 +48,7 @@ def test_rates_never_rise_with_the_threshold():
     assert 0 < rates[-1] < 1e-3
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_rows", [1, 5])
 @pytest.mark.parametrize("n_people", [20, 30, 100])
 def test_few_identities_keep_a_small_rate_on_average(n_people, n_rows):
