@@ -455,7 +455,7 @@ def _running(values: Array) -> tuple[Array, Array]:
 
 
 def _keys(scores: Array) -> Array:
-    """Return a number for each row, which usually differs between different rows."""
+    """Return a key for each row; different rows rarely have the same key."""
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
         keys: Array = scores @ turn

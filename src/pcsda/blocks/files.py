@@ -115,7 +115,7 @@ def _of_rows(
         _check_length(name, rows.shape[0], sum(whole.shape[0] for whole in wholes))
     offset = 0
     for whole in wholes:
-        # Labels and weights, each with the entry at which the rows of this file or array start.
+        # Labels and weights, each with the position where the rows of this file or array start.
         own = {name: (rows, offset) for name, rows in long.items()}
         for name, folder in folders.items():
             own[name] = (_rows_of(folder / whole.file), 0)

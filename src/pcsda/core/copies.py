@@ -98,7 +98,7 @@ def _scales(X: Any) -> Array:
 
 
 def _count(values: Array) -> tuple[int, int]:
-    """Count the values that occur more than once, and the different values."""
+    """Count the values that occur more than once, and the distinct values."""
     ordered = np.sort(values)
     near = CLOSE[values.dtype.itemsize] * np.abs(ordered[[0, -1]]).max()
     apart = np.append(True, ~(np.diff(ordered) <= near))  # NaN equals nothing

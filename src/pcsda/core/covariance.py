@@ -63,7 +63,7 @@ class Moments:
 
 
 def require_regular(covariance: Array, which: str) -> None:
-    """Reject a covariance whose Cholesky pivots are mere rounding, whatever the axes' units."""
+    """Reject a covariance whose Cholesky pivots may be rounding, whatever the axes' units."""
     try:
         if not np.all(covariance.diagonal() > 0):
             raise SingularMatrixError("an axis has no variance")

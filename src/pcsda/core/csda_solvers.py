@@ -27,7 +27,7 @@ TOLERANCE, STEPS = 1e-12, 100
 
 
 def eigen(scatter: GroupScatter, ridge: float, n_components: int | None = None) -> Projection:
-    """Solve CSDA directly as defined; other solvers are tested against this one (MATH 6).
+    """Solve CSDA by its definition; tests compare the other solvers with this one (MATH 6).
 
     Problem: ``S_n w = lambda (S_p + eps I) w``, with S_n taken over all negatives. Cost: about
     ``10 D^3`` for all directions, less for the leading few.

@@ -81,7 +81,7 @@ def leading(
 
 
 def _mixed(mixture: Sequence[float], parts: Sequence[Array]) -> Array:
-    """Return the weighted sum of the images under the forms."""
+    """Return the weighted sum of the parts, one for each quadratic form."""
     total = mixture[0] * parts[0]
     for weight, part in zip(mixture[1:], parts[1:], strict=False):
         total += weight * part

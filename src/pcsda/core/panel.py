@@ -157,7 +157,7 @@ class Panel:
 
     @cached_property
     def _products(self) -> tuple[Array, ...]:
-        """Factors for the squares and for the coordinates, and the centres' squared lengths."""
+        """Multipliers of the rows' squares and coordinates, and the centres' squared lengths."""
         scales = np.stack([self.precision, np.ones_like(self.precision)], axis=1)
         aims = np.concatenate([self.centres, self.axis[:, None]], axis=1)
         sizes = np.einsum("lkd,lkd->lk", self.centres, self.centres)[:, :, None]

@@ -61,7 +61,7 @@ class Pool:
     @property
     def n_views(self) -> int:
         """Number of views; a label without a cloud repeats the mixture view."""
-        return views_of(self.negatives)
+        return 2 if self.negatives == "blend" else 1
 
     def density(self, label: SolvedLabel) -> Mixture | Blend:
         """Return a label's density with the common tails."""
@@ -85,11 +85,6 @@ class Strangers:
     labels: Ints
     identity: Ints
     chosen: int
-
-
-def views_of(negatives: str) -> int:
-    """Return how many views a type of density has."""
-    return 2 if negatives == "blend" else 1
 
 
 def with_tails(density: Mixture | Blend, tails: Tails) -> Mixture | Blend:

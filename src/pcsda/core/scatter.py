@@ -144,7 +144,7 @@ class GroupScatter:
     @property
     @np.errstate(over="ignore", invalid="ignore")
     def total_variance(self) -> float:
-        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if mere rounding."""
+        """trace(S_T) / N, the mean squared distance from the grand mean; 0 if it is rounding."""
         shares = self.counts / self.counts.sum()
         spread = self.means - self.means[0]
         spread = spread - shares @ spread
@@ -335,7 +335,7 @@ def gather(X: Floats, chosen: Ints, buffer: Floats) -> Floats:
     """Copy the chosen rows of `X` to the start of `buffer`, converted to the buffer's type."""
     rows = buffer[: len(chosen)]
     if X.dtype == rows.dtype:
-        # "clip" avoids the copy that NumPy makes to undo a failed take; indices are in range.
+        # With mode="raise", NumPy would fill a copy first, in case an index is out of range.
         np.take(X, chosen, axis=0, out=rows, mode="clip")
     else:
         rows[:] = X[chosen]

@@ -105,7 +105,7 @@ def count_apart(directions: Array, means: Array) -> int:
     """Count the leading directions along which the group means differ by more than rounding.
 
     Distances are computed from the means themselves: if a direction combines others that nearly
-    cancel, its eigenvalue may be mere rounding.
+    cancel, its eigenvalue may be nothing but rounding.
     """
     moved = (means[1:] - means[0]) @ directions
     values = np.einsum("ij,ij->j", moved, moved)
@@ -178,7 +178,7 @@ def eigen(scatter: GroupScatter, ridge: float) -> Projection:
     rank = exact.rank
     if rank == 0:
         return exact
-    del exact  # its factor is as large as the denominator
+    del exact  # frees as much memory as the denominator takes
     denominator = scatter.intra + ridge * np.eye(size)
     values, vectors = linalg.top_generalized(scatter.between, denominator, rank)
     return Projection(linalg.fix_signs(vectors.T), values, rank)

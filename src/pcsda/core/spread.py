@@ -144,7 +144,7 @@ def centred(X: Floats, weights: Array | None) -> tuple[Array, Array, float]:
 
 
 def known_variance(variance: float, means: Array) -> float:
-    """Return the total variance, or 0 if it could be mere rounding of rows with these means."""
+    """Return the total variance, or 0 if it may be the rounding of rows with these means."""
     rounding = linalg.SAME_NUMBER * np.abs(means).max()
     with np.errstate(invalid="ignore"):
         return 0.0 if np.sqrt(variance / means.shape[-1]) <= rounding else variance

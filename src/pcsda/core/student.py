@@ -140,7 +140,7 @@ def _root(rising: Callable[[float], tuple[float, float]], low: float, high: floa
 
 
 def _binned(squares: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the mean and total weight of squares in narrow bins, regardless of the row order."""
+    """Sort squares into narrow bins; return each bin's mean and weight, whatever the row order."""
     bins = (BINS * np.log1p(squares)).astype(np.intp)
     totals = np.bincount(bins, weights).astype(np.float64)
     filled = totals > 0

@@ -514,12 +514,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
-        self._known(label)
-        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
-        self._refuse_known(X)
-        same: list[int | None] = list(range(len(self.classes_)))
-        place = self._place(label)
-        self._add(X, self._rows, self.classes_, same, place, place, label)
+        place = self._place(self._known(label))
+        self._add_known(X, place, label, place)
         return self
 
     @updates
@@ -550,11 +546,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
-        self._known(label)
-        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
-        self._refuse_known(X)
-        same: list[int | None] = list(range(len(self.classes_)))
-        self._add(X, self._rows, self.classes_, same, BACKGROUND, self._place(label), label)
+        self._add_known(X, self._place(self._known(label)), label, BACKGROUND)
         return self
 
     @updates
@@ -602,6 +594,13 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             self._set_rows(replace(self._rows, clusters=alone(self._rows.labels)))
         self._fit_labels()
         return self
+
+    def _add_known(self, X: Any, place: int, label: Any, owner: int) -> None:
+        """Add rows that belong to `owner` and refit a label of the bank."""
+        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
+        self._refuse_known(X)
+        same: list[int | None] = list(range(len(self.classes_)))
+        self._add(X, self._rows, self.classes_, same, owner, place, label)
 
     def _add(
         self,

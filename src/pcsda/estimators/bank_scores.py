@@ -74,12 +74,12 @@ class BankScores:
         """Return log-likelihood ratios, shape (n, n_classes), and the dtype for the result."""
         X = self._checked(X)
         fitted = self._labels_
-        if not isinstance(fitted, SeparateLabels) and trials is not None:
-            columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
-            return np.column_stack(columns).astype(np.float64), X.dtype
-        if not isinstance(fitted, SeparateLabels):
+        if isinstance(fitted, SeparateLabels):
+            return fitted.scores(X, trials), X.dtype
+        if trials is None:
             return fitted.scores(X), X.dtype
-        return fitted.scores(X, trials), X.dtype
+        columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
+        return np.column_stack(columns).astype(np.float64), X.dtype
 
     @reads
     def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:

@@ -58,7 +58,8 @@ class Door:
                 f"{math.ceil(1 / rate - 1e-9)} rows of strangers as strangers=",
             )
         power = self.n_met / n_labels
-        found = self._chosen(-math.expm1(power * math.log1p(-rate)))
+        among_met = -math.expm1(power * math.log1p(-rate))
+        found = _of_scores(self.best, self.own, among_met, self.identity)
         expected = -math.expm1(math.log1p(-min(found.false_alarms, 1 - 1e-12)) / power)
         return replace(
             found,
@@ -67,9 +68,6 @@ class Door:
             rule=f"at most {100 * rate:.4g} % of strangers accepted, on {people} identities of the "
             f"bank left out as strangers, for {n_labels} labels",
         )
-
-    def _chosen(self, rate: float) -> Threshold:
-        return _of_scores(self.best, self.own, rate, self.identity)
 
     def of_strangers(self, best: Array, rate: float) -> Threshold:
         """Choose the threshold from the best scores of the given strangers."""

@@ -26,6 +26,7 @@ from ..core.pooling import (
     turns_of,
 )
 from ..progress import progress
+from .doors import Door
 
 # Size of the sample left out for every label: at least this many rows, and over all labels at most
 # this many, unless the estimator asks for fewer.
@@ -123,14 +124,7 @@ class PooledFit:
     pool : Pool
     moved : array of shape (C, 2)
         Log slope and offset of each label, relative to the common values.
-    best : array of shape (n,)
-        Best score of each row used as a stranger.
-    identity : array of shape (n,)
-        Identity of each row.
-    own : array of shape (m,)
-        Scores of left-out rows under their own labels.
-    n_met : float
-        Number of labels that each stranger was scored against.
+    door : Door
     """
 
     shared: SharedRows
@@ -138,10 +132,7 @@ class PooledFit:
     densities: list[Mixture | Blend]
     pool: Pool
     moved: Array
-    best: Array
-    identity: Ints
-    own: Array
-    n_met: float
+    door: Door
 
 
 def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
@@ -173,7 +164,7 @@ def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
     identity = np.concatenate([part.identity for part in strangers])
     pool = replace(pool, spread=spread)
     shared.__dict__.pop("white_rows", None)  # as large as the rows, and recomputed if needed
-    return PooledFit(shared, labels, densities, pool, moved, best, identity, own, n_met)
+    return PooledFit(shared, labels, densities, pool, moved, Door(best, identity, own, n_met))
 
 
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:

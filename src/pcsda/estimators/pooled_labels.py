@@ -122,13 +122,12 @@ class PooledLabels:
         prepared = prepare(settings, rows, ridge, kernel)
         found = fit_pooled(prepared.training, prepared.shared)
         models = _models(settings, found, prepared.space, rows.X.dtype)
-        kernel = _kernel_of(prepared)
+        kernel = getattr(prepared.space, "kernel", None)
         side = SideBySide(
             models, found.pool, len(found.shared.counts), kernel, rows.X if kernel else None
         )
-        door = Door(found.best, found.identity, found.own, found.n_met)
         index = np.arange(len(rows.X))
-        return cls(settings, side, door, found.shared.ridge, index, prepared)
+        return cls(settings, side, found.door, found.shared.ridge, index, prepared)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -297,10 +296,6 @@ def _models(
         check_rank(settings.template, solved.subspace.rank)
         models.append(LabelModel.of(solved, density, moved, space, dtype))
     return models
-
-
-def _kernel_of(prepared: Prepared) -> Kernel | None:
-    return getattr(prepared.space, "kernel", None)
 
 
 def space_for(settings: Settings, X: Floats, kernel: Kernel | None) -> Space:

@@ -98,7 +98,7 @@ class Verifier(
     sample_: RowSample
     n_samples_seen_: int
     seed_: int
-    # What partial_fit still lacks for a model; absent once there is one.
+    # What partial_fit still needs before it can fit a model; absent afterwards.
     _lacks: str
     # Sparse formats that prediction accepts; False for none.
     _sparse: Any = ("csr", "csc")

@@ -326,7 +326,7 @@ class SubspaceDisplay(Display):
     def _draw_name(self, group: int, center: Array) -> None:
         """Write a subclass's name at its centre, so that colour is not the only cue."""
         name = self.names[group].removeprefix(_SUBCLASS)
-        if name.endswith(")"):  # the label is short and says more than the number
+        if name.endswith(")"):  # the label in brackets says more than the number before it
             name = name.partition(" (")[2].removesuffix(")").removeprefix("mostly ")
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": 6}
         x, y = center.tolist()
