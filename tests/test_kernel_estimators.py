@@ -1273,7 +1273,7 @@ def test_with_enough_positives_left_out_scores_choose_the_automatic_ridge(make, 
     assert KernelPCSDA(random_state=0).fit(X[few], y[few]).regularization_ == 0.1
 
 
-@pytest.mark.parametrize("digit", [1, 3])
+@pytest.mark.parametrize("digit", [1, pytest.param(3, marks=pytest.mark.more)])
 def test_a_sample_chooses_no_ridge_that_all_left_out_rows_reject(digit):
     X, y = load_digits(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(X))[:1550]

@@ -463,7 +463,9 @@ def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
 
 
 @pytest.mark.filterwarnings("ignore:at the threshold of .* labels reject")
-@pytest.mark.parametrize(("n_people", "n_rows"), [(10, 20), (30, 5)])
+@pytest.mark.parametrize(
+    ("n_people", "n_rows"), [(10, 20), pytest.param(30, 5, marks=pytest.mark.more)]
+)
 def test_one_stranger_in_a_hundred_comes_in_on_average(n_people, n_rows):
     came = []
     for seed in range(8):

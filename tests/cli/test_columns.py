@@ -77,7 +77,7 @@ class CountedName(str):
         return str.__eq__(self, other)
 
 
-@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("extra", [pytest.param(0, marks=pytest.mark.more), 1])
 def test_the_comparisons_per_column_do_not_grow_with_their_number(command, monkeypatch, extra):
     size = 1500
     rng = np.random.default_rng(0)

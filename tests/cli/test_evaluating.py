@@ -128,7 +128,7 @@ def test_trials_and_groups_are_honoured(command, shop):
     assert (grouped["low"], grouped["high"]) != (alone["low"], alone["high"])
 
 
-@pytest.mark.parametrize("words", [WELD, BANK])
+@pytest.mark.parametrize("words", [WELD, pytest.param(BANK, marks=pytest.mark.more)])
 def test_blocks_give_the_same_report(command, words):
     command(*words, "--report", "whole.html", "--id", "part")
     command(*words, "--report", "blocks.html", "--id", "part", "--block-rows", "23")

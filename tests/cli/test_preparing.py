@@ -150,7 +150,7 @@ def test_an_exported_model_fills_in_missing_numbers(messy, command):
     np.testing.assert_allclose(llr.ravel(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("scale", ["standard", pytest.param("robust", marks=pytest.mark.more)])
 def test_columns_are_scaled_on_request(messy, command, scale):
     messy = messy.dropna()
     messy.to_csv("t.csv", index=False)
