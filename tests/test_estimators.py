@@ -679,7 +679,7 @@ def test_an_offset_of_1e8_changes_nothing_for_sparse_rows():
     assert_allclose(moved.decision_function(X + 1e8), expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @EVERY
 @TALL_AND_WIDE
 @pytest.mark.parametrize("scale", [1e-30, 1e30])

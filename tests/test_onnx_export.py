@@ -176,7 +176,7 @@ def test_a_graph_agrees_with_every_kind_of_model(data, tmp_path_factory):
     assert_agrees(exported(model, folder, rows), model, rows)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("kernel", [name for name in SETTINGS if name != "callable"])
 @pytest.mark.parametrize("kind", ["estimator", "map"])
@@ -448,7 +448,15 @@ def test_a_graph_takes_zero_rows_and_one_row(model, tmp_path):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("opset", [13, 15, 17, 18, skl2onnx.get_latest_tested_opset_version()])
+@pytest.mark.parametrize(
+    "opset",
+    [
+        13,
+        *(pytest.param(n, marks=pytest.mark.more) for n in (15, 17)),
+        18,
+        skl2onnx.get_latest_tested_opset_version(),
+    ],
+)
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2"])
 def test_earlier_operator_sets_work(opset, kernel, tmp_path):
     rows, new, _, groups, *_ = kernel_problem(kernel)

@@ -32,7 +32,7 @@ def in_a_plane(seed, width=200):
 
 
 SEEDS = range(4)
-SMALL_RIDGES = pytest.mark.parametrize("ridge", [1e-4, 1e-6])
+SMALL_RIDGES = pytest.mark.parametrize("ridge", [pytest.param(1e-4, marks=pytest.mark.more), 1e-6])
 
 
 def assert_bank_equals_fits(bank, make, X, labels, subclasses, tolerance):
