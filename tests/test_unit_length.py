@@ -11,11 +11,18 @@ from numpy.testing import assert_array_equal
 from sklearn.preprocessing import Normalizer, normalize
 
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, VerifierPipeline, export_onnx, load, save
+from pcsda.core.kindred_fit import fit_kindred
 from pcsda.core.linalg import unit_rows
 from pcsda.estimators import kindred_labels
 
 PLAIN = PCSDA(random_state=0)
+KERNEL = KernelPCSDA(gamma="all", random_state=0)
 WIDTHS = pytest.mark.parametrize("width", [20, 130], ids=["tall", "wide"])
+CASES = pytest.mark.parametrize(
+    ("template", "width"),
+    [(PLAIN, 20), (PLAIN, 130), (KERNEL, 20)],
+    ids=["tall", "wide", "kernel"],
+)
 
 
 def rows_of(n_people=14, n_rows=4, width=20, seed=0):
@@ -37,12 +44,12 @@ def test_rows_get_unit_length_whatever_their_scale(dtype):
     close(unit_rows(X * np.array(1 / np.sqrt(largest) / 1e4, dtype)), found, 1e-3)
 
 
-@WIDTHS
-def test_a_bank_divides_rows_by_length_where_only_direction_matters(width):
+@CASES
+def test_a_bank_divides_rows_by_length_where_only_direction_matters(template, width):
     X, y = rows_of(width=width)
-    bank = VerifierBank(PLAIN).fit(X, y)
+    bank = VerifierBank(template).fit(X, y)
     assert bank.unit_length_
-    plain = VerifierBank(PLAIN).fit(normalize(X), y)
+    plain = VerifierBank(template).fit(normalize(X), y)
     new = rows_of(width=width, seed=1)[0]
     ratios = bank.log_likelihood_ratio(new)
     close(ratios, plain.log_likelihood_ratio(normalize(new)), 1e-7)
@@ -78,15 +85,54 @@ def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypat
     assert type(bank.models_[3]) is PCSDA
 
 
-def test_only_linear_banks_with_left_out_rows_and_common_covariances_choose(monkeypatch):
+def test_only_banks_with_left_out_rows_and_common_covariances_choose(monkeypatch):
     monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)  # all that choose take unit length
     X, y = rows_of()
     assert VerifierBank(PLAIN).fit(X, y).unit_length_
     first = np.arange(0, len(X), 4)
     assert not VerifierBank(PLAIN).fit(X[first], y[first]).unit_length_
-    assert not VerifierBank(KernelPCSDA(gamma="all", random_state=0)).fit(X, y).unit_length_
     assert not VerifierBank(PCSDA(3, random_state=0)).fit(X, y).unit_length_
     assert not VerifierBank(PLAIN, calibration="per-label").fit(X, y).unit_length_
+
+
+def test_kernels_choose_unless_they_were_given_for_rows_as_they_are(monkeypatch):
+    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)
+    X, y = rows_of()
+
+    def chooses(**given):
+        return VerifierBank(KernelPCSDA(random_state=0, **given)).fit(X, y).unit_length_
+
+    assert chooses()
+    assert chooses(gamma="scale")
+    assert chooses(kernel="linear")
+    assert not chooses(gamma=0.01)
+    assert not chooses(kernel=lambda one, other: float(one @ other))
+
+
+def test_a_linear_kernel_chooses_as_linear_rows_do():
+    X, y = rows_of()
+    linear = VerifierBank(PLAIN).fit(X, y)
+    kernel = VerifierBank(KernelPCSDA(kernel="linear", random_state=0)).fit(X, y)
+    assert kernel.unit_length_
+    new = rows_of(seed=1)[0]
+    close(kernel.log_likelihood_ratio(new), linear.log_likelihood_ratio(new), 1e-6)
+
+
+def test_pairs_decide_where_strangers_hide_the_known(monkeypatch):
+    """The best scores of strangers say little if labels are crowded, and those of pairs do."""
+    X, y = people(60, 3, width=20, within=1.5)
+    X = exposed(X)
+    trials = [
+        fit_kindred(rows, y, np.random.default_rng(0), ridges=(1.0,)) for rows in (X, unit_rows(X))
+    ]
+    best, pairs = ([getattr(one, name) for one in trials] for name in ("loss", "pair_loss"))
+    assert best[0] - best[1] < kindred_labels.LEAST_GAIN
+    assert pairs[0] - pairs[1] > kindred_labels.LEAST_GAIN
+    bank = VerifierBank(PLAIN).fit(X, y)
+    assert bank.unit_length_
+    new, names = exposed(people(60, 9, width=20, within=1.5)[0], 1), np.repeat(np.arange(60), 9)
+    monkeypatch.setattr(kindred_labels, "LEAST_GAIN", np.inf)
+    assert bank.score(new, names) > VerifierBank(PLAIN).fit(X, y).score(new, names) + 0.05
 
 
 def test_rows_that_differ_only_in_length_are_left_alone():
@@ -97,13 +143,13 @@ def test_rows_that_differ_only_in_length_are_left_alone():
 
 
 @pytest.mark.each_value
-@WIDTHS
+@CASES
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_route_scores_rows_alike(width, dtype, tmp_path):
+def test_every_route_scores_rows_alike(template, width, dtype, tmp_path):
     X, y = rows_of(width=width)
     X, new = X.astype(dtype), rows_of(width=width, seed=1)[0].astype(dtype)
     new[5] = 0
-    bank = VerifierBank(PLAIN).fit(X, y)
+    bank = VerifierBank(template).fit(X, y)
     assert bank.unit_length_
     tolerance = 1e-9 if dtype == "float64" else 2e-3
     ratios = bank.log_likelihood_ratio(new)
@@ -128,10 +174,12 @@ def test_every_route_scores_rows_alike(width, dtype, tmp_path):
     close(found, ratios, tolerance)
 
 
-def test_models_know_their_left_out_rows_and_examples():
+@pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
+def test_models_know_their_left_out_rows_and_examples(template):
     X, y = rows_of()
-    bank = VerifierBank(PLAIN).fit(X, y).name_rows([f"row {i}" for i in range(len(X))])
-    plain = VerifierBank(PLAIN).fit(normalize(X), y).name_rows([f"row {i}" for i in range(len(X))])
+    names = [f"row {i}" for i in range(len(X))]
+    bank = VerifierBank(template).fit(X, y).name_rows(names)
+    plain = VerifierBank(template).fit(normalize(X), y).name_rows(names)
     for label in (0, 9):
         found, expected = bank.named_model(label)[-1], plain.named_model(label)
         close(found.loo_scores_, expected.loo_scores_, 1e-7)
@@ -140,9 +188,9 @@ def test_models_know_their_left_out_rows_and_examples():
 
 
 @pytest.mark.each_value
-@WIDTHS
+@CASES
 @pytest.mark.parametrize("change", ["enroll", "update", "reject", "remove", "all", "loaded"])
-def test_after_a_change_labels_equal_those_of_normalised_rows(width, change, monkeypatch):
+def test_after_a_change_labels_equal_those_of_normalised_rows(template, width, change, monkeypatch):
     """A bank of normalised rows, which other tests compare with fresh fits, changes alike."""
     X, y = rows_of(width=width)
     rows = {"X": X, "extra": exposed(people(1, 3, width, 4)[0], 4)}
@@ -150,7 +198,7 @@ def test_after_a_change_labels_equal_those_of_normalised_rows(width, change, mon
     banks = []
     for given in (rows, {name: normalize(part) for name, part in rows.items()}):
         late = y == 13 if change in ("enroll", "all", "loaded") else y < 0
-        bank = VerifierBank(PLAIN).fit(given["X"][~late], y[~late])
+        bank = VerifierBank(template).fit(given["X"][~late], y[~late])
         bank = pickle.loads(pickle.dumps(bank)) if change == "loaded" else bank
         if late.any():
             bank.enroll(given["X"][late][:2], 13).update(given["X"][late][2:], 13)

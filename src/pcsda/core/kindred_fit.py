@@ -94,6 +94,9 @@ class KindredFit:
     loss : float
         Loss in nats when a logistic function of the score separates left-out rows from the best
         scores of strangers, which is what a threshold must do.
+    pair_loss : float
+        The same for strangers' scores under randomly drawn labels, which is what a verification
+        must do. It still tells models apart where the best scores of strangers hide known rows.
     """
 
     kindred: Kindred
@@ -105,6 +108,7 @@ class KindredFit:
     own: Array
     n_met: float
     loss: float
+    pair_loss: float
 
 
 def fit_kindred(
@@ -181,7 +185,7 @@ def _settled(
     tail = common_tail(folds, with_own=not sums.single) if tails else np.inf
     views = [one.views(tail, rng) for one in folds]
     highest, drawn, own = (np.concatenate([part[kind] for part in views]) for kind in range(3))
-    calibration, _ = calibrate(own[None], np.ones(len(own)), drawn[None])
+    calibration, pair_loss = calibrate(own[None], np.ones(len(own)), drawn[None])
     highest, own = calibration(highest[None]), calibration(own[None])
     _, loss = calibrate(own[None], np.ones(len(own)), highest[None])
     return KindredFit(
@@ -194,6 +198,7 @@ def _settled(
         own,
         len(sums.counts) * (1 - 1 / len(folds)),
         loss,
+        pair_loss,
     )
 
 

@@ -107,12 +107,15 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     requires the default values of `subclasses`, `n_subclasses`, `n_components`, `negatives` and
     `shrinkage`, and no groups. In this case, ``regularization="auto"`` is Ledoit and Wolf's
     shrinkage, or 0.1, 0.3 or 3 times that value, whichever separates left-out rows from strangers
-    best. A linear bank also divides each row by its length (`unit_length_`) if this separates them
-    clearly better: by more than 0.02 nat in the loss of a logistic function of the score. Up to 300
-    labels decide. Each background row counts as a separate label with one row. If most labels have
-    one row and fewer than ten have more, the rows do not determine the within-label covariance. It
-    is assumed to be the square root of the total covariance, with 30 % of the variance; ratios are
-    calibrated on simulated rows, rows keep their length, and models have no left-out scores.
+    best. The bank also divides each row by its length (`unit_length_`) if this separates them
+    clearly better: by more than 0.03 nat in the losses of two logistic functions of the score, one
+    against the best scores of strangers and one against their scores for random labels. Up to 300
+    labels decide. A kernel bank does so unless its `gamma` is a number or its `kernel` a function,
+    which are meant for rows as they are. Each background row counts as a separate label with one
+    row. If most labels have one row and fewer than ten have more, the rows do not determine the
+    within-label covariance. It is assumed to be the square root of the total covariance, with 30 %
+    of the variance; ratios are calibrated on simulated rows, rows keep their length, and models
+    have no left-out scores.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no earlier data from you: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and

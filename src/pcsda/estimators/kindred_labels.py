@@ -21,7 +21,7 @@ from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
 from ..core.many import BACKGROUND, SolvedLabel
 from ..core.spread import known_variance, ridge_of
 from ..core.subspace import is_far, project_rows
-from ..kernels import Kernel
+from ..kernels import SCALED_KERNELS, Kernel
 from ..progress import progress
 from .changes import BankRows, alone, warn_of_one_row
 from .doors import Door
@@ -37,8 +37,8 @@ from .spaces import PlainSpace, Space
 LEAST_LABELS = 10
 # From this many rows per label on, clusters separate labels better, unless labels are many.
 MANY_ROWS, MANY_LABELS = 50, 100
-# Rows are scaled to unit length if this lowers the left-out loss by more than this many nats.
-LEAST_GAIN = 0.02
+# Rows are scaled to unit length if this lowers the left-out losses by more than this many nats.
+LEAST_GAIN = 0.03
 # If there are more labels, this many decide whether rows are scaled.
 CHOICE_LABELS = 300
 # Rows are scored for all labels in batches of about this many bytes.
@@ -145,7 +145,7 @@ class KindredLabels:
         Arrays to store; see the method `state`.
     kernel : Kernel or None
     support : array of shape (N, D) or None
-        Rows to which a kernel bank was fitted.
+        Rows to which a kernel bank was fitted, not scaled.
     unit : bool
         Whether rows are scaled to unit length.
     solve : function, optional
@@ -266,8 +266,8 @@ class KindredLabels:
         """Return the rows' coordinates, an array of shape (n, q)."""
         shared = self.shared
         if self.kernel is not None:
-            assert self.support is not None
-            values = self.kernel(X, self.support)
+            assert self._held is not None
+            values = self.kernel(X, self._held)
             z: Floats = (values @ shared.axes.T - shared.origin).astype(X.dtype)
             return z
         if self._far[X.dtype]:
@@ -275,6 +275,11 @@ class KindredLabels:
         z = X @ shared.axes.astype(X.dtype, copy=False).T
         z -= self._shift.astype(X.dtype, copy=False)
         return z
+
+    @cached_property
+    def _held(self) -> Floats | None:
+        """The rows with which kernel values are computed."""
+        return None if self.support is None else self.scaled(self.support)
 
     @cached_property
     def _shift(self) -> Array:
@@ -340,12 +345,19 @@ class KindredLabels:
                 return label.density.views(left.coordinates * signs + shift)
 
             fixed = self.settings.template, label, self.calibration, views
-            spaces = at_hand.shared, at_hand.space, self.kernel, self.support
-            source = Source(*fixed, *spaces, rows.X)
+            spaces = at_hand.shared, at_hand.space, self.kernel, self._held
+            source = Source(*fixed, *spaces, self._current(rows))
             model = estimator_of(source, place)
             return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
         return LabelModels(names, rows.labels, build)
+
+    def _current(self, rows: BankRows) -> Floats:
+        """Return the current rows as a kernel sees them; a linear model needs only their shape."""
+        if self.kernel is None:
+            return rows.X
+        known = self._held if self.support is rows.X else None
+        return self.scaled(rows.X) if known is None else known
 
     def prepared(self, rows: BankRows) -> Prepared:
         """Return the rows' factorisation with labels as subclasses, computed on first use."""
@@ -472,19 +484,30 @@ def _single(rows: BankRows) -> bool:
     return spread_unknown(np.bincount(rows.labels[rows.labels >= 0]))
 
 
+def _follows_rows(template: Any) -> bool:
+    """Return whether rows may be scaled; a given bandwidth or function is for rows as they are."""
+    if isinstance(template, PCSDA):
+        return True
+    scaled = template.kernel in SCALED_KERNELS and isinstance(template.gamma, str)
+    return bool(scaled or template.kernel == "linear")
+
+
 def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
     """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
-    Simulated rows cannot show this, and kernels have their own geometry.
+    Strangers count with their best scores and with those for random labels: the first decide who is
+    named, and the second show a difference even if hardly anybody can be. Simulated rows cannot
+    show this.
     """
-    if _single(rows) or not isinstance(settings.template, PCSDA):
+    if _single(rows) or not _follows_rows(settings.template):
         return False
     some, quiet = _some_labels(rows, settings.seed), replace(settings, verbose=False)
     try:
         raw, scaled = (Trial.of(quiet, some, unit, ridges=(1.0,)) for unit in (False, True))
     except ValueError:  # such as rows that differ only in length
         return False
-    return scaled.found.loss < raw.found.loss - LEAST_GAIN
+    before, after = (one.found.loss + one.found.pair_loss for one in (raw, scaled))
+    return after < before - LEAST_GAIN
 
 
 def _some_labels(rows: BankRows, seed: int) -> BankRows:
