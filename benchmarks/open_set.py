@@ -345,12 +345,12 @@ bold. `python -m benchmarks.open_set` computes the results, and `--page` writes 
 The defaults of pcsda were chosen on other draws of ORL and ISOLET, and on clusters of USPS digits
 and planted data as identities. YALE (Extended Yale B) and Caltech101 were used for evaluation only.
 The labels of a bank share two covariances, as in PLDA; with a single row per label, the covariance
-within labels is assumed. The linear bank divides rows by their length where its left-out rows
-support that: on YALE and Caltech101 in all draws with five or ten rows per label and in some with
-three, on ORL and ISOLET in none. Much depends on who the strangers are, so differences below two
-standard errors mean little. Faces and Faces_easy of Caltech101 are the same pictures, whole and
-cropped. If one of them is known and the other is a stranger, nearly all rows of the stranger are
-accepted, up to a fifth of all strangers' rows.
+within labels is assumed. A bank divides rows by their length where its left-out rows support that:
+on YALE in all draws with five or ten rows per label and in some with three, on Caltech101 in all
+with three or more, on ORL and ISOLET in hardly any. Much depends on who the strangers are, so
+differences below two standard errors mean little. Faces and Faces_easy of Caltech101 are the same
+pictures, whole and cropped. If one of them is known and the other is a stranger, nearly all rows of
+the stranger are accepted, up to a fifth of all strangers' rows.
 """
 PROMISES = """
 A bank chooses its threshold from its own labels, each left out as a stranger, before it meets the
