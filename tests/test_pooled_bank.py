@@ -413,7 +413,8 @@ def test_labels_calibrated_separately_have_a_threshold_too(settings):
     known, train = y < 12, np.arange(len(y)) % 2 == 0
     bank = VerifierBank(**settings).fit(X[known & train], y[known & train])
     assert bank.threshold_.rule.startswith("at most 1 % of strangers accepted, on 12 identities")
-    assert bank.threshold_.n_positives == (0 if isinstance(bank.estimator, CSDA) else 72)
+    # Models without left-out scores leave out one of six rows per label.
+    assert bank.threshold_.n_positives == (12 if isinstance(bank.estimator, CSDA) else 72)
     threshold = bank.choose_threshold(0.2).value
     best = bank.log_likelihood_ratio(X).max(axis=1)
     accepted = np.mean(best[~known] >= threshold)
@@ -513,6 +514,30 @@ def test_a_bank_that_names_hardly_anybody_says_so():
         assert np.mean(bank.identify(X, unknown=-1) == -1) > 0.9
     bank.choose_threshold(0.9)
     bank.identify(X)
+
+
+def test_models_without_left_out_scores_are_refitted_to_know_their_misses():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 5)), np.repeat([0, 1, 2], 10)
+    bank = VerifierBank(CSDA()).fit(X, y)
+    assert not hasattr(bank.models_[0], "loo_scores_")
+    with pytest.warns(UserWarning, match=r"labels reject \d+% of their own left-out rows"):
+        bank.identify(X, unknown=-1)
+    # Where labels differ, the bank expects as many misses as new rows suffer.
+    X, y = people(12, 10)
+    bank = VerifierBank(CSDA()).fit(X, y, background=people(5, 1, seed=3)[0])
+    new = people(12, 40)[0]
+    missed = bank.verify(new, np.repeat(np.arange(12), 40)) < bank.threshold_.value
+    assert bank.threshold_.n_positives == 24
+    assert bank.threshold_.misses == pytest.approx(np.mean(missed), abs=0.15)
+    alone = replace(bank._labels_.door, own=np.zeros(0)).choose(0.01, 12)
+    assert alone.value == bank.threshold_.value  # only strangers decide
+
+
+def test_labels_of_one_row_cannot_be_refitted_without_it():
+    X, y = people(6, 1)
+    bank = VerifierBank(CSDA()).fit(X, y)
+    assert len(bank._labels_.door.own) == 0
 
 
 def test_too_many_labels_for_memory_are_refused_before_allocation(monkeypatch):

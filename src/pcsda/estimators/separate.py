@@ -46,6 +46,8 @@ from .steps import axes_of, leave_sample
 # Folds of labels that act as strangers, and the number of labels up to which the larger number is
 # used. Each fold costs another fit of the remaining labels.
 FOLDS, FEW_FOLDS, FEW_LABELS = 5, 3, 40
+# One of this many rows of a label is left out if its model has no left-out scores.
+EVERY = 5
 
 
 class SeparateLabels:
@@ -96,9 +98,11 @@ class SeparateLabels:
                 parts = [self._without(fold == number) for number in np.unique(fold)]
             except ValueError:  # there is no bank without the fold
                 return Door.empty()
+            own = self._own_scores()
+            own = own if len(own) else self._own_refitted()
         best, gone = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         n_met = count * (1 - 1 / len(parts))
-        return Door(best, self.labels[gone], self._own_scores(), n_met)
+        return Door(best, self.labels[gone], own, n_met)
 
     def _without(self, away: Mask) -> tuple[Array, Ints]:
         """Fit a bank without some labels; return their rows' best scores in it, and the rows."""
@@ -107,7 +111,11 @@ class SeparateLabels:
         if isinstance(self.template, PCSDACV) and self.together is None and not self.given:
             return self._as_found(np.flatnonzero(~away), kept, self.X[gone]), gone
         number = np.append(np.cumsum(~away) - 1, BACKGROUND)  # the background stays
-        rows = self.rows.kept(~out)
+        return self._refitted(kept, gone, number).max(axis=1), gone
+
+    def _refitted(self, kept: Ints, gone: Ints, number: Ints) -> Array:
+        """Fit a bank to some rows, with new label numbers; return the scores of other rows."""
+        rows = self.rows.kept(np.isin(np.arange(len(self.X)), kept))
         pairwise = get_tags(self.template).input_tags.pairwise
         if pairwise:
             rows = replace(rows, X=rows.X[:, kept])
@@ -117,9 +125,32 @@ class SeparateLabels:
         clusters = np.unique(clusters, return_inverse=True)[1]
         rows = replace(rows, labels=number[rows.labels], clusters=clusters)
         rest = SeparateLabels(replace(self.settings, verbose=False), rows, self.ridge, self.kernel)
-        rest.models = rest.fit(range(int(np.sum(~away))))
-        strangers = self.X[np.ix_(gone, kept)] if pairwise else self.X[gone]
-        return rest.scores(strangers).max(axis=1), gone
+        rest.models = rest.fit(range(int(number.max()) + 1))
+        return rest.scores(self.X[np.ix_(gone, kept)] if pairwise else self.X[gone])
+
+    def _own_refitted(self) -> Array:
+        """Leave out some rows of each label; return their scores for their own labels.
+
+        Without such scores a bank could not warn that it names hardly anybody. A search is not
+        repeated, because it would take as long as the first.
+        """
+        counts = np.bincount(self.labels[self.labels >= 0])
+        order = np.lexsort((self.rows.keys, self.labels))
+        order = order[self.labels[order] >= 0]
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        size = counts[self.labels[order]]
+        chosen = (place < np.maximum(size // EVERY, 1)) & (size > 1)
+        if not chosen.any() or self.together is not None or isinstance(self.template, PCSDACV):
+            return np.zeros(0)
+        gone = np.sort(order[chosen])
+        kept = np.setdiff1d(np.arange(len(self.X)), gone)
+        number = np.append(np.arange(len(counts)), BACKGROUND)
+        try:
+            scores = self._refitted(kept, gone, number)
+        except ValueError:  # the remaining rows do not determine a label
+            return np.zeros(0)
+        own: Array = scores[np.arange(len(gone)), self.labels[gone]]
+        return own
 
     def _as_found(self, labels: Ints, kept: Ints, strangers: Floats) -> Array:
         """Return best scores for labels fitted to some rows, with the settings they have found."""
