@@ -266,3 +266,17 @@ def test_files_from_before_the_choice_keep_rows_as_they_are():
     assert_array_equal(
         old.refresh().log_likelihood_ratio(X), bank.refresh().log_likelihood_ratio(X)
     )
+
+
+@pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
+def test_strangers_are_accepted_as_often_as_promised(template):
+    rates, came = (0.1, 0.05), []
+    for seed in range(6):
+        X, y = people(130, 4, width=30, within=1.2, seed=seed)
+        X, known = exposed(X, seed), y < 30
+        bank = VerifierBank(template).fit(X[known], y[known])
+        assert bank.unit_length_
+        best = bank.log_likelihood_ratio(X[~known]).max(axis=1)
+        came.append([np.mean(best >= bank.choose_threshold(rate).value) for rate in rates])
+    for rate, share in zip(rates, np.mean(came, axis=0), strict=True):
+        assert rate / 2 < share < rate * 2
