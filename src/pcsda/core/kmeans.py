@@ -164,11 +164,12 @@ def closest(rows: Array, centres: Array, half: Array, coarse: Coarse | None = No
         slack = coarse.lengths * reach + np.abs(half).max()
         slack *= 2 * (rows.shape[1] + 8) * SINGLE.eps
         possible = near >= (near.max(axis=0) - slack - SINGLE.tiny).astype(np.float32)
-    # How many centres are possible, none if products are NaN, and the number of the only one.
+    # How many centres are possible, and the number of the only one.
     numbers = np.stack([np.ones(len(centres)), np.arange(len(centres))]).astype(np.float32)
     rivals, only = numbers @ possible.astype(np.float32)
     labels: Ints = only.astype(np.intp)
-    doubtful = np.flatnonzero(rivals != 1)
+    sure = (rivals == 1) & np.isfinite(near).all(axis=0)  # an overflow hides the other centres
+    doubtful = np.flatnonzero(~sure)
     if len(doubtful):
         labels[doubtful] = closest(rows[doubtful], centres, half)
     return labels
