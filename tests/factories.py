@@ -185,18 +185,66 @@ def views_by_scipy(density, z, sets=None):
 def log_ratio_by_scipy(density, z, sets=None, calibration=None):
     """Compute log-likelihood ratios of rows or sets; without a calibration, average the views."""
     calibration = Calibration.none(density.n_views) if calibration is None else calibration
-    views = bent(calibration, views_by_scipy(density, z, sets))
-    return np.array(calibration.weights) @ views + calibration.offset
+    views = views_by_scipy(density, z, sets)
+    return bent(calibration, np.array(calibration.weights) @ views + calibration.offset)
 
 
-def bent(calibration, views):
-    """Bend CSDA's views: far below the top they grow logarithmically."""
+def bent(calibration, ratios):
+    """Bend log-likelihood ratios: far below the top they grow logarithmically."""
     if np.isinf(calibration.bend):
-        return views
-    below = calibration.top - views
+        return ratios
+    below = calibration.top - ratios
     with np.errstate(invalid="ignore"):
         logarithm = calibration.bend * np.log(1 + below / calibration.bend)
-    return np.where(below > 0, calibration.top - logarithm, views)
+    return np.where(below > 0, calibration.top - logarithm, ratios)
+
+
+def positives_without(base, left, members):
+    """Return the covariance of the positives without some rows, and how far their mean moves.
+
+    Each remaining positive is measured from the mean without its own block and without `members`.
+    """
+    ids = np.arange(len(left.groups)) if left.together is None else left.together
+    own = (left.groups == 0) & left.known
+    z, weight, mass = left.coordinates, left.weight, left.mass
+    total, nu = mass[own].sum(), base.positive_strength - mass[own].sum()
+
+    def mean_without(rows):  # seen from the mean of all positives
+        return -weight[rows] @ z[rows] / total
+
+    out = own & members
+    if not out.any():
+        return base.positive, np.zeros(z.shape[1])
+    leaving = weight[out].sum()
+    centre = weight[out] @ z[out] / leaving + mean_without(out)
+    scatter, count = np.zeros_like(base.positive), 0.0
+    for row in np.flatnonzero(own & ~members):
+        block = own & (ids == ids[row])
+        rest = total - weight[block].sum() - leaving
+        if rest <= 1e-10 * (total - leaving):
+            continue
+        place = mean_without(block)
+        both = ((total - weight[block].sum()) * place - leaving * centre) / rest
+        residual = z[row] + place - both
+        scatter, count = scatter + mass[row] * np.outer(residual, residual), count + mass[row]
+    before = (z[own].T * mass[own]) @ z[own]
+    # The shrinkage target is the covariance of all left-out rows, so it loses the rows as well.
+    prior = base.positive_strength * base.positive - before
+    prior += nu / mass[left.known].sum() * (scatter - before)
+    return (scatter + prior) / (count + nu), -mean_without(out)
+
+
+def cloud_without(density, covariance, move, counts, z):
+    """Return the cloud's log ratio of a row on Fisher's axis, for other positives."""
+    base, shares = density.base, np.exp(density.base.log_weights)
+    centre = shares @ base.centres
+    spread = base.centres - centre
+    cloud = base.negative + (spread.T * shares) @ spread
+    share = counts[0] / counts.sum()
+    axis = np.linalg.solve(share * covariance + (1 - share) * cloud, centre + move)
+    inside = log_density(z @ axis, 0.0, axis @ covariance @ axis, density.tail)
+    at = (centre + move) @ axis
+    return inside - log_density(z @ axis, at, axis @ cloud @ axis, density.tail)
 
 
 def scores_by_scipy(model, z, sets=None):

@@ -2,10 +2,17 @@
 
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from factories import close, make_rows, paper_statistics, refit_without_each_row
+from factories import (
+    close,
+    make_rows,
+    paper_statistics,
+    positives_without,
+    refit_without_each_row,
+)
 from joblib import Parallel
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
@@ -128,12 +135,18 @@ def left_out_by_refits(X, groups, ridge, components):
     inside, outside = rho[positive].T @ rho[positive], rho[negative].T @ rho[negative]
     floor = 1e-8 * components @ (s.S_I + ridge * np.eye(X.shape[1])) @ components.T
     target = d / 2 * (inside + outside + floor) / len(X)
-    centres, scores = s.delta @ components.T, []
+    centres, scores, each = s.delta @ components.T, [], np.ones(len(X))
+    left = SimpleNamespace(
+        coordinates=z, groups=groups, weight=each, mass=each, known=each > 0, together=None
+    )
+    base = SimpleNamespace(
+        positive=(inside + target) / (s.n_p + d / 2), positive_strength=s.n_p + d / 2
+    )
     for i, group in enumerate(groups):
         own = np.outer(rho[i], rho[i])
-        phi_p = (inside - (group == 0) * own + target) / (s.n_p + d / 2 - (group == 0))
+        phi_p, move = positives_without(base, left, np.arange(len(X)) == i)
         phi_n = (outside - (group > 0) * own + target) / (s.n_n + d / 2 - (group > 0))
-        counts, means = s.counts[1:].copy(), centres.copy()
+        counts, means = s.counts[1:].copy(), centres + move
         if group > 0:
             counts[group - 1] -= 1
             means[group - 1] = z[i] - rho[i]

@@ -409,17 +409,20 @@ SEPARATE = {
 
 @pytest.mark.parametrize("settings", SEPARATE.values(), ids=SEPARATE)
 def test_labels_calibrated_separately_have_a_threshold_too(settings):
-    X, y = people(24, 12, width=12)
-    known, train = y < 12, np.arange(len(y)) % 2 == 0
-    bank = VerifierBank(**settings).fit(X[known & train], y[known & train])
-    assert bank.threshold_.rule.startswith("at most 1 % of strangers accepted, on 12 identities")
-    # Models without left-out scores leave out one of six rows per label.
-    assert bank.threshold_.n_positives == (12 if isinstance(bank.estimator, CSDA) else 72)
-    threshold = bank.choose_threshold(0.2).value
-    best = bank.log_likelihood_ratio(X).max(axis=1)
-    accepted = np.mean(best[~known] >= threshold)
-    assert 0.05 < accepted < 0.4
-    assert np.mean(best[known & ~train] >= threshold) > 2 * accepted
+    accepted = []
+    for seed in range(2):  # much depends on who the strangers are
+        X, y = people(24, 12, width=12, seed=seed)
+        known, train = y < 12, np.arange(len(y)) % 2 == 0
+        bank = VerifierBank(**settings).fit(X[known & train], y[known & train])
+        rule, n_positives = bank.threshold_.rule, bank.threshold_.n_positives
+        assert rule.startswith("at most 1 % of strangers accepted, on 12 identities")
+        # Models without left-out scores leave out one of six rows per label.
+        assert n_positives == (12 if isinstance(bank.estimator, CSDA) else 72)
+        threshold = bank.choose_threshold(0.2).value
+        best = bank.log_likelihood_ratio(X).max(axis=1)
+        accepted.append(np.mean(best[~known] >= threshold))
+        assert np.mean(best[known & ~train] >= threshold) > 2 * accepted[-1]
+    assert 0.05 < np.mean(accepted) < 0.4
 
 
 def test_separate_labels_are_scored_as_strangers_by_banks_that_lack_them():

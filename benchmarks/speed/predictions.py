@@ -108,7 +108,8 @@ def request_job(
 
 def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.ndarray]:
     """Write out the log-likelihood ratio, with all constants computed beforehand."""
-    density, weights, offset = model.density_, model.calibration_.weights, model.calibration_.offset
+    density, calibration = model.density_, model.calibration_
+    weights, bend, top = calibration.weights, calibration.bend, calibration.top
     of_mixture, of_cloud = bare_ratio(density.base), None
     if density.n_views == 2:
         of_cloud, axis = bare_ratio(density.cloud), density.axis[:, None]
@@ -123,8 +124,10 @@ def bare_expression(model: Any, gamma: float | None = None) -> Callable[..., np.
             squares = (X**2).sum(axis=1)[:, None] + norms - 2 * (X @ rows.T)
             X = np.exp(-gamma * squares)
         z = X @ W - origin
-        score = weights[0] * of_mixture(z) + offset
-        return score if of_cloud is None else score + weights[1] * of_cloud(z @ axis)
+        score = weights[0] * of_mixture(z) + calibration.offset
+        if of_cloud is not None:
+            score += weights[1] * of_cloud(z @ axis)
+        return np.maximum(score, top) - bend * np.log1p(np.maximum(top - score, 0) / bend)
 
     return expression
 

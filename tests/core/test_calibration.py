@@ -24,18 +24,36 @@ def test_views_are_weighted_along_their_first_axis(shape):
     assert found.shape == shape[1:]
 
 
-def test_a_bent_view_grows_logarithmically_far_below_the_top():
+def test_a_bent_ratio_grows_logarithmically_far_below_the_top():
     found = Calibration((2.0,), -1.0, bend=3.0, top=5.0)
-    views = np.array([[7.0, 5.0, 5 - 1e-6, -1e6]])
-    ratio = (found(views) + 1) / 2
-    assert_allclose(ratio[:3], views[0, :3], atol=1e-9)
-    assert_allclose(ratio[3], 5 - 3 * np.log1p((1e6 + 5) / 3))
+    views = np.array([[7.0, 3.0, 3 - 1e-6, -1e6]])
+    ratio = 2 * views[0] - 1
+    assert_allclose(found(views)[:3], ratio[:3], atol=1e-9)
+    assert_allclose(found(views)[3], 5 - 3 * np.log1p((5 - ratio[3]) / 3))
     line = np.linspace(-50, 10, 100)[None]
     assert np.all(np.diff(found(line)) > 0)
     assert_allclose(found(line[:, :1])[0], found(line)[0])
     # What is calibrated again stays bent.
     assert_allclose(found.then(3.0, 0.25)(line), 3 * found(line) + 0.25)
     assert_allclose(found.of_unit_slope()(line), (found(line) + 1) / 2)
+    plain = Calibration((2.0,), -1.0)
+    assert found.straight() == plain
+    assert_allclose(found.straightened(found(line)), plain(line))
+    assert_array_equal(plain.straightened(line), line)
+
+
+@pytest.mark.parametrize("n_positive", [1, 3, 700])
+def test_n_positives_support_odds_of_about_n_to_one_against_the_class(n_positive):
+    plain = Calibration((0.5, 0.25), 0.5)
+    limited = plain.limited(n_positive)
+    lowest = -np.log(2 * (n_positive + 1))
+    views = np.stack([np.linspace(-100, 20, 999)] * 2)
+    above = plain(views) >= lowest
+    assert_allclose(limited(views)[above], plain(views)[above])
+    assert np.all(limited(views)[~above] > plain(views)[~above])
+    assert np.all(np.diff(limited(views)) > 0), "the order changes"
+    assert np.all(limited(views) > lowest - np.log(200))
+    assert limited.limited(5) == limited, "a limit must not be replaced"
 
 
 @pytest.mark.parametrize("n_views", [1, 2, 3])

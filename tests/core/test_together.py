@@ -13,10 +13,11 @@ from factor_factories import (
     make_factor,
 )
 from factories import (
-    cloud_of,
+    cloud_without,
     log_density,
     make_rows,
     paper_statistics,
+    positives_without,
     refit_without_each_row,
     with_heavy_tails,
 )
@@ -162,37 +163,26 @@ def rebuilt_views(density, left, counts):
     base, views = density.base, np.zeros((density.n_views, len(left.groups)))
     marginal = isinstance(base, Marginal)
     for i, block in enumerate(left.together):
-        out = (left.together == block) & left.known
-        covariances = []
-        for members, rows, strength, full in (
-            (out & (left.groups == 0), left.coordinates, base.positive_strength, base.positive),
-            (out & (left.groups > 0), left.residuals, base.negative_strength, base.negative),
-        ):
-            mass = left.mass[members]
-            held = marginal and full is base.negative
-            sums = strength * full - (rows[members] * mass[:, None]).T @ rows[members]
-            covariances.append(sums / (strength - (0.0 if held else mass.sum())))
+        members = left.together == block
+        positive, move = positives_without(base, left, members)
+        out = members & left.known & (left.groups > 0)
+        rows, mass, strength = left.residuals[out], left.mass[out], base.negative_strength
+        negative = strength * base.negative - (rows * mass[:, None]).T @ rows
+        negative /= strength - (0.0 if marginal else mass.sum())
         z, rho, group = left.coordinates[i], left.residuals[i], left.groups[i]
         centres, shares = base.centres.copy(), np.exp(base.log_weights)
         if not marginal:
+            centres += move
             if group > 0:
                 centres[group - 1] = z - rho
-            members = left.together == block
             gone = np.bincount(left.groups[members], left.weight[members], len(counts))
             remaining = np.where(counts - gone > 1e-9, counts - gone, 0.0)[1:]
             shares = remaining / remaining.sum()
-        parts = [log_density(z, c, covariances[1], base.tail) for c in centres]
+        parts = [log_density(z, c, negative, base.tail) for c in centres]
         outside = logsumexp(parts, b=shares)
-        views[0, i] = log_density(z, 0 * z, covariances[0], base.tail) - outside
+        views[0, i] = log_density(z, 0 * z, positive, base.tail) - outside
         if isinstance(density, Blend):
-            inside, cloud, centre = cloud_of(density)
-            u, strength = left.coordinates @ density.axis, base.positive_strength
-            own = out & (left.groups == 0)
-            inside = strength * inside - left.mass[own] @ u[own] ** 2
-            inside /= strength - left.mass[own].sum()
-            views[1, i] = log_density(u[i], 0.0, inside, density.tail) - log_density(
-                u[i], centre, cloud, density.tail
-            )
+            views[1, i] = cloud_without(density, positive, move, counts, z)
     return views
 
 

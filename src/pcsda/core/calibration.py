@@ -9,6 +9,12 @@ import numpy as np
 from .linalg import Array, Mask
 from .logistic import fit_logistic
 
+# Chance that the next positive differs from all n known ones: (1/2) / (n + 1), the estimate of
+# Krichevsky and Trofimov for an event that has not been seen.
+UNSEEN = 0.5
+# Below the log of that chance, the ratio falls by this much when its distance grows e-fold.
+FALL = 1.0
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -20,8 +26,8 @@ class Calibration:
         Weight of each view; with one view, the slope.
     offset : float
     bend : float
-        A view t below `top` counts as ``top - bend ln(1 + t/bend)``: almost unchanged near the top,
-        and logarithmic far below it. If infinite, views are used unchanged.
+        A ratio t below `top` counts as ``top - bend ln(1 + t/bend)``: almost unchanged near the
+        top, and logarithmic far below it. If infinite, ratios are used unchanged.
     top : float
     """
 
@@ -40,26 +46,60 @@ class Calibration:
         """Sum of the weights: 1 if the views are used unchanged."""
         return float(sum(self.weights))
 
+    @property
+    def is_bent(self) -> bool:
+        """Whether ratios below the top are bent."""
+        return 0 < self.bend < np.inf
+
     def __call__(self, views: Array) -> Array:
         """Return the log-likelihood ratio for `views`, whose first axis indexes the views."""
-        if np.isfinite(self.bend):
-            below = np.maximum(self.top - views, 0.0)
-            views = views + below - self.bend * np.log1p(below / self.bend)
         # There are one or two views; for a single row a general product would cost more.
         ratio = self.weights[0] * views[0]
         for weight, view in zip(self.weights[1:], views[1:], strict=True):
             ratio = ratio + weight * view
         total: Array = ratio + self.offset
+        if self.is_bent:
+            below = np.maximum(self.top - total, 0.0)
+            total = np.maximum(total, self.top) - self.bend * np.log1p(below / self.bend)
         return total
 
     def of_unit_slope(self) -> Calibration:
         """Return a calibration with the weights scaled to sum to one, without the offset."""
-        return replace(self, weights=tuple(w / self.slope for w in self.weights), offset=0.0)
+        weights = tuple(weight / self.slope for weight in self.weights)
+        bend = self.bend / self.slope if self.is_bent else np.inf
+        top = (self.top - self.offset) / self.slope
+        return Calibration(weights, 0.0, bend, top if self.is_bent else 0.0)
 
     def then(self, slope: float, offset: float) -> Calibration:
         """Return this calibration followed by another one with the given slope and offset."""
         weights = tuple(slope * weight for weight in self.weights)
-        return replace(self, weights=weights, offset=slope * self.offset + offset)
+        bend = slope * self.bend if self.is_bent else np.inf
+        top = slope * self.top + offset
+        moved = slope * self.offset + offset
+        return Calibration(weights, moved, bend, top if self.is_bent else 0.0)
+
+    def straight(self) -> Calibration:
+        """Return the same calibration without the bend."""
+        return replace(self, bend=np.inf, top=0.0)
+
+    def straightened(self, ratios: Array) -> Array:
+        """Return the ratios that :meth:`straight` would give in place of these."""
+        if not self.is_bent:
+            return ratios
+        below = np.maximum(self.top - ratios, 0.0)
+        found: Array = np.maximum(ratios, self.top) - self.bend * np.expm1(below / self.bend)
+        return found
+
+    def limited(self, n_positive: float) -> Calibration:
+        """Limit how strongly the ratio can speak against the class, given `n_positive` samples.
+
+        A class may be wider than its samples show, so no sample of n rows supports odds of much
+        more than n to one against a new row. Below that, the ratio only grows by the logarithm,
+        which keeps the order. A calibration that is bent already stays as it is.
+        """
+        if self.is_bent:
+            return self
+        return replace(self, bend=FALL, top=float(np.log(UNSEEN / (n_positive + 1))))
 
 
 def fit_calibration(

@@ -27,9 +27,9 @@ import numpy as np
 
 from . import left_density, linalg
 from .covariance import Moments, require_regular
-from .left_density import Spread
+from .left_density import Remaining, Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
-from .loo import LeftOut
+from .loo import SMALLEST_GAP, LeftOut
 from .student import (
     energy,
     fit_tail,
@@ -456,8 +456,39 @@ class Blend:
         positive, negative = cloud.spreads
         moved = replace(left, coordinates=on_axis, residuals=on_axis)
         inside = left_density.log_inside(positive, moved)
-        ratio = inside - negative.log_density(on_axis - cloud.centres)
+        about = left_density.about_all(moved).coordinates
+        ratio = inside - negative.log_density(about - cloud.centres)
+        rest = left_density.remaining_positives(self.base.spreads[0], left)
+        if rest is not None and self.has_axis:
+            ratio[rest.rows] = self._cloud_without(rest, left, counts)
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
+
+    def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
+        """Return the cloud's log ratios in blocks of few positives, on axes found without them.
+
+        Few positives pull Fisher's axis toward themselves, so each block has its own axis. All
+        vectors are on axes that whiten the cloud, which may be far wider than the positives.
+        """
+        base, share, shares = self.base, counts[0] / counts.sum(), np.exp(self.base.log_weights)
+        centre = shares @ base.centres
+        spread = np.sqrt(shares)[:, None] * (base.centres - centre)
+        cloud = np.linalg.qr(np.vstack([linalg.cholesky(base.negative).T, spread]), mode="r").T
+        turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
+        inner = turn @ rest.covariances @ turn.T
+        toward = linalg.lower_solve(cloud, centre) + rest.moves @ turn.T
+        pooled = share * inner + (1 - share) * np.eye(len(centre))
+        axis = np.linalg.solve(pooled, toward[:, :, None])[:, :, 0]
+        outside = np.einsum("bi,bi->b", axis, axis)
+        inside = np.einsum("bi,bij,bj->b", axis, inner, axis)
+        inside = np.maximum(inside, SMALLEST_GAP * outside)
+        z = linalg.lower_solve(cloud, left.coordinates[rest.rows].T).T
+        along = np.einsum("ij,ij->i", z, axis[rest.block])
+        apart = along - np.einsum("bi,bi->b", toward, axis)[rest.block]
+        far = energy(apart**2 / outside[rest.block], 1, self.tail)
+        near = energy(along**2 / inside[rest.block], 1, self.tail)
+        volume = 0.5 * (np.log(outside) - np.log(inside))
+        ratio: Array = volume[rest.block] + far - near
+        return ratio
 
     def with_tails(self, left: LeftOut) -> Blend:
         """Fit the degrees of freedom for both the mixture and the cloud."""

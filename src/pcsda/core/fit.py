@@ -153,10 +153,12 @@ def _calibrate(
     used = np.flatnonzero(left.scored)
     views, positive, weight = views[:, used], left.groups[used] == 0, left.evidence[used]
     scored = views, positive, weight
+    # A single positive cannot be left out, and has no score.
+    count = max(float(weight[positive].sum()), 1.0)
     views, positive, weight = with_pseudo_positives(subspace, density, *scored, rule.columns)
     if positive.all() or not positive.any():
         return None
-    return fit_calibration(views, positive, weight, start)
+    return fit_calibration(views, positive, weight, start).limited(count)
 
 
 def calibrated_on(
@@ -171,7 +173,8 @@ def calibrated_on(
         return None
     weight = np.ones(len(scores)) if weights is None else weights
     found = fit_calibration(*with_strays(scores[seen][None], positive[seen], weight[seen]))
-    return calibration.then(found.slope, found.offset)
+    count = float(weight[seen & positive].sum())
+    return calibration.then(found.slope, found.offset).limited(count)
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:

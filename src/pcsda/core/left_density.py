@@ -1,14 +1,15 @@
 """Log densities of left-out rows under classes estimated without them (MATH 8).
 
 The subspace has already been fitted without the row. Here its residual is also removed from its
-class covariance, by a rank-one downdate, or a rank-s downdate for a block of s rows. The shrinkage
-target stays fixed. Constants common to both classes are omitted.
+class covariance, by a rank-one downdate, or a rank-s downdate for a block of s rows, with the
+shrinkage target fixed. If positives are few, their covariance is rebuilt without the row instead,
+because the residuals of the others depend on it. Constants common to both classes are omitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from .linalg import Array, Ints
 from .loo import ALONE, SMALLEST_GAP, LeftOut
 from .student import energy, fit_tail, log_sum_exp, log_volume
 from .together import stacks_of
+
+# Up to this many positives, a left-out positive changes the others' residuals noticeably.
+FEW_POSITIVE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -91,33 +95,53 @@ def log_ratio(
         Group sizes. None if the centres are not the subclass means: then no centre depends on the
         row, and the divisor of the negative covariance is fixed.
     """
+    inside = log_inside(positive, left)
+    if counts is not None:
+        left = about_all(left)
     if left.together is not None:
 
         def of_blocks(places: Ints) -> Array:
-            outside = _blocks_outside(negative, centres, log_weights, left, places, counts)
-            return _blocks_inside(positive, left, places) - outside
+            return _blocks_outside(negative, centres, log_weights, left, places, counts)
 
-        return _by_block(of_blocks, left)
-    result = np.empty(len(left.groups))
+        return inside - _by_block(of_blocks, left)
     width = 4 * len(centres)
     step = linalg.cache_rows(width)
 
     def score(start: int, stop: int) -> None:
         for first in range(start, stop, step):
             part = slice(first, min(first + step, stop))
-            rows = left.take(part)
-            outside = _outside(negative, centres, log_weights, rows, counts)
-            result[part] = _inside(positive, rows) - outside
+            inside[part] -= _outside(negative, centres, log_weights, left.take(part), counts)
 
-    linalg.over_rows(score, len(result), width)
-    return result
+    linalg.over_rows(score, len(inside), width)
+    return inside
 
 
 def log_inside(positive: Spread, left: LeftOut) -> Array:
-    """Return the log density of left-out rows under the positive class alone."""
+    """Return the log density of left-out rows under the positive class, estimated without them."""
+    rest = remaining_positives(positive, left)
+    if rest is not None:
+        return _inside_few(positive, left, rest)
     if left.together is None:
         return _inside(positive, left)
     return _by_block(lambda places: _blocks_inside(positive, left, places), left)
+
+
+def about_all(left: LeftOut) -> LeftOut:
+    """Move the origin from the positive mean without each block to the mean of all positives.
+
+    Centres are relative to the mean of all positives. Without a block of positives, that mean is
+    off by their weighted residuals over the total weight. If this were ignored, left-out positives
+    would seem farther from the centres than they are.
+    """
+    own = np.flatnonzero((left.groups == 0) & left.known)
+    if len(own) == 0:
+        return left
+    rows, block, codes = _blocks_of(left, own)
+    moves = np.zeros((int(codes.max()) + 1, left.coordinates.shape[1]))
+    np.add.at(moves, codes, left.weight[own, None] * left.coordinates[own] / left.mass[own].sum())
+    coordinates = left.coordinates.copy(order="K")
+    coordinates[rows] -= moves[block]
+    return replace(left, coordinates=coordinates)
 
 
 def left_out_tail(negative: Spread, centres: Array, left: LeftOut) -> float:
@@ -145,6 +169,119 @@ def left_out_squares(negative: Spread, centres: Array, left: LeftOut) -> tuple[I
     if len(centres) > 1:
         apart[np.arange(len(lonely)), left.groups[lonely] - 1] = np.inf
     return np.append(known, lonely), np.append(square, np.maximum(apart.min(axis=1), 0.0))
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The positive class without each of B blocks of positives, on the axes that whiten it.
+
+    Attributes
+    ----------
+    rows : array of shape (n,)
+        The left-out rows that belong to these blocks.
+    block : array of shape (n,)
+        Block of each of these rows.
+    covariances : array of shape (B, d, d)
+    moves : array of shape (B, d)
+        The mean of all positives minus their mean without the block.
+    """
+
+    rows: Ints
+    block: Ints
+    covariances: Array
+    moves: Array
+
+
+def remaining_positives(positive: Spread, left: LeftOut) -> Remaining | None:
+    """Estimate a class of few positives anew without each block; None if they are many or none.
+
+    The left-out residual of a positive is its distance from the mean of the others, so the others'
+    residuals depend on it in turn. With few positives they nearly determine it: of three, each is
+    minus the sum of the other two. So leaving a positive out also changes the others' residuals,
+    and the target of the shrinkage, which is the covariance of all left-out rows. Without
+    `together`, each row is a block.
+    """
+    own = np.flatnonzero((left.groups == 0) & left.known)
+    if not 0 < len(own) <= FEW_POSITIVE_ROWS:
+        return None
+    rows, block, codes = _blocks_of(left, own)
+    residuals, mass = left.coordinates[own] @ positive.white.T, left.mass[own]
+    others, counted, moves = _residuals_without(residuals, codes, left.weight[own], mass)
+    scatter = (residuals.T * mass) @ residuals
+    without = (others * counted[:, :, None]).swapaxes(1, 2) @ others
+    prior = positive.strength - mass.sum()
+    share = 1 + prior / left.mass[left.known].sum()
+    # On these axes, scatter and prior together are the strength times the identity.
+    spread = positive.strength * np.eye(len(positive.white)) - share * (scatter - without)
+    strength = np.maximum(prior + counted.sum(axis=1), SMALLEST_GAP)
+    return Remaining(rows, block, spread / strength[:, None, None], moves)
+
+
+def _blocks_of(left: LeftOut, own: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return all rows of the blocks that contain the rows `own`, and the blocks of both."""
+    if left.together is None:
+        each = np.arange(len(own))
+        return own, each, each
+    blocks, codes = np.unique(left.together[own], return_inverse=True)
+    rows = np.flatnonzero(np.isin(left.together, blocks))
+    return rows, np.searchsorted(blocks, left.together[rows]), codes
+
+
+def _inside_few(positive: Spread, left: LeftOut, rest: Remaining) -> Array:
+    """Return log densities under a class of few positives, estimated without each block."""
+    white, width, tail = positive.white, len(positive.white), positive.tail
+    whitened = left.coordinates @ white.T
+    square = np.einsum("ij,ij->i", whitened, whitened)
+    result: Array = log_volume(white) - energy(square, width, tail)
+    values, vectors = np.linalg.eigh(rest.covariances)
+    values = np.maximum(values, SMALLEST_GAP)
+    volume = log_volume(white) - 0.5 * np.log(values).sum(axis=1)
+    step = max(1, linalg.BLOCK_BYTES // (8 * width**2))
+    for start in range(0, len(rest.rows), step):
+        rows, block = rest.rows[start : start + step], rest.block[start : start + step]
+        turned = (whitened[rows, None] @ vectors[block])[:, 0]
+        square = np.einsum("ij,ij,ij->i", turned, turned, 1 / values[block])
+        result[rows] = volume[block] - energy(square, width, tail)
+    return result
+
+
+def _residuals_without(
+    rows: Array, codes: Ints, weight: Array, mass: Array
+) -> tuple[Array, Array, Array]:
+    """Return the positives' left-out residuals in the model without each block.
+
+    Row j of block b has the residual ``z_j = x_j - m_b`` from the mean without its block. In the
+    model without block B it is ``x_j - m_Bb``, the residual from the mean without both blocks:
+    ``z_j + ((1 - w_B / W) u_B + (w_B / W) u_b) / (W - w_B - w_b)``, where u_b sums the weighted
+    residuals of a block. Rows of B, and rows that would be alone, have no mass.
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+        Left-out residuals of the positives.
+    codes : array of shape (n,)
+        Block of each row, 0..B-1.
+    weight, mass : arrays of shape (n,)
+        Weight of each row, and total weight of the rows that it represents.
+
+    Returns
+    -------
+    residuals : array of shape (B, n, d)
+    mass : array of shape (B, n)
+    moves : array of shape (B, d)
+        The mean of all positives minus their mean without the block, ``u_B / W``.
+    """
+    each = np.bincount(codes, weight)
+    sums = np.zeros((len(each), rows.shape[1]))
+    np.add.at(sums, codes, weight[:, None] * rows)
+    total = mass.sum()
+    rest = total - each
+    both = rest[:, None] - each[codes]
+    stays = (np.arange(len(each))[:, None] != codes) & (both > ALONE * rest[:, None])
+    share = (each / total)[:, None, None]
+    shift = (1 - share) * sums[:, None] + share * sums[codes]
+    residuals = rows + shift / np.where(stays, both, 1.0)[:, :, None]
+    return residuals, np.where(stays, mass, 0.0), sums / total
 
 
 def _by_block(score: Callable[[Ints], Array], left: LeftOut) -> Array:

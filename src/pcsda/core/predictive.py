@@ -24,7 +24,7 @@ from .subspace import Subspace
 # Weight of all pseudo-positives together, in real positives.
 PSEUDO_MASS = 3.0
 # Weight of positives assumed among the negatives if one positive is known; with n positives it is
-# divided by n squared.
+# divided by n.
 STRAY_MASS = 1.0
 
 
@@ -90,7 +90,7 @@ def with_strays(views: Array, positive: Mask, weight: Array) -> tuple[Array, Mas
 
 def _strays(weight: Array, count: float) -> Array:
     """Return the negatives' weights as positives, given `count` known positives."""
-    strays: Array = weight * (STRAY_MASS / count**2 / weight.sum())
+    strays: Array = weight * (STRAY_MASS / count / weight.sum())
     return strays
 
 

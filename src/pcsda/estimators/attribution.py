@@ -57,13 +57,21 @@ def _with_columns(model: Verifier, X: MatrixLike, z: Array, found: Explanation) 
     positive = np.asarray(model.positive_mean_, dtype=np.float64)
     halfway = (positive + np.asarray(model.subclass_means_, np.float64)[found.subclass - 1]) / 2
 
+    calibration = model.calibration_
+    straight = calibration.straight()
+
     def score(points: Array) -> Array:
-        values: Array = model.calibration_(model.density_.views(points))
-        return values
+        return straight(model.density_.views(points))
 
     spread = np.sqrt(np.diag(model.density_.base.positive))
     components = np.asarray(model.components_, dtype=np.float64)
-    parts = column_parts(rows, halfway, components, z.astype(np.float64), score, spread)
+    places = z.astype(np.float64)
+    parts = column_parts(rows, halfway, components, places, score, spread)
+    if calibration.is_bent:  # the bend makes all parts smaller by the same factor
+        start = model.density_.views(places - (rows - halfway) @ components.T)
+        apart = score(places) - straight(start)
+        bent = found.score - calibration(start)
+        parts *= np.divide(bent, apart, out=np.ones(len(rows)), where=apart != 0)[:, None]
     names = getattr(model, "feature_names_in_", None)
     return replace(
         found,

@@ -96,7 +96,9 @@ class PCSDA(Verifier):
         Whether to calibrate the scores, using left-out scores or, if there are none, scores from 5
         folds. This fits a slope and an offset or, for a blend, the weights of its two ratios and an
         offset. With fewer than 20 positives, pseudo-positives derived from the spread of the
-        negatives are added; a single negative leaves nothing to calibrate on.
+        negatives are added; a single negative leaves nothing to calibrate on. With n positives,
+        ratios below -ln(2 n + 2) are compressed: so few samples support no stronger evidence
+        against the class.
     calibration_rows : int or None, default=5000
         Largest number of rows of each class to leave out and score, drawn with a seed. Means,
         scatter and axes come from all rows. Left-out rows determine only a few dozen numbers

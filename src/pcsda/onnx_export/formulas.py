@@ -28,7 +28,7 @@ from ..kernels import Kernel
 from .graph import Graph
 
 TINY = float(np.finfo(np.float64).tiny)
-# The logarithm of a zero weight, for models with fewer subclasses.
+# The logarithm of a zero weight, for models with fewer subclasses; no ratio is below it.
 NOTHING = -1e300
 
 
@@ -140,8 +140,7 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
     weights = np.array([_filled(model.calibration_.weights, (2,)) for model in models])
     wide = _widest(models)
     mixtures = [density.base for density in densities]
-    ratio = _bent(graph, _log_ratios(graph, z, mixtures, wide), models)
-    ratio = _scaled(graph, ratio, weights[:, :1])
+    ratio = _scaled(graph, _log_ratios(graph, z, mixtures, wide), weights[:, :1])
     if weights[:, 1].any():
         # The second view of blends; other models get zeros, with a weight of zero.
         axes = [_on_axis(density) for density in densities]
@@ -149,21 +148,20 @@ def log_likelihood_ratios(graph: Graph, z: str, models: Sequence[Verifier]) -> s
         clouds = _log_ratios(graph, graph("MatMul", z, columns), [cloud for _, cloud in axes], 1)
         ratio = graph("Add", ratio, _scaled(graph, clouds, weights[:, 1:]))
     ratio = graph("Add", ratio, np.array([[model.calibration_.offset] for model in models]))
-    return graph("Transpose", ratio, perm=[1, 0])
+    return graph("Transpose", _bent(graph, ratio, models), perm=[1, 0])
 
 
-def _bent(graph: Graph, views: str, models: Sequence[Verifier]) -> str:
-    """Apply each model's calibration bend to views (models, rows); see `core.calibration`."""
-    bends = np.array([[model.calibration_.bend] for model in models])
-    bent = np.isfinite(bends)
+def _bent(graph: Graph, ratios: str, models: Sequence[Verifier]) -> str:
+    """Apply each model's calibration bend to ratios (models, rows); see `core.calibration`."""
+    calibrations = [model.calibration_ for model in models]
+    bent = np.array([[part.is_bent] for part in calibrations])
     if not bent.any():
-        return views
-    tops = np.array([[model.calibration_.top] for model in models])
-    bends = np.where(bent, bends, 1.0)
-    below = graph("Max", graph("Sub", tops, views), 0.0)
+        return ratios
+    bends = np.where(bent, [[part.bend] for part in calibrations], 1.0)
+    tops = np.where(bent, [[part.top] for part in calibrations], NOTHING)
+    below = graph("Max", graph("Sub", tops, ratios), 0.0)
     logarithm = graph("Log", graph("Add", graph("Div", below, bends), 1.0))
-    change = graph("Sub", below, graph("Mul", logarithm, bends))
-    return graph("Add", views, graph("Mul", change, np.where(bent, 1.0, 0.0)))
+    return graph("Sub", graph("Max", ratios, tops), graph("Mul", logarithm, bends))
 
 
 def _on_axis(density: Density) -> tuple[Array, Mixture]:

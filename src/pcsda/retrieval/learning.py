@@ -139,14 +139,20 @@ def default_verifier(n_examples: int) -> PCSDA:
 
 
 def _recalibrated(learned: Learned) -> Learned:
-    """Recalibrate the ratios of a model on left-out examples and random rows."""
+    """Recalibrate the ratios of a model on left-out examples and random rows.
+
+    Ratios are not limited here: among many thousands of rows, even a small chance that each is an
+    unusual member of the class would outnumber the members.
+    """
     model, use = learned.model, learned.random
     both = use & learned.positive, use & ~learned.positive
     if not hasattr(model, "calibration_") or not all(part.any() for part in both):
         return learned
-    found = fit_calibration(learned.left_out[use][None], learned.positive[use])
-    model.calibration_ = model.calibration_.then(found.slope, found.offset)
-    left_out = found.slope * learned.left_out + found.offset
+    before = model.calibration_
+    straight = before.straightened(learned.left_out)
+    found = fit_calibration(straight[use][None], learned.positive[use])
+    model.calibration_ = before.straight().then(found.slope, found.offset)
+    left_out = found.slope * straight + found.offset
     model.loo_scores_ = left_out
     return Learned(model, learned.answers, left_out, learned.ratios)
 
