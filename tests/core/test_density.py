@@ -287,6 +287,23 @@ def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weigh
     assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
 
 
+@WEIGHTED
+def test_without_a_left_out_positive_the_axis_uses_the_ridged_scatter(weighted):
+    """In input space it is (S_I + eps I)^-1 times the way from the positive to all negatives."""
+    X, groups, weights = make_rows([1, 9, 12, 15, 10], 8, weighted=weighted)
+    scatter = GroupScatter.from_samples(X, groups, weights=weights)
+    W = solvers.cholesky(scatter, 5.0).components
+    ridged = scatter.intra + 5.0 * np.eye(8)
+    moments = Moments(scatter.project(W), np.eye(4), 0.0, 46.0, W @ ridged @ W.T)
+    axis = fit_density(moments, negatives="blend", shrinkage=1.0).axis
+    negative = groups > 0
+    mass = None if weights is None else weights[negative]
+    toward = np.average(X[negative], axis=0, weights=mass) - X[groups == 0][0]
+    expected, found = np.linalg.solve(ridged, toward), axis @ W
+    found *= np.linalg.norm(expected) / np.linalg.norm(found)
+    assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
 def test_negatives_centred_on_the_positive_mean_have_no_fisher_axis(scale):
     half, groups, _ = make_rows([20, 9, 12], 3)

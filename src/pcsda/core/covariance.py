@@ -29,12 +29,15 @@ class Moments:
     n_positive, n_within : float
         Effective numbers of positives and negatives behind the scatter matrices: their total weight
         minus the number of estimated means.
+    ridged : array of shape (d, d) or None
+        The criterion's denominator on the axes, if known.
     """
 
     scatter: GroupScatter
     target: Array
     n_positive: float
     n_within: float
+    ridged: Array | None = None
 
     def positive_covariance(self, nu: float) -> Array:
         """Return the covariance of the positives, or raise an error if it is singular."""

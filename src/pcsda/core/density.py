@@ -8,6 +8,7 @@ negatives:
 - `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
 - `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
   (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
+  With a single positive, the cloud lies along an axis that the positive's own error turns less.
 
 Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative),
 stacked along the first axis. The calibration weights the views and adds an offset. A new density
@@ -30,6 +31,7 @@ from .covariance import Moments, require_regular
 from .left_density import Remaining, Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
 from .loo import SMALLEST_GAP, LeftOut
+from .scatter import GroupScatter
 from .student import (
     energy,
     fit_tail,
@@ -365,7 +367,7 @@ class Blend:
     ----------
     base : Mixture
     axis : array of shape (d,)
-        Fisher's axis; zero if it is orthogonal to all axes, in which case the mixture's view is
+        Axis of the cloud; zero if it is orthogonal to all axes, in which case the mixture's view is
         repeated.
     tail : float
         Degrees of freedom of the cloud.
@@ -379,11 +381,11 @@ class Blend:
 
     @classmethod
     def fit(cls, moments: Moments, nu: float) -> Mixture | Blend:
-        """Fit the mixture and find Fisher's axis; if there is none, return the mixture."""
-        mixture, scatter = Mixture.fit(moments, nu), moments.scatter
+        """Fit the mixture and find the axis of the cloud; if there is none, return the mixture."""
+        mixture = Mixture.fit(moments, nu)
         if len(mixture.centres) == 1:  # a single subclass is one cloud already
             return mixture
-        axis = _fisher_axis(mixture, scatter.n_positive, scatter.n_negative)
+        axis = _cloud_axis(mixture, moments)
         return mixture if axis is None else cls(mixture, axis)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -566,21 +568,35 @@ def _fitted_fields(density: Mixture | Blend) -> dict[str, Any]:
     return {field.name: getattr(density, field.name) for field in fields(density)}
 
 
-def _fisher_axis(mixture: Mixture, n_positive: float, n_negative: float) -> Array | None:
+def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     """Return the axis that best separates positives from the cloud of all negatives, or None.
 
-    With all K axes of a subspace, this is the solution for K = 1, which lies in the subspace.
+    Fisher's axis amplifies the error of the positive mean along directions in which rows vary
+    little. The mean of a single positive is off by as much as a row varies, so if no positive can
+    be left out, the axis uses the criterion's ridged scatter instead.
     """
-    shares = np.exp(mixture.log_weights)
-    centre = shares @ mixture.centres
-    spread = mixture.centres - centre
-    cloud = mixture.negative + (spread.T * shares) @ spread
-    pooled = (n_positive * mixture.positive + n_negative * cloud) / (n_positive + n_negative)
-    axis = np.asarray(np.linalg.solve(pooled, centre), dtype=np.float64)
+    centre = np.exp(mixture.log_weights) @ mixture.centres
+    if moments.n_positive > 0 or moments.ridged is None:
+        covariance = _pooled(mixture, centre, moments.scatter)
+    else:
+        covariance = moments.ridged / moments.scatter.counts.sum()
+    axis = np.asarray(np.linalg.solve(covariance, centre), dtype=np.float64)
     if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
         return None
     axis = _of_unit_size(axis)
     return axis if axis.any() else None
+
+
+def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
+    """Return the common covariance of the positives and of the cloud of all negatives.
+
+    With all K axes of a subspace, Fisher's axis for it is the solution for K = 1.
+    """
+    spread = mixture.centres - centre
+    cloud = mixture.negative + (spread.T * np.exp(mixture.log_weights)) @ spread
+    total = scatter.n_positive * mixture.positive + scatter.n_negative * cloud
+    pooled: Array = total / (scatter.n_positive + scatter.n_negative)
+    return pooled
 
 
 def _of_unit_size(axis: Array) -> Array:

@@ -48,6 +48,9 @@ class Rule:
         at least as spread as positives.
     columns : float
         Number of columns of X, which tells how narrow k-means cells are; infinite for kernels.
+    ridged_axis : bool
+        Whether the cloud of a blend lies on the axis of the ridged scatter if no positive can be
+        left out.
     """
 
     negatives: str = "blend"
@@ -57,6 +60,7 @@ class Rule:
     calibrate: bool = True
     bent: bool = False
     columns: float = field(default=np.inf, compare=False)
+    ridged_axis: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,8 @@ def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:
     if left is None:
         return _resubstituted(subspace, rule), None
     moments = left_moments(subspace)
+    if not rule.ridged_axis:
+        moments = replace(moments, ridged=None)
     density = _fit_density(subspace, moments, rule)
     some_within = moments.n_within > 0
     seen_positive = moments.n_positive > 0 or (left.plain is not None and some_within)
@@ -207,7 +213,8 @@ def left_moments(subspace: Subspace) -> Moments:
     total = found.n_positive + found.n_within
     seen = replace(subspace.projected, positive=found.positive, within=found.within)
     pooled = seen.intra + RESIDUAL_FLOOR * subspace.ridged if total > 0 else subspace.ridged
-    return Moments(seen, pooled / max(total, 1.0), found.n_positive, found.n_within)
+    target = pooled / max(total, 1.0)
+    return Moments(seen, target, found.n_positive, found.n_within, subspace.ridged)
 
 
 def _resubstituted(subspace: Subspace, rule: Rule) -> Density:
