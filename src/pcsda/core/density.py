@@ -456,13 +456,15 @@ class Blend:
         """
         cloud, on_axis = self.cloud, (left.coordinates @ self.axis)[:, None]
         positive, negative = cloud.spreads
-        moved = replace(left, coordinates=on_axis, residuals=on_axis)
-        inside = left_density.log_inside(positive, moved)
-        about = left_density.about_all(moved).coordinates
-        ratio = inside - negative.log_density(about - cloud.centres)
         rest = left_density.remaining_positives(self.base.spreads[0], left)
         if rest is not None and self.has_axis:
+            ratio = positive.log_density(on_axis) - negative.log_density(on_axis - cloud.centres)
             ratio[rest.rows] = self._cloud_without(rest, left, counts)
+        else:
+            moved = replace(left, coordinates=on_axis, residuals=on_axis)
+            about = left_density.about_all(moved).coordinates
+            ratio = left_density.log_inside(positive, moved)
+            ratio -= negative.log_density(about - cloud.centres)
         return np.concatenate([self.base.left_out_views(left, counts), ratio[None]])
 
     def _cloud_without(self, rest: Remaining, left: LeftOut, counts: Array) -> Array:
