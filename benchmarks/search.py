@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from pcsda import SearchSession
 from .markdown import details, table
 from .paper.datasets import AbsentError, load
 from .paper.rows import Row, RowFile, read
+from .planted_text import RIDGES, least_squares
 
 HERE = Path(__file__).parent
 ROWS = HERE / "search.jsonl.gz"
@@ -58,6 +60,11 @@ class Search:
     def __post_init__(self) -> None:
         order = np.random.default_rng(self.seed).permutation(self.X.shape[0])
         self._drawn = order[:WEAK]
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """Inner products of all rows of a sparse matrix, plus one for an intercept."""
+        return (self.X @ self.X.T).toarray() + 1.0
 
     def training(self, weak: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows, labels, and which rows are random ones without an answer."""
@@ -143,6 +150,11 @@ def bayes(search: Search) -> np.ndarray:
     rows, positive, _ = search.training(weak=False)
     model = MultinomialNB(alpha=3.822).fit(search.X[rows], positive)
     return model.predict_log_proba(search.X) @ [-1, 1]
+
+
+@enter(DOCUMENTS, "least squares, random rows")
+def squares(search: Search) -> np.ndarray:
+    return least_squares(search.gram, RIDGES["light random rows"])(search.yes, search.no)
 
 
 def simulate(search: Search, score: Score, labels: int, batch: int) -> tuple[list[bool], float]:
