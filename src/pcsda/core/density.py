@@ -476,7 +476,8 @@ class Blend:
         base, share, shares = self.base, counts[0] / counts.sum(), np.exp(self.base.log_weights)
         centre = shares @ base.centres
         spread = np.sqrt(shares)[:, None] * (base.centres - centre)
-        cloud = np.linalg.qr(np.vstack([linalg.cholesky(base.negative).T, spread]), mode="r").T
+        stacked = np.vstack([linalg.cholesky(base.negative).T, spread])
+        cloud = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=np.float64).T
         turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
         inner = turn @ rest.covariances @ turn.T
         toward = linalg.lower_solve(cloud, centre) + rest.moves @ turn.T
