@@ -329,10 +329,10 @@ def test_a_bound_from_the_model_says_what_it_rests_on():
     assert "based on the model, if the rest resembles what was found" in str(session.remaining())
 
 
-@pytest.mark.parametrize("n_searches", [2, pytest.param(6, marks=pytest.mark.more)])
+@pytest.mark.parametrize("n_searches", [2, pytest.param(10, marks=pytest.mark.more)])
 def test_after_the_audit_offered_half_a_class_does_not_pass_for_95_percent(n_searches):
     """The smaller audit shows the other cloud, and the larger one finds most of what it takes."""
-    shown = []
+    shown, covered = [], []
     for seed in range(n_searches):
         session, truth = two_clouds(seed)
         enough = session.stop().audit_rows
@@ -343,9 +343,10 @@ def test_after_the_audit_offered_half_a_class_does_not_pass_for_95_percent(n_sea
             answer(session, truth, rows)
             left = truth.sum() - sum(value is True for value in session.labels().values())
             assert session.remaining().basis == "audit"
-            assert session.remaining().count_high >= left
+            covered.append(session.remaining().count_high >= left)
             assert not session.stop(recall=0.95)
             shown.append(bool(truth[rows].any()))
+    assert np.mean(covered) >= 0.85  # the upper ends of 90 % intervals
     assert np.mean(shown[::2]) >= 0.8
     assert all(shown[1::2])
 
