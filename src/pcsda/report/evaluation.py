@@ -159,7 +159,7 @@ def evaluate(
     >>> model = PCSDA(n_subclasses=4, random_state=0).fit(data.data[:300], data.target[:300])
     >>> found = evaluate(model, data.data[300:], data.target[300:], prior=0.5, n_resamples=20)
     >>> found.views[0].counts()  # misses and false alarms at the threshold
-    (2, 58)
+    (2, 59)
     """
     rows = X if hasattr(X, "shape") else np.asarray(X)
     check_consistent_length(rows, y, trials)
@@ -237,7 +237,7 @@ def evaluate_scores(
     ...     model, ratios, y[300:], lambda rows: X[300:][rows], prior=0.5, n_resamples=20
     ... )
     >>> found.views[0].counts()  # misses and false alarms at the threshold
-    (2, 58)
+    (2, 59)
     """
     scorer = Scorer(model)
     labels = column_or_1d(y)
