@@ -169,31 +169,33 @@ def speed_table(rows: list[Row]) -> list[Block]:
     timed = [row for row in rows if "seconds" in row and row["job"] in SHOWN]
     if not timed:
         return [NOT_RUN["speed"]]
-    lines, there = [], {row["job"] for row in timed}
+    lines, shown, there = [], [], {row["job"] for row in timed}
     timed = [row for row in timed if UNTIL.get(row["job"]) not in there]
     for job, of_job in groupby(timed, key=lambda row: row["job"]):
         case = {row["contestant"]: row for row in next(groupby(of_job, lambda row: row["case"]))[1]}
         words, ours, peer = SHOWN[job]
         if ours in case and peer in case:
             lines.append(_speed_line(words, case[ours], case[peer]))
+            shown += [case[ours], case[peer]]
     head = ["job", "pcsda", "what you would use", "pcsda is"]
-    return [_machine(timed), Table(head, lines)]
+    return [_machine(shown), Table(head, lines)]
 
 
 def _machine(rows: list[Row]) -> str:
     """Say briefly where and with what the shown times were measured."""
-    notes = []
+    notes: dict[str, str] = {}
     for row in rows:
         threads = f"{row['threads']} thread{'' if row['threads'] == 1 else 's'}"
         known = [name for name in ("pcsda", "sklearn") if name in row["versions"]]
         versions = ", ".join(f"{name} {row['versions'][name]}" for name in known)
-        note = f"{row['cpu']}, {threads}; {versions}."
+        note, remark = f"{row['cpu']}, {threads}; {versions}.", ""
         if row.get("clock") == "processor":
-            note += " Processor time, because other programs kept the machine busy."
+            remark = " Processor time, because other programs kept the machine busy."
         elif row["noisy"]:
-            note += " Other programs used the machine too, so only ratios count."
-        notes.append(note.replace("sklearn", "scikit-learn"))
-    return " ".join(dict.fromkeys(notes))
+            remark = " Some times varied by more than 20 %, so only ratios count."
+        note = note.replace("sklearn", "scikit-learn")
+        notes[note] = notes.get(note) or remark
+    return " ".join(note + remark for note, remark in notes.items())
 
 
 def _speed_line(words: str, own: Row, peer: Row) -> list[str]:
