@@ -25,6 +25,7 @@ from .paper.summary import OURS, Cells, cells, mean_ranks, summarise
 from .paper.tables import Block, Table
 from .speed import folded
 from .speed import tables as speed_tables
+from .speed.measure import OTHERS
 
 HERE = Path(__file__).parent
 ROWS = {
@@ -191,6 +192,8 @@ def _machine(rows: list[Row]) -> str:
         note, remark = f"{row['cpu']}, {threads}; {versions}.", ""
         if row.get("clock") == "processor":
             remark = " Processor time, because other programs kept the machine busy."
+        elif row["noisy"] and row.get("others", 1.0) > OTHERS:
+            remark = " Other programs used the machine too, so only ratios count."
         elif row["noisy"]:
             remark = " Some times varied by more than 20 %, so only ratios count."
         note = note.replace("sklearn", "scikit-learn")
