@@ -91,6 +91,27 @@ def test_methods_equal_the_last_steps(chain, name):
         assert_allclose(score(NEW[row]), score(NEW)[row], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("chain", ["scaler", "nothing"])
+def test_a_search_has_all_methods_of_its_model(chain):
+    template = plain_pipeline(*CHAINS[chain], PCSDA(random_state=0))
+    search = PCSDACV(template, n_subclasses=[1, 3], regularization=0.1)
+    with pytest.raises(NotFittedError):
+        search.fast_scorer()
+    search.fit(X, Y)
+    last, rows = by_hand(search.best_estimator_, NEW)
+    assert_allclose(search.fast_scorer()(NEW), last.log_likelihood_ratio(rows), rtol=1e-9)
+    found = search.choose_threshold(None, 0.1, X=NEW, y=Y)
+    assert search.threshold_ is last.threshold_ is found
+    assert_array_equal(search.accepts(NEW), last.accepts(rows))
+    assert search.count(NEW) == last.count(rows)
+    assert search.name_rows(GROUPS) is search
+    assert search.explain(NEW).subclass_names == last.subclass_names_
+    before = search.log_likelihood_ratio(NEW)
+    assert search.recalibrate(NEW, Y) is search
+    assert_array_equal(search.log_likelihood_ratio(NEW), last.log_likelihood_ratio(rows))
+    assert np.any(search.log_likelihood_ratio(NEW) != before)
+
+
 def clone_step(step):
     return step if step is None or isinstance(step, str) else clone(step)
 

@@ -267,10 +267,11 @@ def left_out_scores(
             model, known, others = models[gamma], replace(part, pairwise=False), None
             if test is not None:
                 others = data.X[np.ix_(test, train)] if data.pairwise else data.X[test]
-            if isinstance(model, Pipeline):
+            if isinstance(model, Pipeline) and len(model) > 1:
                 maps = model[:-1].fit(part.X, part.y)
                 known = part.mapped(maps.transform(part.X))
                 others = None if test is None else maps.transform(others)
+            if isinstance(model, Pipeline):
                 model = model[-1]
             source = make_rows(model, known, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):

@@ -9,15 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from .. import validation
-from ..core.explanation import Explanation
-from ..core.linalg import Array, Floats, Ints, Mask, one_thread
+from ..core.linalg import Array, Floats, one_thread
 from ..core.threshold import Threshold
 from ..documented import documented
-from ..metrics import PriorEstimate
-from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
@@ -26,11 +23,13 @@ from .ratios import accuracy
 from .selection import Choice, check_search, choose_setting, is_light_last
 from .steps import is_precomputed
 from .verifier import Verifier
+from .wrapping import VerifierMethods
 
 
 @documented
 class PCSDACV(
     CallbackSupportMixin,
+    VerifierMethods,
     MetaEstimatorMixin,
     ClassifierMixin,
     TransformerMixin,
@@ -200,13 +199,8 @@ class PCSDACV(
     @property
     def class_prior_(self) -> Array:
         """Prior probabilities of the chosen model, in the order of `classes_`."""
-        return self._inside(None)[0].class_prior_
-
-    def _inside(self, X: MatrixLike | None) -> tuple[Verifier, Any]:
-        """Return the chosen model, unwrapped from any pipeline, and the rows as they reach it."""
-        check_is_fitted(self, "best_estimator_")
-        inside = unwrap(self.best_estimator_)
-        return inside.model, None if X is None else inside.rows(X)
+        prior: Array = self._unwrapped().model.class_prior_
+        return prior
 
     def transform(self, X: MatrixLike) -> Floats:
         """Project rows with the chosen model.
@@ -219,8 +213,8 @@ class PCSDACV(
         -------
         array of shape (n_samples, n_components)
         """
-        model, X = self._inside(X)
-        return model.transform(X)
+        z: Floats = self._ask("transform", X)
+        return z
 
     def decision_function(self, X: MatrixLike) -> Floats:
         """Return the chosen model's log posterior ratios.
@@ -233,8 +227,8 @@ class PCSDACV(
         -------
         array of shape (n_samples,)
         """
-        model, X = self._inside(X)
-        return model.decision_function(X)
+        odds: Floats = self._ask("decision_function", X)
+        return odds
 
     # These need only the log posterior ratio.
     predict = Verifier.predict
@@ -254,166 +248,13 @@ class PCSDACV(
         -------
         float
         """
-        return accuracy(self.predict(X), y, self._inside(None)[0].pos_label, sample_weight)
-
-    def score_samples(self, X: MatrixLike) -> Floats:
-        """Return minus the distance to the positive mean in the chosen subspace.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        array of shape (n_samples,)
-        """
-        model, X = self._inside(X)
-        return model.score_samples(X)
-
-    def explain(self, X: MatrixLike) -> Explanation:
-        """Explain the log-likelihood ratio of each row; see :meth:`PCSDA.explain`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        Explanation
-        """
-        model, X = self._inside(X)
-        return model.explain(X)
-
-    def choose_threshold(
-        self,
-        max_false_alarms: float | None = None,
-        max_misses: float | None = None,
-        prior: float | None = None,
-        cost_miss: float = 1.0,
-        cost_false_alarm: float = 1.0,
-        X: MatrixLike | None = None,
-        y: ArrayLike | None = None,
-    ) -> Threshold:
-        """Choose a threshold for the chosen model; see :meth:`PCSDA.choose_threshold`.
-
-        Parameters
-        ----------
-        max_false_alarms : float, optional
-            Share of negatives that may be accepted.
-        max_misses : float, optional
-            Share of positives that may be rejected.
-        prior : float, optional
-            Probability of the class of interest in use.
-        cost_miss, cost_false_alarm : float, default=1
-            Costs of the two errors, used with `prior`.
-        X : array-like of shape (n_samples, n_features), optional
-            Held-out rows; by default the left-out scores of the training rows are used.
-        y : array-like of shape (n_samples,), optional
-            Labels of X, among ``classes_``.
-
-        Returns
-        -------
-        Threshold
-
-        Examples
-        --------
-        >>> from pcsda import PCSDACV
-        >>> from pcsda.datasets import make_class_specific
-        >>> data = make_class_specific(500, random_state=0)
-        >>> search = PCSDACV(n_subclasses=[2, 4], regularization=0.1)
-        >>> threshold = search.fit(data.data, data.target).choose_threshold(max_false_alarms=0.05)
-        >>> threshold.rule
-        'at most 5 % false alarms, on left-out rows'
-        """
-        model, X = self._inside(X)
-        return model.choose_threshold(
-            max_false_alarms, max_misses, prior, cost_miss, cost_false_alarm, X, y
-        )
+        return accuracy(self.predict(X), y, self._unwrapped().model.pos_label, sample_weight)
 
     @property
     def threshold_(self) -> Threshold:
         """The chosen model's threshold, available after :meth:`choose_threshold`."""
-        return self._inside(None)[0].threshold_
-
-    def accepts(self, X: MatrixLike) -> Mask:
-        """Return whether each row's log-likelihood ratio reaches `threshold_`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        boolean array of shape (n_samples,)
-
-        Examples
-        --------
-        >>> from pcsda import PCSDACV
-        >>> from pcsda.datasets import make_class_specific
-        >>> data = make_class_specific(500, random_state=0)
-        >>> search = PCSDACV(n_subclasses=[2, 4], regularization=0.1).fit(data.data, data.target)
-        >>> threshold = search.choose_threshold(prior=0.1, cost_miss=5)
-        >>> search.accepts(data.data).shape
-        (500,)
-        """
-        model, X = self._inside(X)
-        return model.accepts(X)
-
-    def count(self, X: MatrixLike) -> PriorEstimate:
-        """Estimate how many rows belong to the class of interest; see :meth:`PCSDA.count`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows whose negatives resemble those seen in the fit.
-
-        Returns
-        -------
-        PriorEstimate
-
-        Examples
-        --------
-        >>> from pcsda import PCSDACV
-        >>> from pcsda.datasets import make_class_specific
-        >>> data = make_class_specific(500, random_state=0)
-        >>> search = PCSDACV(n_subclasses=[2, 4], regularization=0.1).fit(data.data, data.target)
-        >>> search.count(data.data).n_rows
-        500
-        """
-        model, X = self._inside(X)
-        return model.count(X)
-
-    def log_likelihood_ratio(self, X: MatrixLike, trials: ArrayLike | None = None) -> Floats:
-        """Return the chosen model's log-likelihood ratios; see :meth:`PCSDA.log_likelihood_ratio`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        trials : array-like of shape (n_samples,), optional
-            Trial of each row.
-
-        Returns
-        -------
-        array of shape (n_samples,) or (n_trials,)
-        """
-        model, X = self._inside(X)
-        return model.log_likelihood_ratio(X, trials)
-
-    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
-        """Order rows by how well they fit the class of interest; see :meth:`PCSDA.rank`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        by : {"likelihood", "distance"} or None, default=None
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Row numbers, best first.
-        """
-        model, X = self._inside(X)
-        return model.rank(X, by=by)
+        threshold: Threshold = self._unwrapped().model.threshold_
+        return threshold
 
 
 def keep_choice(search: PCSDACV, choice: Choice) -> None:
