@@ -34,6 +34,7 @@ from pcsda import (
     FourierMap,
     KernelCSDA,
     KernelPCSDA,
+    MixtureVerifier,
     NystroemMap,
     VerifierBank,
     export_onnx,
@@ -108,7 +109,8 @@ def assert_takes_no_row_and_one(folder, model, dtype="float64"):
 
 def side_by_side(bank, rows):
     """Return coordinates of all models of a bank, padded with zeros."""
-    parts = [model.transform(rows) for model in bank.models_.values()]
+    models = bank.models_ if isinstance(bank, MixtureVerifier) else bank.models_.values()
+    parts = [model.transform(rows) for model in models]
     wide = max(part.shape[1] for part in parts)
     return np.stack([np.pad(part, [(0, 0), (0, wide - part.shape[1])]) for part in parts], axis=1)
 
@@ -118,6 +120,7 @@ MODELS = {
     "PCSDA.published": PCSDA.published(2, pos_label=0),
     "PCSDA without much": PCSDA(3, n_components=1, calibrate=False, priors=(0.2, 0.8)),
     "CSDA": CSDA(2, random_state=0),
+    "MixtureVerifier": MixtureVerifier(PCSDA(3, random_state=0), n_modes=2),
     "KernelPCSDA": KernelPCSDA(n_subclasses=3, random_state=0),
     "KernelCSDA": KernelCSDA(n_components=2, random_state=0),
     "PCSDACV": PCSDACV(n_subclasses=[1, 3], regularization=[0.01, 0.1]),

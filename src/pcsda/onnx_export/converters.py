@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..estimators import (
     PCSDACV,
     KernelCSDA,
     KernelPCSDA,
+    MixtureVerifier,
     MultilinearCSDA,
     Verifier,
     VerifierBank,
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 # Only a model with a threshold has the last output.
 OUTPUTS = ("label", "probabilities", "log_likelihood_ratio", "z", "accepted")
 MAPS = (ExactKernelMap, NystroemMap, FourierMap)
-MODELS = (CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA, PCSDACV, VerifierBank)
+MODELS = (
+    *(CSDA, PCSDA, KernelCSDA, KernelPCSDA, MultilinearCSDA),
+    *(MixtureVerifier, PCSDACV, VerifierBank),
+)
 # skl2onnx passes zipmap to every classifier at the end of a pipeline; probabilities are always an
 # array here. With `raw_scores` it requests decision values instead, as its converters for
 # scikit-learn's meta-estimators do. `transform` returns z only, for a model in the middle of a
@@ -59,6 +63,7 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
     """Add the nodes for a map or model to the graph."""
     converters: dict[type, Callable[[Graph], None]] = {
         FourierMap: _convert_waves,
+        MixtureVerifier: _convert_mixture,
         PCSDACV: _convert_search,
         VerifierBank: _convert_bank,
         **dict.fromkeys((ExactKernelMap, NystroemMap), _convert_pivots),
@@ -76,12 +81,19 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
     label = (StringTensorType if is_text else Int64TensorType)([rows])
     count = len(final.classes_)
     if isinstance(final, VerifierBank):
-        axes = max(unwrap(one).model.n_components_ for one in final.models_.values())
+        axes = _widest(final.models_.values())
         shapes = [[rows, count], [rows, count], [rows, count, axes]]
+    elif isinstance(final, MixtureVerifier):
+        shapes = [[rows, count], [rows], [rows, final.n_modes_, _widest(final.models_)]]
     else:
         shapes = [[rows, count], [rows], [rows, final.n_components_]]
     accepted = [BooleanTensorType([rows])] if hasattr(final, "threshold_") else []
     return [label, *map(kind, shapes), *accepted]
+
+
+def _widest(models: Iterable[BaseEstimator]) -> int:
+    """Return the largest number of axes of the models."""
+    return max(int(unwrap(model).model.n_components_) for model in models)
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
@@ -187,6 +199,23 @@ def _convert_verifier(graph: Graph) -> None:
     model = graph.model
     z = _coordinates(graph, graph.input(), [model])
     ratio = formulas.log_likelihood_ratios(graph, z, [model])
+    _write_one(graph, ratio, graph("Reshape", z, np.array([-1, model.n_components_])))
+
+
+def _convert_mixture(graph: Graph) -> None:
+    """Join the ratios of the modes' own verifiers, and calibrate the result."""
+    model = graph.model
+    ratios, z = _one_by_one(graph, [unwrap(one) for one in model.models_])
+    shares = np.log(model.mode_counts_ / model.mode_counts_.sum())
+    joined = graph.reduce("ReduceLogSumExp", graph("Add", ratios, shares), 1)
+    calibration = model.calibration_
+    ratio = graph("Add", graph("Mul", joined, calibration.slope), calibration.offset)
+    _write_one(graph, graph("Reshape", ratio, np.array([-1, 1])), z)
+
+
+def _write_one(graph: Graph, ratio: str, z: str) -> None:
+    """Write the outputs of a verifier for one class, given its ratio, shape (n, 1), and z."""
+    model = graph.model
     sign = 2.0 * unwrap(model).index - 1.0
     odds = graph("Add", graph("Mul", ratio, sign), formulas.prior_odds([model]))
     label = _label_of(graph, model.classes_, graph("GreaterOrEqual", odds, 0.0))
@@ -194,7 +223,6 @@ def _convert_verifier(graph: Graph) -> None:
     if not asked(graph.scope, graph.model, "raw_scores"):
         both = graph("Max", formulas.chances(graph, both), _smallest(graph))
     ratio = graph("Reshape", ratio, np.array([-1]))
-    z = graph("Reshape", z, np.array([-1, model.n_components_]))
     accepted = []
     if hasattr(model, "threshold_"):
         accepted = [graph("GreaterOrEqual", ratio, model.threshold_.value)]
