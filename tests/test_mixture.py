@@ -55,6 +55,27 @@ METHODS = (
 )
 
 
+@every
+@pytest.mark.parametrize("n_modes", [1, 2])
+def test_a_mixture_has_the_methods_of_a_verifier(name, n_modes):
+    X, y, _ = clouds(2, 400)
+    new, truth, _ = clouds(2, 400, seed=1)
+    model = MixtureVerifier(clone(EVERY[name]), n_modes=n_modes).fit(X, y)
+    ratios = model.log_likelihood_ratio(new)
+    score = model.fast_scorer()
+    assert_allclose(score(new), ratios, rtol=1e-8, atol=1e-8)
+    assert_allclose(score(new[0]), ratios[0], rtol=1e-8, atol=1e-8)
+    found = model.choose_threshold(max_misses=0.2, X=new, y=truth)
+    assert_array_equal(model.accepts(new), ratios >= found.value)
+    assert model.count(new).n_rows == len(new)
+    slope, offset = model.calibration_.slope, model.calibration_.offset
+    fresh = fit_calibration((ratios[None] - offset) / slope, truth == 1)
+    model.recalibrate(new, truth)
+    assert not hasattr(model, "threshold_")
+    expected = fresh.slope * (ratios - offset) / slope + fresh.offset
+    assert_allclose(model.log_likelihood_ratio(new), expected, rtol=1e-6, atol=1e-6)
+
+
 def clouds(n_modes, n_rows=1500, seed=0, width=20, n_subclasses=8, apart=0.85):
     """Draw a class of several clouds among others; the clouds do not depend on the seed."""
     places = np.random.default_rng(3).standard_normal((n_modes + n_subclasses, width)) * apart

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
 from pcsda import (
     CSDA,
@@ -17,6 +19,8 @@ from pcsda import (
     PCSDACV,
     KernelCSDA,
     KernelPCSDA,
+    MixtureVerifier,
+    MultilinearCSDA,
     Threshold,
     VerifierBank,
     fit_blocks,
@@ -42,6 +46,7 @@ VERIFIERS = {
     "PCSDA": PCSDA(6, random_state=0),
     "KernelPCSDA": KernelPCSDA(n_subclasses=6, random_state=0),
     "PCSDACV": PCSDACV(n_subclasses=6, n_components=[2, 4], regularization=0.1),
+    "mixture": MixtureVerifier(PCSDA(6, random_state=0), n_modes=2),
     "pipeline": PCSDACV(
         make_pipeline(StandardScaler(), PCSDA(random_state=0)),
         n_subclasses=6,
@@ -65,9 +70,89 @@ def test_false_alarms_on_fresh_rows_are_near_the_target(kind):
     assert found.misses == pytest.approx(1 - accepted[NEW_Y == 1].mean(), abs=0.15)
 
 
-@pytest.mark.parametrize("kind", [CSDA, KernelCSDA])
+IN_FOLDS = {
+    "CSDA": CSDA(5, random_state=0),
+    "KernelCSDA": KernelCSDA(n_components=5, gamma=0.02, random_state=0),
+    "MultilinearCSDA": MultilinearCSDA((2, 3), shape=(2, 5), random_state=0),
+    "lsqr": PCSDA(6, solver="lsqr", random_state=0),
+    "resubstitution": PCSDA(6, covariance="resubstitution", random_state=0),
+    "mixture": MixtureVerifier(CSDA(5, random_state=0), n_modes=2),
+}
+
+
+@pytest.mark.parametrize("kind", IN_FOLDS)
+def test_models_calibrated_on_folds_keep_their_false_alarms_near_the_target(kind):
+    verifier = clone(IN_FOLDS[kind]).fit(X, Y)
+    found = verifier.choose_threshold(max_false_alarms=0.05)
+    assert min(found.n_negatives, found.n_positives) >= 100
+    assert 0.02 < verifier.accepts(NEW[NEW_Y == 0]).mean() < 0.1
+    assert found.misses == pytest.approx(1 - verifier.accepts(NEW[NEW_Y == 1]).mean(), abs=0.15)
+
+
+def test_scores_in_folds_are_the_calibrated_scores_of_models_without_the_fold():
+    settings = {"covariance": "resubstitution", "regularization": 0.1, "random_state": 0}
+    rows, labels = X[:400], Y[:400]
+    verifier = PCSDA(6, **settings).fit(rows, labels)
+    scores, positive, weights = verifier.held_out_
+    assert weights is None
+    np.testing.assert_array_equal(positive, labels == 1)
+    seed = check_random_state(0).randint(2**31 - 1)
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    for train, test in folds.split(rows, labels == 1):
+        part = PCSDA(calibrate=False, **settings)
+        part.fit(rows[train], labels[train], subclass_labels=verifier.partition_[train])
+        expected = verifier.calibration_(part.log_likelihood_ratio(rows[test])[None])
+        np.testing.assert_allclose(scores[test], expected, rtol=1e-8)
+
+
+def in_blocks(model, rows, labels):
+    cut = len(rows) // 3
+    return fit_blocks(model, [(rows[:cut], labels[:cut]), (rows[cut:], labels[cut:])])
+
+
+@pytest.mark.parametrize("kind", ["PCSDA", "CSDA"])
+def test_models_fitted_in_blocks_choose_thresholds(kind):
+    own = clone((VERIFIERS | IN_FOLDS)[kind])
+    verifier = in_blocks(own, X, Y)
+    found = verifier.choose_threshold(max_false_alarms=0.05)
+    assert (found.n_negatives, found.n_positives) == (np.sum(Y == 0), np.sum(Y == 1))
+    assert 0.02 < verifier.accepts(NEW[NEW_Y == 0]).mean() < 0.1
+
+
+def test_left_out_rows_of_blocks_score_as_in_memory():
+    given = PCSDA(6, random_state=0).fit(X, Y).partition_
+    whole = PCSDA(random_state=0).fit(X, Y, subclass_labels=given)
+    blocks = [(X[:250], Y[:250], given[:250]), (X[250:], Y[250:], given[250:])]
+    scores, positive, _ = fit_blocks(PCSDA(random_state=0), blocks).held_out_
+    for mask, own in ((positive, Y == 1), (~positive, Y == 0)):
+        expected = np.sort(whole.loo_scores_[own])
+        np.testing.assert_allclose(np.sort(scores[mask]), expected, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:one positive is one example")
+def test_blocks_with_one_positive_name_what_is_missing():
+    rows = np.r_[np.flatnonzero(Y == 1)[:1], np.flatnonzero(Y == 0)]
+    verifier = in_blocks(PCSDA(6, random_state=0), X[rows], Y[rows])
+    assert verifier.choose_threshold(max_false_alarms=0.05).n_positives == 0
+    with pytest.raises(ValueError, match="no positives to count errors on among left-out rows"):
+        verifier.choose_threshold(max_misses=0.1)
+
+
+def test_a_new_calibration_moves_scores_in_folds_too():
+    verifier = CSDA(5, random_state=0).fit(X, Y)
+    before, ratios = verifier.held_out_[0], verifier.log_likelihood_ratio(NEW)
+    verifier.recalibrate(NEW, NEW_Y)
+    slope, offset = np.polyfit(ratios, verifier.log_likelihood_ratio(NEW), 1)
+    np.testing.assert_allclose(verifier.held_out_[0], slope * before + offset, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", IN_FOLDS)
 def test_models_without_left_out_scores_take_given_rows(kind):
-    verifier = kind(random_state=0).fit(X, Y)
+    verifier = clone(IN_FOLDS[kind])
+    name = "estimator__calibrate" if kind == "mixture" else "calibrate"
+    verifier.set_params(**{name: False}).fit(X, Y)
+    if kind == "mixture":
+        del verifier.loo_scores_
     with pytest.raises(ValueError, match=NO_SCORES):
         verifier.choose_threshold(max_false_alarms=0.05)
     found = verifier.choose_threshold(max_misses=0.1, X=NEW[:1000], y=NEW_Y[:1000])
@@ -206,9 +291,7 @@ def test_models_without_left_out_scores_say_so():
     published = PCSDA.published(6, random_state=0).fit(X, Y)
     few = np.r_[np.flatnonzero(Y == 1), np.flatnonzero(Y == 0)[:1]]
     one = PCSDA(1, random_state=0).fit(X[few], Y[few])
-    in_blocks = fit_blocks(PCSDA(6, random_state=0), [(X[:300], Y[:300]), (X[300:], Y[300:])])
-    assert not hasattr(in_blocks, "loo_weights_")
-    for verifier in (stream, published, one, in_blocks):
+    for verifier in (stream, published, one):
         for criterion in ("max_misses", "max_false_alarms", "prior"):
             with pytest.raises(ValueError, match=NO_SCORES):
                 verifier.choose_threshold(**{criterion: 0.1})

@@ -383,13 +383,18 @@ def test_a_threshold_is_chosen_and_kept(command, shop):
     assert "the smallest rate that" in command(*WELD, "--max-false-alarms", "0.0001").err
 
 
+def test_a_threshold_is_chosen_in_blocks_too(command, shop):
+    words = ("--max-false-alarms", "0.05", "--block-rows", "50", "--json")
+    facts = command(*WELD, *words).json()
+    assert facts["threshold"]["n_negatives"] == np.sum(shop.train.kind != "weld")
+    assert pcsda.load("m.pcsda").threshold_.value == facts["threshold"]["value"]
+
+
 def test_impossible_thresholds_are_rejected(command):
     words = ("--max-false-alarms", "0.02")
     assert (
         "needs a single class, not a bank" in command(*FIT, "--positive", "all", *words, code=2).err
     )
-    said = command(*WELD, *words, "--block-rows", "50", code=1).err
-    assert "is read in blocks, which keep no left-out scores; omit the option" in said
     said = command(*ALL_COLUMNS, "--group", "part", "--block-rows", "50", code=1).err
     assert "is read in blocks, which leave out rows one by one; omit --group" in said
     assert "this model has no left-out scores" in command(*WELD, *words, "--published", code=1).err

@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from pcsda import PCSDA
-from pcsda.core.calibration import Calibration, fit_calibration
+from pcsda.core.calibration import Calibration, Scored, fit_calibration
 from pcsda.core.csda import Criterion, CSDAFactor
 from pcsda.core.density import Blend, Marginal, Mixture, NoDensity
 from pcsda.core.direct import DirectFactor
@@ -371,7 +371,7 @@ def test_rows_that_cannot_be_left_out_neither_shape_nor_calibrate():
 
 
 def held_out(scores, positive, weights=None):
-    return lambda: (np.asarray(scores), np.asarray(positive), weights)
+    return lambda: Scored(np.asarray(scores), np.asarray(positive), weights)
 
 
 def test_held_out_scores_calibrate_where_no_row_can_be_left_out():
@@ -407,16 +407,19 @@ def test_scores_of_both_classes_are_needed(weighted):
     scores = np.array([1.0, -1.0, np.nan, 0.3])
     weights = np.array([1.0, 2.0, 1.0, 0.5]) if weighted else None
     start = Calibration((0.4, 0.6), 0.1)
-    one = calibrated_on(start, scores, np.array([True, True, False, True]), weights)
-    assert one is None
-    none = calibrated_on(start, np.full(4, np.nan), np.array([True, False, True, False]), weights)
-    assert none is None
+    none = Calibration.none(2), None
+    one = Scored(scores, np.array([True, True, False, True]), weights)
+    assert calibrated_on(start, one) == none
     both = np.array([True, False, True, False])
-    found = calibrated_on(start, scores, both, weights)
+    assert calibrated_on(start, Scored(np.full(4, np.nan), both, weights)) == none
+    found, known = calibrated_on(start, Scored(scores, both, weights))
     seen = np.isfinite(scores)
     weight = np.ones(3) if weights is None else weights[seen]
     fresh = fit_calibration(*with_strays(scores[None, seen], both[seen], weight))
     assert found == start.then(fresh.slope, fresh.offset).limited(1)
+    limited = Calibration((fresh.slope,), fresh.offset).limited(1)
+    assert_allclose(known.scores, limited(scores[None, seen]), rtol=1e-12)
+    assert_array_equal(known.positive, both[seen])
 
 
 @WEIGHTED

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
 from .. import validation
-from ..core.calibration import Calibration
+from ..core.calibration import Scored
 from ..core.copies import warn_of_copies
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
@@ -307,9 +307,7 @@ class _Fit:
         with narrow_fit(rows.shape[1]):
             return fit_left_out(self.model, scatter, data, represents, held_out)
 
-    def _held_out(
-        self, found: Statistics, data: TrainingRows
-    ) -> tuple[Array, NDArray[np.bool_], Array | None]:
+    def _held_out(self, found: Statistics, data: TrainingRows) -> Scored:
         """Refit on folds as the in-memory fit does; return held-out scores, or NaN if it cannot."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
@@ -322,7 +320,7 @@ class _Fit:
                     f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
                     "refit on folds of all rows",
                 )
-            return np.full(1, np.nan), np.ones(1, dtype=bool), None
+            return Scored(np.full(1, np.nan), np.ones(1, dtype=bool), None)
         # The class of the first row comes first: folds are shuffled in that order.
         order = np.argsort(data.positive != found.leads, kind="stable")
         return held_out_scores(model, pcsda_factory(model, self.seed), data.take(order))()
@@ -342,9 +340,9 @@ class _Fit:
         samples = self.runner.run(task)
         assert samples is not None
         (scores, weights), positive, stands_for = _joined(samples)
-        calibration = calibrated_on(fitted.calibration, scores, positive, weights * stands_for)
-        none = Calibration.none(fitted.density.n_views)
-        return replace(fitted, calibration=calibration or none)
+        unseen = Scored(scores, positive, weights * stands_for)
+        calibration, known = calibrated_on(fitted.calibration, unseen)
+        return replace(fitted, calibration=calibration, held_out=known)
 
     def _keep(self, found: Statistics, fitted: Fitted) -> None:
         model, means = self.model, fitted.subspace.means
@@ -358,7 +356,7 @@ class _Fit:
         if found.head.columns is not None:
             first.feature_names_in_ = np.array(found.head.columns, dtype=object)
         dtype = np.float32 if found.head.single else np.float64
-        keep_linear(model, replace(fitted, left_out=None), dtype)  # left-out rows are not numbered
+        keep_linear(model, fitted.without_numbers(), dtype)
 
 
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:

@@ -89,7 +89,7 @@ def fit_blocks(
     -------
     estimator
         The fitted estimator, without `partition_` and `loo_scores_`, which would be as long as the
-        data.
+        data. The scores of the sample of left-out rows are in `held_out_`.
 
     Notes
     -----

@@ -129,11 +129,6 @@ def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: N
 
 
 def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation) -> Preparation:
-    if a.max_false_alarms is not None:
-        raise Problem(
-            f"--max-false-alarms {a.max_false_alarms}: {a.data} is read in blocks, which keep no "
-            "left-out scores; omit the option and score with --threshold, --prior or costs"
-        )
     if prepared.missing == "impute":
         raise Problem(
             f"--missing impute: {a.data} is read in blocks, but medians need the whole table; "

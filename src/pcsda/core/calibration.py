@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,25 @@ from .logistic import fit_logistic
 UNSEEN = 0.5
 # Below the log of that chance, the ratio falls by this much when its distance grows e-fold.
 FALL = 1.0
+
+
+class Scored(NamedTuple):
+    """Log-likelihood ratios of rows that the model has not seen, with labels and weights."""
+
+    scores: Array
+    positive: Mask
+    weights: Array | None
+
+    @property
+    def has_both(self) -> bool:
+        """Return whether there are rows from both classes."""
+        return bool(self.positive.any() and not self.positive.all())
+
+    def finite(self) -> Scored:
+        """Return only the rows that have a score."""
+        seen = np.isfinite(self.scores)
+        weights = None if self.weights is None else self.weights[seen]
+        return Scored(self.scores[seen], self.positive[seen], weights)
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,12 @@ class Calibration:
         top = slope * self.top + offset
         moved = slope * self.offset + offset
         return Calibration(weights, moved, bend, top if self.is_bent else 0.0)
+
+    def since(self, before: Calibration) -> Calibration:
+        """Return the calibration that turns the ratios of an earlier one into these."""
+        slope = self.slope / before.slope
+        moved = Calibration((slope,), self.offset - slope * before.offset)
+        return moved if before.is_bent else replace(moved, bend=self.bend, top=self.top)
 
     def straight(self) -> Calibration:
         """Return the same calibration without the bend."""

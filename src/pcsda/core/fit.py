@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .calibration import Calibration, fit_calibration
+from .calibration import Calibration, Scored, fit_calibration
 from .covariance import Moments
 from .density import Density, Marginal, NoDensity, fit_density
-from .linalg import Array, Ints, Mask, SingularMatrixError
+from .linalg import Array, Ints, SingularMatrixError
 from .loo import EVERY, Leave
 from .predictive import with_pseudo_positives, with_strays
 from .subspace import Factor, Subspace
@@ -26,7 +26,7 @@ from .subspace import Factor, Subspace
 # Smallest covariance of left-out rows, as a share of the ridged scatter.
 RESIDUAL_FLOOR = 1e-8
 # Scores of the training rows from models that have not seen them; NaN if there is no such model.
-HeldOut = Callable[[], tuple[Array, Mask, Array | None]]
+HeldOut = Callable[[], Scored]
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,15 @@ class Fitted:
     calibration : Calibration
     left_out : array of shape (n,) or None
         Left-out log-likelihood ratios of the training rows, or of a sample of them.
+    held_out : Scored or None
+        Log-likelihood ratios of rows that were held out in folds, or whose numbers are unknown.
     """
 
     subspace: Subspace
     density: Density
     calibration: Calibration
     left_out: Array | None = None
+    held_out: Scored | None = None
 
     def left_out_of(self, n_rows: int) -> Array | None:
         """Return left-out log-likelihood ratios for all training rows, NaN outside the sample."""
@@ -87,6 +90,14 @@ class Fitted:
         if self.left_out is None or left is None:
             return None
         return left.spread(self.left_out, n_rows)
+
+    def without_numbers(self) -> Fitted:
+        """Return the model with its left-out rows as held-out ones, without their numbers."""
+        left = self.subspace.left
+        if self.left_out is None or left is None:
+            return self
+        known = Scored(self.left_out, left.groups == 0, left.unequal_mass).finite()
+        return replace(self, left_out=None, held_out=known)
 
     def score(self, rows: Any) -> Array:
         """Return the log-likelihood ratio of float64 rows, or of rows of kernel values."""
@@ -117,20 +128,21 @@ def complete(
     density, views = estimate(subspace, rule)
     if isinstance(density, NoDensity):
         return Fitted(subspace, density, Calibration.none(density.n_views))
-    calibration = uncalibrated(subspace, density, rule)
+    calibration, known = uncalibrated(subspace, density, rule), None
     if rule.calibrate:
         start = None if near is None else near.calibration
         found = None if views is None else _calibrate(subspace, density, views, rule, start)
         if found is not None:
             calibration = found
+        elif held_out is not None:
+            calibration, known = calibrated_on(calibration, held_out())
         else:
-            scored = None if held_out is None else calibrated_on(calibration, *held_out())
-            calibration = scored or Calibration.none(density.n_views)
+            calibration = Calibration.none(density.n_views)
     scores = None if views is None else calibration(views)
     if scores is not None and subspace.left is not None:
         # A class without its only row has no mean to score with.
         scores[(subspace.left.groups == 0) & subspace.left.alone] = np.nan
-    return Fitted(subspace, density, calibration, scores)
+    return Fitted(subspace, density, calibration, scores, known)
 
 
 def uncalibrated(subspace: Subspace, density: Density, rule: Rule) -> Calibration:
@@ -165,20 +177,20 @@ def _calibrate(
     return fit_calibration(views, positive, weight, start).limited(count)
 
 
-def calibrated_on(
-    calibration: Calibration, scores: Array, positive: Mask, weights: Array | None
-) -> Calibration | None:
+def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration, Scored | None]:
     """Fit slope and offset to scores of rows that the model has not seen.
 
-    Returns None unless both classes have scores.
+    Returns the calibration and the calibrated scores, or no calibration at all and None unless
+    both classes have scores.
     """
-    seen = np.isfinite(scores)
-    if positive[seen].all() or not positive[seen].any():
-        return None
+    scores, positive, weights = unseen = unseen.finite()
+    if not unseen.has_both:
+        return Calibration.none(len(calibration.weights)), None
     weight = np.ones(len(scores)) if weights is None else weights
-    found = fit_calibration(*with_strays(scores[seen][None], positive[seen], weight[seen]))
-    count = float(weight[seen & positive].sum())
-    return calibration.then(found.slope, found.offset).limited(count)
+    found = fit_calibration(*with_strays(scores[None], positive, weight))
+    count = float(weight[positive].sum())
+    then = calibration.then(found.slope, found.offset).limited(count)
+    return then, unseen._replace(scores=then.since(calibration)(scores[None]))
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:

@@ -189,6 +189,11 @@ class LeftOut:
         return self.weight if self.stands_for is None else self.weight * self.stands_for
 
     @property
+    def unequal_mass(self) -> Array | None:
+        """The same, or None if every row represents itself and has no weight."""
+        return None if self.weights is None and self.stands_for is None else self.mass
+
+    @property
     def scored(self) -> Mask:
         """Mask of rows with a usable score: known rows, and negatives alone in their subclass.
 

@@ -74,6 +74,8 @@ default="auto"
     partition_ : array of shape (n_samples,)
         0 for a positive, 1 for a negative, -1 for a row with zero weight. After `partial_fit` it
         has one entry per row of `sample_`.
+    held_out_ : tuple of arrays
+        Scores, labels and weights of rows in folds that the model has not seen, if calibrated.
 
     Notes
     -----

@@ -150,6 +150,9 @@ class PCSDA(Verifier):
     loo_scores_ : array of shape (n_samples,)
         Left-out log-likelihood ratios of the training rows, if computed; NaN outside the sample of
         `calibration_rows`. After `partial_fit`, it has one entry per row of `sample_`.
+    held_out_ : tuple of arrays
+        Scores, labels and weights of rows that the model has not seen, for models without
+        `loo_scores_`: from folds, or from a fit in blocks. The weights are None if they are equal.
     density_ : Density
         The two densities in the subspace.
     calibration_ : Calibration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,9 +15,11 @@ from .. import validation
 from ..core.calibration import Calibration
 from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Array, Floats, Ints
+from ..core.threshold import Threshold
 from ..documented import documented
 from ..unwrap import unwrap
 from ..validation import MatrixLike
+from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import final_of, template_of
 from .linear import PCSDA
@@ -25,6 +28,7 @@ from .ratios import narrowed, ranking_of
 from .search import PCSDACV
 from .steps import draw_seed, is_precomputed
 from .verifier import Verifier
+from .wrapping import scorer_of
 
 # Numbers of modes that "auto" tries, and how many positives each mode must then have.
 N_MODES = (1, 2, 3, 5)
@@ -66,6 +70,8 @@ default=None
         Slope and offset that turn the combined ratio into the log-likelihood ratio.
     loo_scores_ : array of shape (n_samples,)
         Left-out log-likelihood ratios of the training rows, if computed.
+    partition_ : array of shape (n_samples,)
+        0 for a positive, 1 for a negative, -1 for a row of weight zero.
     classes_ : array of shape (2,)
     class_prior_ : array of shape (2,)
         In the order of `classes_`.
@@ -96,6 +102,9 @@ default=None
     losses_: dict[int, float]
     calibration_: Calibration
     loo_scores_: Array
+    loo_weights_: Array
+    partition_: Ints
+    threshold_: Threshold
     classes_: NDArray[Any]
     class_prior_: Array
 
@@ -198,8 +207,9 @@ default=None
 
         The modes were found among the `counted` rows, which have positive weight.
         """
-        for name in ("loo_scores_", "losses_"):
+        for name in ("loo_scores_", "loo_weights_", "losses_", "threshold_"):
             self.__dict__.pop(name, None)
+        self.partition_ = np.where(rows.weights > 0, (~rows.positive).astype(np.intp), -1)
         self.modes_ = np.full(len(rows.y), -1)
         self.modes_[counted] = chosen.modes
         self.models_, self.mode_counts_ = chosen.models, chosen.counts
@@ -214,6 +224,8 @@ default=None
             if (rest := np.flatnonzero(rows.weights == 0)).size:  # unseen by every verifier
                 scores[rest] = join(chosen.scores(rows.X[rest]), chosen.counts)
             self.loo_scores_ = self.calibration_(scores[None])
+            if np.ptp(rows.weights[counted]) > 0:
+                self.loo_weights_ = rows.weights[~np.isnan(scores) & (rows.weights > 0)]
         if losses:
             self.losses_ = losses
 
@@ -232,11 +244,35 @@ default=None
         array of shape (n_samples,) or (n_trials,)
         """
         ratios = self._asked("log_likelihood_ratio", X, trials)
-        if self.n_modes_ == 1:
-            only: Floats = ratios[0]
-            return only
         joined = self.calibration_(join(ratios, self.mode_counts_)[None])
         return narrowed(joined, ratios.dtype)
+
+    def _views(self, X: MatrixLike) -> Array:
+        """Return the combined ratio before calibration, shape (1, n)."""
+        return join(self._asked("log_likelihood_ratio", X), self.mode_counts_)[None]
+
+    def _require_model(self) -> None:
+        """Raise NotFittedError if there is no model."""
+        check_is_fitted(self)
+
+    def fast_scorer(self) -> Callable[[Floats], Any]:
+        """Return a plain function that scores rows; see :meth:`PCSDA.fast_scorer`.
+
+        Returns
+        -------
+        function
+            Takes a float array that holds one row, shape (n_features,), or several rows.
+        """
+        check_is_fitted(self)
+        scorers = [scorer_of(unwrap(model)) for model in self.models_]
+        counts, calibration = self.mode_counts_, self.calibration_
+
+        def score(rows: Floats) -> Any:
+            ratios = np.stack([np.atleast_1d(scorer(rows)) for scorer in scorers])
+            joined = calibration(join(ratios, counts)[None])
+            return joined if np.ndim(rows) > 1 else joined[0]
+
+        return score
 
     def _asked(self, method: str, X: MatrixLike, *args: Any) -> Floats:
         """Call a method of each mode's verifier and stack the results, shape (n_modes, n)."""
@@ -253,6 +289,10 @@ default=None
     predict_proba = Verifier.predict_proba
     predict_log_proba = Verifier.predict_log_proba
     score = Verifier.score
+    choose_threshold = operating.choose_threshold
+    accepts = operating.accepts
+    count = operating.count
+    recalibrate = operating.recalibrate
 
     def score_samples(self, X: MatrixLike) -> Floats:
         """Return minus the distance to the nearest mode's mean, in that mode's own subspace.

@@ -1,12 +1,12 @@
 """Thresholds for a fitted model, and estimates of the number of positives in a pool.
 
-The functions with `self` are methods of every `Verifier`.
+The functions with `self` are methods of every `Verifier`, and of mixtures of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,13 +14,12 @@ from sklearn.exceptions import NotFittedError
 
 from .. import validation
 from ..core import threshold
-from ..core.calibration import fit_calibration
+from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
 from ..core.linalg import Array
 from ..core.threshold import Threshold, check_criterion
 from ..metrics import PriorEstimate, estimate_prior
 from ..validation import MatrixLike
-from .ratios import bounded
 from .threads import updates
 
 if TYPE_CHECKING:
@@ -35,19 +34,6 @@ AS_EXACT = (
     "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
     "both classes to estimate their error."
 )
-
-
-class Scored(NamedTuple):
-    """Log-likelihood ratios of rows that the model has not seen, with labels and weights."""
-
-    scores: Array
-    positive: NDArray[np.bool_]
-    weights: Array | None
-
-    @property
-    def has_both(self) -> bool:
-        """Return whether there are rows from both classes."""
-        return bool(self.positive.any() and not self.positive.all())
 
 
 def choose_threshold(
@@ -219,7 +205,7 @@ def recalibrate(
     >>> model.recalibrate(X[1::2], y[1::2]).calibration_.slope > 0
     True
     """
-    views = self.density_.views(bounded(self._project(X)))
+    views = self._views(X)
     _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
     if len(positive) != views.shape[1]:
         raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
@@ -233,9 +219,12 @@ def recalibrate(
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
     self.__dict__.pop("threshold_", None)  # it belongs to the earlier ratios
+    since = self.calibration_.since(before)
     if hasattr(self, "loo_scores_"):
-        stretch = found.slope / before.slope
-        self.loo_scores_ = stretch * (self.loo_scores_ - before.offset) + found.offset
+        self.loo_scores_ = since(self.loo_scores_[None])
+    if hasattr(self, "held_out_"):
+        scores, positives, weight = self.held_out_
+        self.held_out_ = since(scores[None]), positives, weight
     return self
 
 
@@ -247,13 +236,15 @@ def _rows_for(
     y: ArrayLike | None,
 ) -> Scored:
     """Return scored rows for choosing a threshold: left-out training rows, or the given rows."""
-    if isinstance(model.density_, NoDensity):
-        raise ValueError(f"no threshold without a log-likelihood ratio: {model.density_.why}")
+    density = getattr(model, "density_", None)  # a mixture has one for each mode
+    if isinstance(density, NoDensity):
+        raise ValueError(f"no threshold without a log-likelihood ratio: {density.why}")
     rows = left_out(model) if X is None else _given(model, X, y)
     if rows is None:
         raise ValueError(
             "this model has no left-out scores to choose a threshold from; give rows that were "
-            f"not used for fitting as X and y, or {_remedy(model)}"
+            "not used for fitting as X and y, or fit with calibrate=True and at least 2 rows of "
+            "each class"
         )
     source = LEFT_OUT if X is None else GIVEN
     needed = {"negatives": max_false_alarms, "positives": max_misses}
@@ -269,34 +260,22 @@ def _rows_for(
 
 
 def left_out(model: Verifier) -> Scored | None:
-    """Return the scores of the rows that were left out; None if there are none."""
+    """Return the scores of rows left out, one by one or in folds; None if there are none."""
     if not hasattr(model, "loo_scores_"):
-        return None
+        known = getattr(model, "held_out_", None)
+        return None if known is None else Scored(*known)
     used = (model.partition_ >= 0) & ~np.isnan(model.loo_scores_)
     weights: Array | None = getattr(model, "loo_weights_", None)
     return Scored(model.loo_scores_[used], model.partition_[used] == 0, weights)
 
 
-def _remedy(model: Verifier) -> str:
-    """Say how to fit a model that leaves rows out."""
-    usual = "fit with covariance='leave-one-out' and at least 2 rows of each class"
-    leaves = getattr(model, "covariance", "") == "leave-one-out" and hasattr(model, "partition_")
-    pooled = getattr(model, "balance", "") == "pooled"
-    if not (leaves and pooled and min(model.positive_count_, model.subclass_counts_.sum()) >= 2):
-        return usual
-    if model.solver == "lsqr":
-        return "fit with solver='auto': 'lsqr' cannot leave rows out"
-    return (
-        "fit on dense rows: sparse rows of more than "
-        f"{validation.SMALL_DENSE / 2**20:.0f} MiB as a dense array are not left out. Use "
-        "X.toarray(), or TruncatedSVD before the model in a pipeline"
-    )
-
-
 def _why_none(model: Verifier, kind: str) -> str:
     """Explain why no rows of a class were left out."""
-    members = model.partition_ == 0 if kind == "positives" else model.partition_ > 0
-    if np.sum(members) == 1:
+    counts = {"positives": model.positive_count_, "negatives": model.subclass_counts_.sum()}
+    if hasattr(model, "partition_"):  # weights are no numbers of rows
+        counts = {"positives": np.sum(model.partition_ == 0)}
+        counts["negatives"] = np.sum(model.partition_ > 0)
+    if counts[kind] == 1:
         return "The only one cannot be left out"
     return f"Rows of a group are left out together, and without the {kind} there is no model"
 

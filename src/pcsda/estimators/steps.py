@@ -40,7 +40,7 @@ PUBLISHED: dict[str, Any] = {
 
 # Attributes that only some fits set; each fit removes them first.
 OF_ONE_FIT = (
-    *("partition_", "loo_scores_", "loo_weights_", "threshold_"),
+    *("partition_", "loo_scores_", "loo_weights_", "held_out_", "threshold_"),
     *("subclass_names_", "subclass_examples_", "row_ids_"),
 )
 # Default number of axes for CSDA, which can have as many axes as there are negatives or columns;
@@ -185,9 +185,8 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     for name in OF_ONE_FIT:
         model.__dict__.pop(name, None)
     left, scores = subspace.left, fitted.left_out
-    alike = left is None or (left.weights is None and left.stands_for is None)
-    if left is not None and scores is not None and not alike:
-        model.loo_weights_ = left.mass[~np.isnan(scores)]
+    if left is not None and left.unequal_mass is not None and scores is not None:
+        model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]
     counts = subspace.projected.counts
     shares = np.array([counts[1:].sum(), counts[0]]) / counts.sum()
     model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
@@ -197,6 +196,9 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     model.subclass_counts_ = counts[1:]
     model.density_ = fitted.density
     model.calibration_ = fitted.calibration
+    if fitted.held_out is not None:
+        scores, positive, weights = fitted.held_out
+        model.held_out_ = scores, positive, weights
     if subspace.single_negatives:
         _keep_reference(model, subspace)
 

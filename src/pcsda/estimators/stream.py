@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from .. import validation
+from ..core.calibration import Scored
 from ..core.csda import csda_subspace
 from ..core.density import NoDensity
 from ..core.direct import scatter_subspace, with_digits
@@ -275,8 +276,8 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
         held_out = held_out_scores(model, factorise, replace(data, X=rows, weights=mass))
         return fit_left_out(model, scatter, replace(data, X=rows), stands_for, held_out)
 
-    def score_folds() -> tuple[Array, Mask, Array | None]:
-        return _scores_without(model, sample, rows), data.positive, mass
+    def score_folds() -> Scored:
+        return Scored(_scores_without(model, sample, rows), data.positive, mass)
 
     return fit_scatter(model, scatter, score_folds if rule.calibrate else None)
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
+from ..core.calibration import Scored
 from ..core.csda import Criterion, KernelCSDAFactor
 from ..core.factor import factor_once
 from ..core.fit import Fitted, HeldOut, fit
@@ -163,11 +164,11 @@ def held_out_scores(
         part = fit(factor, labels, plain, axes_of(model))
         return lambda test: part.score(values(test))
 
-    def held_out() -> tuple[Array, Mask, Array | None]:
+    def held_out() -> Scored:
         if count_folds(data.positive, data.together):
             say(model, "calibrating on folds")
         scores = fold_scores(learn, data.groups, data.seed, data.together, ENOUGH)
-        return scores, data.positive, data.weights
+        return Scored(scores, data.positive, data.weights)
 
     return held_out
 

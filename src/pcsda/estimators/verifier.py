@@ -81,6 +81,8 @@ class Verifier(
     loo_scores_: Array
     # Weights of the left-out rows, unless all are equal.
     loo_weights_: Array
+    # Scores, labels and weights of held-out rows, for models without `loo_scores_`.
+    held_out_: tuple[Array, Mask, Array | None]
     # Only CSDA.
     reference_: Array
     reference_step_: float
@@ -169,6 +171,10 @@ class Verifier(
             assert_all_finite(data, estimator_name=type(self).__name__, input_name="X")
             raise too_large(z)
         return z
+
+    def _views(self, X: MatrixLike) -> Array:
+        """Return the log ratios that the calibration combines, shape (n_views, n)."""
+        return self.density_.views(bounded(self._project(X)))
 
     @reads
     def transform(self, X: MatrixLike) -> Floats:
