@@ -14,12 +14,23 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pcsda import CSDA, PCSDA, PCSDACV, KernelPCSDA, NystroemMap, VerifierBank
+from pcsda import (
+    CSDA,
+    PCSDA,
+    PCSDACV,
+    KernelPCSDA,
+    MixtureVerifier,
+    NystroemMap,
+    VerifierBank,
+)
 from pcsda.estimators.changes import BankRows
+from pcsda.unwrap import unwrap
 
 pd = pytest.importorskip("pandas")
 
@@ -246,6 +257,40 @@ def test_a_search_in_folds_equals_each_labels_own_search():
         alone = clone(search).fit(X, y == label)
         assert bank.models_[label].cv_method_ == alone.cv_method_ == "k-fold"
         assert_allclose(scores[:, column], alone.log_likelihood_ratio(X), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        make_pipeline(StandardScaler(), LINEAR),
+        make_pipeline(StandardScaler(), KERNEL),
+        GridSearchCV(LINEAR, {"regularization": [0.1, 1]}, cv=3),
+        MixtureVerifier(LINEAR, n_modes=2),
+    ],
+    ids=["linear pipeline", "kernel pipeline", "search", "mixture"],
+)
+def test_every_method_works_with_models_inside_others(template):
+    X, y = problem()
+    X = X * [1, 9, 2, 5, 7, 3] + 4
+    bank = VerifierBank(template).fit(X, y)
+    scores = bank.log_likelihood_ratio(X)
+    for column, label in enumerate(bank.classes_):
+        inside = unwrap(clone(template).fit(X, y == label))
+        ratios, rows = inside.model.log_likelihood_ratio(inside.rows(X)), inside.rows(X)
+        assert_allclose(scores[:, column], ratios, rtol=1e-9, atol=1e-11)
+        assert_allclose(bank.verify(X, np.full(len(X), label)), ratios, rtol=1e-9, atol=1e-11)
+        assert_array_equal(bank.rank(X, label, "distance"), inside.model.rank(rows, "distance"))
+        if hasattr(inside.model, "explain"):
+            assert_allclose(bank.explain(X[:3], label).score, ratios[:3], rtol=1e-9, atol=1e-11)
+    assert "none" not in bank.identify(X, threshold=-1e9, unknown="none").tolist()
+    assert bank.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("template", [LogisticRegression(), VerifierBank(), 3, PCSDA])
+def test_what_is_no_verifier_is_refused_before_the_fit(template):
+    name = type(template).__name__
+    with pytest.raises(TypeError, match=f"^VerifierBank takes PCSDA, CSDA, .* got {name}; for"):
+        VerifierBank(template).fit(*problem())
 
 
 def test_a_pipeline_inside_a_search_scores_raw_rows():

@@ -81,6 +81,12 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
     return Unwrapped(tuple(step for step in before if hasattr(step, "transform")), final)
 
 
+def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Any:
+    """Call a method of the model inside pipelines and searches on rows, as they reach it."""
+    inside = unwrap(model)
+    return getattr(inside.model, method)(inside.rows(X), *args)
+
+
 def steps(model: BaseEstimator) -> tuple[Any, ...]:
     """List the non-empty steps of a pipeline; any other model is its own only step."""
     if not isinstance(model, Pipeline):

@@ -17,6 +17,7 @@ from ..core.explanation import Explanation
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..core.warning import warn
+from ..unwrap import asked
 from ..validation import MatrixLike
 from .changes import BankRows, known_row, listed
 from .closed_set import chances, identities, second_of_two
@@ -78,7 +79,8 @@ class BankScores:
             return fitted.scores(X, trials), X.dtype
         if trials is None:
             return fitted.scores(X), X.dtype
-        columns = [model.log_likelihood_ratio(X, trials) for model in self.models_.values()]
+        models = self.models_.values()
+        columns = [asked(model, "log_likelihood_ratio", X, trials) for model in models]
         return np.column_stack(columns).astype(np.float64), X.dtype
 
     @reads
@@ -338,7 +340,7 @@ class BankScores:
                 "an explanation is for one label. For the best label of row i, call "
                 "explain(X[[i]], predict(X[[i]])[0])"
             )
-        explanation: Explanation = self.named_model(label).explain(X)
+        explanation: Explanation = asked(self.named_model(label), "explain", X)
         names = getattr(self, "feature_names_in_", None)
         if names is None or explanation.columns is None:
             return explanation
@@ -390,7 +392,7 @@ class BankScores:
             Row numbers, best first.
         """
         X = self._checked(X)
-        order: Ints = self._model(label).rank(X, by=by)
+        order: Ints = asked(self._model(label), "rank", X, by)
         return order
 
     def _claims(self, X: Floats, label: object, trials: Ints | None) -> Floats:
@@ -398,7 +400,7 @@ class BankScores:
         fitted = self._labels_
         if trials is None and isinstance(fitted, KindredLabels):  # needs no estimator
             return fitted.scores(X, self._place(self._known(label)))[:, 0]
-        ratios: Floats = self._model(label).log_likelihood_ratio(X, trials)
+        ratios: Floats = asked(self._model(label), "log_likelihood_ratio", X, trials)
         return ratios
 
     def _model(self, label: object) -> Any:

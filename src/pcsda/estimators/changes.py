@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from .. import validation
@@ -17,11 +19,13 @@ from ..core.many import SolvedLabel
 from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
-from .candidates import final_of
+from .candidates import final_of, template_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
+from .mixture import MixtureVerifier
 from .search import PCSDACV
 from .selection import check_search
+from .verifier import Verifier
 
 
 class Room:
@@ -237,18 +241,27 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
 
 
 def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
-    """Check the parameters of the estimator that is copied for each label."""
+    """Check the estimator that is copied for each label, and its parameters."""
+    inner: Any = template
+    while isinstance(inner, (Pipeline, PCSDACV, MixtureVerifier, GridSearchCV, RandomizedSearchCV)):
+        inner = final_of(inner) if isinstance(inner, Pipeline) else template_of(inner)
+    if not isinstance(inner, Verifier):
+        raise TypeError(
+            "VerifierBank takes PCSDA, CSDA, their kernel forms, MixtureVerifier, or a search or "
+            f"pipeline that ends in one of these, got {type(inner).__name__}; for example "
+            "VerifierBank(PCSDA())"
+        )
     if isinstance(template, PCSDACV):
         check_search(template)
     elif isinstance(template, (PCSDA, KernelPCSDA)):
         validation.check_verifier(template)
-    if getattr(template, "pos_label", None) is not None:
+    if inner.pos_label is not None:
         raise ValueError(
-            f"pos_label={template.pos_label!r} cannot be used in a bank, where each label in turn "
+            f"pos_label={inner.pos_label!r} cannot be used in a bank, where each label in turn "
             "is the class of interest; leave it as None"
         )
     validation.refuse_contamination(
-        final_of(template),
+        inner,
         "in a bank, the rows of all other labels are labelled negatives",
         "fit PCSDA or KernelPCSDA on y == label with unchecked rows",
     )

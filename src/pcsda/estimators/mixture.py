@@ -17,13 +17,13 @@ from ..core.copies import silent_on_copies, warn_of_copies
 from ..core.linalg import Array, Floats, Ints
 from ..core.threshold import Threshold
 from ..documented import documented
-from ..unwrap import unwrap
+from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
 from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import final_of, template_of
 from .linear import PCSDA
-from .modes import Modes, Rows, asked, join
+from .modes import Modes, Rows, join
 from .ratios import narrowed, ranking_of
 from .search import PCSDACV
 from .steps import draw_seed, is_precomputed

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from ..core.calibration import Calibration, fit_calibration
 from ..core.linalg import Array, Floats, Ints, Mask
 from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
-from ..unwrap import unwrap
+from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
 
 # Losses within this many standard errors of their paired difference count as equal.
@@ -188,13 +188,6 @@ class Rows:
             if means[count] - means[best] <= SLACK * np.sqrt(spread / len(worse)):
                 return count, means
         return best, means
-
-
-def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Floats:
-    """Call a method of the verifier inside a fitted model."""
-    inside = unwrap(model)
-    found: Floats = getattr(inside.model, method)(inside.rows(X), *args)
-    return found
 
 
 def join(ratios: Floats, counts: Array) -> Array:

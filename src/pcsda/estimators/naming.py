@@ -50,7 +50,7 @@ def name_in_bank(model: BaseEstimator, owners: Ints, labels: list[Any]) -> None:
     """
     inside: Any = unwrap(model).model
     groups = getattr(inside, "partition_", None)
-    if groups is None or len(groups) != len(owners):
+    if groups is None or len(groups) != len(owners) or not hasattr(inside, "subclass_counts_"):
         return
     # If labels share two covariances, the labels themselves are the subclasses.
     count = len(inside.subclass_counts_)

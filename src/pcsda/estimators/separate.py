@@ -26,7 +26,7 @@ from ..core.warning import warn
 from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
 from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
-from ..unwrap import unwrap
+from ..unwrap import asked, unwrap
 from .changes import BankRows
 from .doors import Door
 from .pooled_labels import Settings
@@ -175,7 +175,7 @@ class SeparateLabels:
     def scores(self, X: Floats, trials: ArrayLike | None = None) -> Array:
         """Return the log-likelihood ratios of rows, or of trials, for all labels."""
         if self.sharing is None:
-            columns = [model.log_likelihood_ratio(X, trials) for model in self.models]
+            columns = [asked(model, "log_likelihood_ratio", X, trials) for model in self.models]
             return np.column_stack(columns).astype(np.float64)
         models = [unwrap(model).model for model in self.models]
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
@@ -192,7 +192,7 @@ class SeparateLabels:
 
     def priors(self) -> Array:
         """Return the prior probabilities of the rest and of each label, shape (C, 2)."""
-        return np.array([model.class_prior_ for model in self.models])
+        return np.array([unwrap(model).model.class_prior_ for model in self.models])
 
     def changed(
         self,

@@ -93,7 +93,13 @@ def output_types(model: BaseEstimator, kind: type, rows: int | None = None) -> l
 
 def _widest(models: Iterable[BaseEstimator]) -> int:
     """Return the largest number of axes of the models."""
-    return max(int(unwrap(model).model.n_components_) for model in models)
+    inside = [unwrap(model).model for model in models]
+    if isinstance(inside[0], MixtureVerifier):
+        raise ValueError(
+            "a bank of MixtureVerifier has no ONNX graph; export the models of its labels, in "
+            "models_, one by one"
+        )
+    return max(int(model.n_components_) for model in inside)
 
 
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:

@@ -412,7 +412,7 @@ def _subspaces(
 
     Each mode of a mixture has its own subspace; the mixture as a whole has none.
     """
-    if isinstance(scorer.final, MixtureVerifier):
+    if any(isinstance(scorer.verifier(label), MixtureVerifier) for label, *_ in drawn):
         return [None] * len(drawn)
     samples = [subspace_sample(labels == interest, seed, share) for _, interest, share in drawn]
     if not samples:
