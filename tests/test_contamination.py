@@ -398,14 +398,57 @@ def test_sparse_rows_and_wide_rows_without_a_ridge_are_refused():
 def test_routes_without_contamination_refuse_it():
     X, y, *_ = make_contaminated()
     model = PCSDA(contamination=0.1)
-    with pytest.raises(ValueError, match="in a bank, the rows of all other labels"):
+    with pytest.raises(ValueError, match=r"in a bank, .* give unchecked rows as background"):
         VerifierBank(model).fit(X, y)
+    with pytest.raises(ValueError, match=r"in a bank, .* take the model out of its pipeline"):
+        VerifierBank(make_pipeline(model)).fit(X, y, background=X + 1)
     with pytest.raises(ValueError, match="PCSDACV selects settings by the scores of rows with"):
         PCSDACV(model).fit(X, y)
-    with pytest.raises(ValueError, match="blocks trust all labels"):
-        fit_blocks(model, [(X, y)])
     with pytest.raises(ValueError, match="batches trust all labels"):
         model.partial_fit(X, y)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fit_in_blocks_equals_one_in_memory(weighted):
+    X, y, *_ = make_contaminated()
+    weights = np.linspace(1, 2, len(y)) if weighted else np.ones(len(y))
+    whole = PCSDA(contamination="auto", random_state=0).fit(X, y, sample_weight=weights)
+    cut = len(X) // 3
+    parts = [(X[part], y[part], None, weights[part]) for part in (slice(cut), slice(cut, None))]
+    model = fit_blocks(PCSDA(contamination="auto", random_state=0), parts)
+    assert_allclose(model.contamination_, whole.contamination_, rtol=1e-6)
+    assert_allclose(model.contamination_interval_, whole.contamination_interval_, rtol=1e-6)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), rtol=1e-6, atol=1e-8)
+    chosen = (one.choose_threshold(max_false_alarms=0.1).value for one in (model, whole))
+    assert_allclose(*chosen, rtol=1e-6)
+    assert not hasattr(model, "partition_")
+
+
+def test_a_sample_of_blocks_keeps_the_prior_of_all_rows():
+    X, y, *_ = make_contaminated()
+    whole = PCSDA(contamination=0.05, random_state=0).fit(X, y)
+    sample = fit_blocks(PCSDA(contamination=0.05, random_state=0), [(X, y)], calibration_rows=60)
+    assert sample.held_out_[0].size <= 120
+    assert_allclose(sample.class_prior_, whole.class_prior_, atol=0.01)
+
+
+@BOTH
+def test_a_bank_takes_its_background_as_unchecked(kind):
+    X, y, *_ = make_contaminated()
+    own, rest = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    other, background = X[rest[:40]] + 3, X[rest]
+    rows, labels = np.r_[X[own], other], np.repeat(["a", "b"], [len(own), len(other)])
+    template = kind(contamination="auto", random_state=0)
+    bank = VerifierBank(template).fit(rows, labels, background=background)
+    every = np.r_[rows, background]
+    unchecked = np.arange(len(every)) >= len(rows)
+    alone = kind(contamination="auto", random_state=0)
+    alone.set_params(regularization=bank.regularization_)
+    alone.fit(every, np.r_[labels == "a", np.zeros(len(rest), bool)], unchecked=unchecked)
+    assert bank.models_["a"].contamination_ == pytest.approx(alone.contamination_)
+    assert_allclose(bank.log_likelihood_ratio(X)[:, 0], alone.log_likelihood_ratio(X), rtol=1e-6)
+    with pytest.raises(ValueError, match="rejected rows would join the background"):
+        bank.reject(X[:1] + 0.5, "a")
 
 
 def test_too_few_rows_are_refused():

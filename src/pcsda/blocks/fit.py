@@ -29,8 +29,9 @@ from ..core.spread import OverflowingSquares
 from ..core.warning import warn
 from ..estimators import CSDA, PCSDA
 from ..estimators.linear import held_out_scores, pcsda_factory
+from ..estimators.operating import left_out
 from ..estimators.rows import TrainingRows
-from ..estimators.steps import check_rank, say, settle_ridge
+from ..estimators.steps import check_rank, say, settle_ridge, sign_of
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count
@@ -88,9 +89,6 @@ def check_blockwise(
 
 
 def _check_pcsda(model: PCSDA) -> None:
-    validation.refuse_contamination(
-        model, "blocks trust all labels", "fit on a sample of rows that fits in memory"
-    )
     if model.balance == "resampled":
         raise ValueError(
             "balance='resampled' draws from each subclass as a whole; use balance='pooled'"
@@ -205,6 +203,9 @@ class _Fit:
                 f"{found.n_rows.sum()} now; blocks must be the same in every pass"
             )
         settle_ridge(model, scatter.n_positive)
+        if validation.is_contaminated(model):
+            self._fit_hidden(found, scatter)
+            return
         if self.leaves_out:
             fitted = self._leave_out(found, names, scatter)
         else:
@@ -307,6 +308,28 @@ class _Fit:
         with narrow_fit(rows.shape[1]):
             return fit_left_out(self.model, scatter, data, represents, held_out)
 
+    def _fit_hidden(self, found: Statistics, scatter: GroupScatter) -> None:
+        """Fit a model with hidden positives to the sample of rows, in memory.
+
+        The statistics of the other rows would need their shares of hidden positives. Only the prior
+        comes from all rows.
+        """
+        model, own = self.model, clone(self.model)
+        (X, _, weights), positive, _ = _joined(found.samples)
+        own.fit(X, np.where(positive, *self._labels), sample_weight=_unless_equal(weights))
+        known = left_out(own)
+        own.held_out_ = None if known is None else tuple(known)
+        for name in ("loo_scores_", "loo_weights_", "partition_", "responsibilities_"):
+            own.__dict__.pop(name, None)
+        self._keep_columns(found, own.n_features_in_)
+        fitted = {name: value for name, value in vars(own).items() if name.endswith("_")}
+        model.__dict__.update(fitted | {"classes_": self.intake.classes})
+        drawn = weights[positive].sum() / weights[~positive].sum()
+        odds = own.positive_count_ / own.subclass_counts_.sum()
+        odds *= scatter.n_positive / scatter.n_negative / drawn
+        shares = np.array([1.0, odds]) / (1 + odds)
+        model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
+
     def _held_out(self, found: Statistics, data: TrainingRows) -> Scored:
         """Refit on folds as the in-memory fit does; return held-out scores, or NaN if it cannot."""
         model = self.model
@@ -345,18 +368,23 @@ class _Fit:
         return replace(fitted, calibration=calibration, held_out=known)
 
     def _keep(self, found: Statistics, fitted: Fitted) -> None:
-        model, means = self.model, fitted.subspace.means
+        means = fitted.subspace.means
         assert means is not None
+        self._keep_columns(found, means.shape[1])
+        dtype = np.float32 if found.head.single else np.float64
+        keep_linear(self.model, fitted.without_numbers(), dtype)
+
+    def _keep_columns(self, found: Statistics, width: int) -> None:
+        """Store the classes and columns, and delete what an earlier `partial_fit` left."""
+        model = self.model
         forget_stream(model)
         model.classes_ = self.intake.classes
-        model.n_features_in_ = means.shape[1]
+        model.n_features_in_ = width
         model.__dict__.pop("feature_names_in_", None)
         # A pipeline takes its column names from its first step.
         first = self.intake.chain[0] if self.intake.chain else model
         if found.head.columns is not None:
             first.feature_names_in_ = np.array(found.head.columns, dtype=object)
-        dtype = np.float32 if found.head.single else np.float64
-        keep_linear(model, fitted.without_numbers(), dtype)
 
 
 def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:

@@ -55,6 +55,8 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         The model for each label; None means ``PCSDA()``. PCSDA and KernelPCSDA with their default
         solver share one factorisation. So does PCSDACV around one of these, with bandwidths other
         than "positive". Any other estimator is fitted separately for each label, in parallel.
+        If it has `contamination`, background rows may be hidden rows of a label: each label is
+        then fitted separately and takes the background as unchecked.
         With pooled calibration, ``gamma="positive"``, the default of KernelPCSDA, means "all":
         labels share one bandwidth. With ``calibration="per-label"``, each label has its own.
     subclasses : {"shared", "per-class"}, default="shared"
@@ -261,7 +263,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 f"y has one class only, {self.classes_.tolist()}; a bank needs at least two labels"
             )
         template = self._template
-        check_template(template, groups)
+        check_template(template, groups, background)
         self._seed = draw_seed(getattr(template, "random_state", None))
         self._given = subclass_labels is not None
         if isinstance(getattr(template, "regularization", None), str):
@@ -549,6 +551,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
+        validation.refuse_contamination(
+            self._template,
+            "rejected rows would join the background, whose rows are unchecked",
+            "fit the bank again without them",
+        )
         self._add_known(X, self._place(self._known(label)), label, BACKGROUND)
         return self
 

@@ -19,6 +19,7 @@ from ..core.many import SolvedLabel
 from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
+from ..validation import MatrixLike
 from .candidates import final_of, template_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
@@ -240,7 +241,9 @@ def warn_of_one_row(label: object, missed: float | None, threshold: float | None
     )
 
 
-def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
+def check_template(
+    template: BaseEstimator, groups: ArrayLike | None, background: MatrixLike | None
+) -> None:
     """Check the estimator that is copied for each label, and its parameters."""
     inner: Any = template
     while isinstance(inner, (Pipeline, PCSDACV, MixtureVerifier, GridSearchCV, RandomizedSearchCV)):
@@ -260,11 +263,19 @@ def check_template(template: BaseEstimator, groups: ArrayLike | None) -> None:
             f"pos_label={inner.pos_label!r} cannot be used in a bank, where each label in turn "
             "is the class of interest; leave it as None"
         )
-    validation.refuse_contamination(
-        inner,
-        "in a bank, the rows of all other labels are labelled negatives",
-        "fit PCSDA or KernelPCSDA on y == label with unchecked rows",
-    )
+    if background is None:
+        validation.refuse_contamination(
+            inner,
+            "in a bank, the rows of other labels are labelled, and only background rows may hide "
+            "more rows of a label",
+            "give unchecked rows as background",
+        )
+    elif inner is not template:
+        validation.refuse_contamination(
+            inner,
+            "in a bank, only PCSDA and KernelPCSDA themselves look for hidden rows",
+            "take the model out of its pipeline",
+        )
     if groups is not None and not has_fit_parameter(template, "groups"):
         raise ValueError(
             f"groups are left out in closed form, which {type(template).__name__} cannot do; use "

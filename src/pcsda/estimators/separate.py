@@ -27,6 +27,7 @@ from ..kernels import Kernel, check_memory, settled_kernel, training_matrix
 from ..partition import count_distinct, refine_kmeans
 from ..progress import progress
 from ..unwrap import asked, unwrap
+from ..validation import is_contaminated
 from .changes import BankRows
 from .doors import Door
 from .pooled_labels import Settings
@@ -296,7 +297,10 @@ class SeparateLabels:
     def _separate(self, label: int) -> Any:
         """Fit one label separately."""
         model = clone(self.template)
-        known = {}
+        known: dict[str, Any] = {}
+        if is_contaminated(model):
+            known = {"unchecked": self.labels == BACKGROUND}
+            return model.fit(self.X, self.labels == label, groups=self.together, **known)
         searched = isinstance(model, PCSDACV) and not self.given  # it chooses K itself
         if not self.own_clusters and hasattr(model, "n_subclasses") and not searched:
             known = {"subclass_labels": self.clusters}

@@ -14,6 +14,7 @@ from ..core.linalg import Array, Floats, Ints, Mask
 from ..core.subspace import Factor, Subspace, is_far, project_rows
 from ..kernels import SCALED_KERNELS, Kernel, check_memory
 from ..partition import different_subclasses, given_labels, run_kmeans, settle_count
+from ..validation import is_contaminated
 from .candidates import (
     bandwidths,
     grid_of,
@@ -76,6 +77,8 @@ def completed(
 
 def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | None:
     """Return how the models of all labels share a factorisation; None if they cannot."""
+    if is_contaminated(template):  # hidden rows of one label are not those of another
+        return None
     if isinstance(template, PCSDACV):
         inner = template_of(template)
         common = isinstance(inner, PCSDA) or (
