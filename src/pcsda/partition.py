@@ -185,12 +185,14 @@ def _cluster(
         labels = kmeans_of_products(products, negatives, wanted, X.shape[1], rng, weights)
     if labels is None:
         labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
-    found = int(np.count_nonzero(np.bincount(labels)))
-    if found < wanted:
-        warn(
-            f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped",
-        )
+    warn_of_empty(wanted, int(np.count_nonzero(np.bincount(labels))))
     return labels
+
+
+def warn_of_empty(wanted: int, found: int) -> None:
+    """Warn if k-means found fewer subclasses than it was asked for."""
+    if found < wanted:
+        warn(f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped")
 
 
 def run_kmeans(
@@ -221,8 +223,7 @@ def find_centroids(
 ) -> Array:
     """Find centroids as :func:`run_kmeans` does, for rows that are not in memory."""
     found, size = _fit_on_sample(rows, count, weights, random_state)
-    centroids: Array = size * found.centres
-    return centroids
+    return np.asarray(size * found.centres)
 
 
 def _fit_on_sample(
@@ -253,9 +254,8 @@ def _fit_on_sample(
             rng.set_state(drawn)
             few, size = _safe(rows if among is None else rows[among])
     if found is None:
-        found = _by_scikit_learn(
-            KMeans(count, n_init=starts, random_state=rng), few, weights, first
-        )
+        means = KMeans(count, n_init=starts, random_state=rng)
+        found = _by_scikit_learn(means, few, weights, first)
     return found, size
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise, starmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -325,8 +326,7 @@ def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice
     """Split rows into ranges that fit in PIECE_BYTES, both before and after the transformers."""
     widths = [shape[1], *(getattr(step, "n_components_", 0) for step in chain)]
     step = max(1, PIECE_BYTES // (8 * max(widths)))
-    for start in range(0, shape[0], step):
-        yield slice(start, min(start + step, shape[0]))
+    return starmap(slice, pairwise([*range(0, shape[0], step), shape[0]]))
 
 
 def check_rows(X: Any, start: int) -> NDArray[np.floating]:

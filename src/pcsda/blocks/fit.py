@@ -33,7 +33,7 @@ from ..estimators.rows import TrainingRows
 from ..estimators.steps import check_rank, say, settle_ridge
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
 from ..estimators.training import keep_linear
-from ..partition import find_centroids, settle_count
+from ..partition import find_centroids, settle_count, warn_of_empty
 from ..unwrap import steps
 from . import passes
 from .data import Division, Intake
@@ -184,8 +184,8 @@ class _Fit:
         self.seed = self.runner.seed(lambda: int(rng.randint(2**31 - 1)))
         if chain or self.clusters:
             say(model, "drawing a sample of rows")
-            task = passes.SamplePass(self.intake, self.seed, self._draw(self.sample_rows))
-            sample = self.runner.run(task)
+            draw = self._draw(self.sample_rows)
+            sample = self.runner.run(passes.SamplePass(self.intake, self.seed, draw))
         division = Division(given=self.intake.given and isinstance(model, PCSDA))
         if sample is not None:
             self._fit_chain(chain, sample)
@@ -193,9 +193,8 @@ class _Fit:
         folds = Folds.of_counts(self._counts, self.seed) if self.takes_folds else None
         say(model, "collecting statistics")
         draws = self._draws if self.leaves_out else (Draw(0), Draw(0))
-        found = self.runner.run(
-            passes.StatisticsPass(self.intake, division, self.seed, draws, folds)
-        )
+        task = passes.StatisticsPass(self.intake, division, self.seed, draws, folds)
+        found = self.runner.run(task)
         if found is None:
             raise ValueError("sample_weight is zero for all rows; at least one sample must count")
         names, scatter = self._filled(found, division)
@@ -278,20 +277,15 @@ class _Fit:
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
         """Return names and statistics of the nonempty groups; reject a class without rows."""
         names, scatter = found.whole()
-        for label, weight in zip(
-            self._labels, (scatter.n_positive, scatter.n_negative), strict=True
-        ):
+        weights = scatter.n_positive, scatter.n_negative
+        for label, weight in zip(self._labels, weights, strict=True):
             if weight == 0:
                 raise ValueError(
                     f"no row that counts has the label {np.asarray(label).item()!r}; samples of "
                     "the class of interest and of the rest are both needed"
                 )
-        wanted = len(names) if division.centres is None else len(division.centres)
-        if wanted > len(names):
-            warn(
-                f"k-means left {wanted - len(names)} of {wanted} subclasses empty; they are "
-                "dropped",
-            )
+        if division.centres is not None:
+            warn_of_empty(len(division.centres), len(names))
         return names, scatter
 
     def _leave_out(self, found: Statistics, names: NDArray[Any], scatter: GroupScatter) -> Fitted:

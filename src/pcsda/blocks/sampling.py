@@ -87,9 +87,7 @@ class Reservoir:
 
 def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
     """Return the positions of the smallest keys, in row order."""
-    if len(keys) <= size:
-        return slice(None)
-    return np.sort(np.argpartition(keys, size)[:size])
+    return slice(None) if len(keys) <= size else np.sort(np.argpartition(keys, size)[:size])
 
 
 # Each class has its own sample, so that a rare class is kept; the second type says how to draw
@@ -168,9 +166,8 @@ class Folds:
             return cls(FOLDS, seed)
         # The class of the first row comes first: folds are shuffled in that order.
         leads = found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]]
-        labels = np.repeat(
-            [leads, not leads], [positive, negative] if leads else [negative, positive]
-        )
+        counts = [positive, negative] if leads else [negative, positive]
+        labels = np.repeat([leads, not leads], counts)
         folds = np.empty(len(labels), dtype=np.int8)
         split = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
         for fold, (_, test) in enumerate(split):

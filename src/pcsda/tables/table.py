@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +107,15 @@ class Table:
         if self.matrix is not None:
             whole = list(names) == self.names  # not copied
             return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
-        found = [self.columns[name] for name in names]
+        found = [np.atleast_2d(self.columns[name].T).T for name in names]
         if len(found) == 1:
-            return found[0].reshape(self.n_rows, -1)
-        widths = [math.prod(values.shape[1:]) for values in found]
-        edges = np.cumsum([0, *widths]).tolist()
+            return found[0]
+        edges = np.cumsum([0, *(values.shape[1] for values in found)]).tolist()
         rows = np.empty((self.n_rows, edges[-1]), np.result_type(*found) if found else np.float64)
         for begin in range(0, self.n_rows, STRIP_ROWS):  # columns of a strip stay in the cache
             strip = slice(begin, begin + STRIP_ROWS)
-            for values, width, edge in zip(found, widths, edges, strict=False):
-                if values.ndim == 1:
-                    rows[strip, edge] = values[strip]
-                else:
-                    rows[strip, edge : edge + width] = values[strip]
+            for values, (edge, end) in zip(found, pairwise(edges), strict=True):
+                rows[strip, edge:end] = values[strip]
         return rows
 
 
@@ -169,9 +165,7 @@ def joined(parts: Sequence[Table]) -> Table:
                 f"{first.source} are {listed(first.names)}; all files need the same columns in the "
                 "same order"
             )
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns
-    }
+    columns = {n: np.concatenate([part.columns[n] for part in parts]) for n in first.columns}
     matrix = None
     if first.matrix is not None:
         matrix = np.concatenate([np.asarray(part.matrix) for part in parts])
@@ -237,8 +231,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
         codes = [seen.setdefault(value, len(seen)) for value in values.tolist()]
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
-    texts: NDArray[np.str_] = np.array([as_text(value) for value in found], dtype=str)[places]
-    return texts
+    return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -93,9 +93,7 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
             "must name the columns"
         )
     if unnamed:
-        warn(
-            f"the first column of {source} has no name and is left out; it looks like row numbers",
-        )
+        warn(f"the first column of {source} has no name and is left out; it looks like row numbers")
         names[0] = ROW_NUMBER
     return Header(tuple(names), separator)
 
@@ -182,62 +180,54 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class TextRows:
-    """A byte range in a CSV file that contains only whole rows."""
-
-    path: Path
-    start: int
-    stop: int
-    header: Header
-    wording: Wording
-
-    @property
-    def name(self) -> str:
-        """The file name and the byte range."""
-        return f"{self.path.name}, bytes {self.start} to {self.stop - 1}"
-
-    def read(self, names: Sequence[str] | None = None) -> Table:
-        """Parse the rows."""
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            lines = file.read(self.stop - self.start)
-        return parse(self.path.name, lines, self.header, self.wording, names)
-
-
-def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextRows]:
-    """Split a CSV file between rows into parts of about `block_rows` rows."""
-    with open(path, "rb") as file:
-        line, _ = _whole_row(file, 0)
-        begin = len(line)
-        step = TEXT_BYTES
-        if block_rows:
-            file.seek(begin)
-            sizes = [len(file.readline()) for _ in range(100)]
-            step = max(1, int(block_rows * np.mean([n for n in sizes if n] or [1])))
-        header = read_header(path.name, line, wording)
-        edges = _row_edges(file, begin, step)
-    return [TextRows(path, a, b, header, wording) for a, b in pairwise(edges)]
-
-
 def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
     """Split a CSV file into chunks; the first one decides whether labels are text.
 
     Otherwise the label 1 would be a number in some chunks and the text "1" in others. A compressed
     file is a single chunk.
     """
+    wording, stamp = Wording(labels=tuple(labels)), file_stamp(path)
     if path.suffix.lower() in PACKED:
-        read = partial(_read_packed, path, Wording(labels=tuple(labels)))
-        return [Chunk(path.name, _packed_names(path), file_stamp(path), read)]
-    cuts = cut_file(path, Wording(labels=tuple(labels)), block_rows)
-    if not cuts:
-        return []
-    seen = cuts[0].read(labels) if labels else None
-    text = [name for name in labels if seen and seen.column(name).dtype.kind not in "buif"]
-    wording = replace(cuts[0].wording, text=tuple(text))
-    stamp, known = file_stamp(path), cuts[0].header.known
-    parts = [replace(rows, wording=wording) for rows in cuts]
-    return [Chunk(rows.name, known, [rows.start, rows.stop, *stamp], rows.read) for rows in parts]
+        return [Chunk(path.name, _packed_names(path), stamp, partial(_read_packed, path, wording))]
+    header, edges = _cut(path, wording, block_rows)
+    cuts = list(pairwise(edges))
+    if labels and cuts:
+        seen = _read_range(path, header, wording, *cuts[0], labels)
+        text = [name for name in labels if seen.column(name).dtype.kind not in "buif"]
+        wording = replace(wording, text=tuple(text))
+    read = partial(_read_range, path, header, wording)
+    return [
+        Chunk(
+            f"{path.name}, bytes {a} to {b - 1}", header.known, [a, b, *stamp], partial(read, a, b)
+        )
+        for a, b in cuts
+    ]
+
+
+def _cut(path: Path, wording: Wording, block_rows: int | None) -> tuple[Header, list[int]]:
+    """Find where to split a CSV file between rows, into parts of about `block_rows` rows."""
+    with open(path, "rb") as file:
+        line, _ = _whole_row(file, 0)
+        step = TEXT_BYTES
+        if block_rows:
+            file.seek(len(line))
+            sizes = [len(file.readline()) for _ in range(100)]
+            step = max(1, int(block_rows * np.mean([n for n in sizes if n] or [1])))
+        return read_header(path.name, line, wording), _row_edges(file, len(line), step)
+
+
+def _read_range(
+    path: Path,
+    header: Header,
+    wording: Wording,
+    start: int,
+    stop: int,
+    names: Sequence[str] | None = None,
+) -> Table:
+    """Parse a byte range that contains only whole rows."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return parse(path.name, file.read(stop - start), header, wording, names)
 
 
 def _packed_names(path: Path) -> tuple[str, ...]:
