@@ -22,6 +22,7 @@ Exit codes: 0 success, 1 the data or the model is at fault, 2 wrong usage.
 from __future__ import annotations
 
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from inspect import getdoc
 from typing import NoReturn
 
@@ -36,12 +37,13 @@ from .options import (
     count,
     finite,
     formulas,
+    names,
     number_or,
+    port_number,
     seed,
     share,
     values_or,
 )
-from .search_options import search
 
 
 class Command(ArgumentParser):
@@ -75,7 +77,7 @@ def build(version: str) -> Parser:
     parser.commands = {}
     for add in (
         *(_fit, _score, _rank, _count, _identify, _evaluate, _update),
-        *(_inspect, _export, search, _demo, _completion),
+        *(_inspect, _export, _search, _demo, _completion),
     ):
         name = add.__name__.removeprefix("_")
         line, _, more = (getdoc(add) or "").partition("\n\n")
@@ -189,6 +191,12 @@ def _fit_search(parser: ArgumentParser) -> None:
     add("--cv", type=number_or("auto", "leave-one-out"), help=folds)
 
 
+def _use_of_model(parser: ArgumentParser, model: str = MODEL) -> Callable[..., Action]:
+    parser.add_argument("model", help=model)
+    parser.add_argument("data", help=DATA)
+    return parser.add_argument
+
+
 def _score(parser: ArgumentParser) -> None:
     """Score rows and decide which to accept.
 
@@ -207,9 +215,7 @@ def _score(parser: ArgumentParser) -> None:
     or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. If no
     label is given, a bank names the best one for each row that reaches the bank's own threshold.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     output = "file for the scores, .csv or .parquet (default: CSV on standard output)"
     add("-o", "--output", metavar="FILE", help=output)
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
@@ -237,9 +243,7 @@ def _rank(parser: ArgumentParser) -> None:
     unless an option says otherwise. The table shows the distance only if it gives the order; files
     and --json always have it.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     add("--top", type=count, default=20, metavar="N", help="number of rows (default: 20)")
     add("--by", choices=("likelihood", "distance"))
     add("--positive", metavar="LABEL", help="label to use in a bank")
@@ -259,9 +263,7 @@ def _count(parser: ArgumentParser) -> None:
     This is not the number of accepted rows: if positives are rare, most accepted rows may be false
     alarms. The negatives among the rows must resemble the training negatives.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     add("--positive", metavar="LABEL", help="label to use in a bank")
     columns(parser)
 
@@ -279,9 +281,7 @@ def _identify(parser: ArgumentParser) -> None:
     By default, this is the bank's own threshold, which accepts about one stranger in a hundred; the
     estimate treats each of the bank's labels in turn as a stranger.
     """
-    add = parser.add_argument
-    add("model", help="model file of a bank, written by 'pcsda fit --positive all'")
-    add("data", help=DATA)
+    add = _use_of_model(parser, "model file of a bank, written by 'pcsda fit --positive all'")
     add("-o", "--output", metavar="FILE", help="file for the names, .csv or .parquet")
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
@@ -305,9 +305,7 @@ def _update(parser: ArgumentParser) -> None:
     threshold. A model made by partial_fit adds the rows to its statistics. Other models keep no
     rows; fit them again on all rows. Scaling and medians stay as fitted.
     """
-    add = parser.add_argument
-    add("model", help="file of a bank, or of a model made by partial_fit")
-    add("data", help=DATA)
+    add = _use_of_model(parser, "file of a bank, or of a model made by partial_fit")
     add("--label", required=True, metavar="COLUMN", help="column that holds the labels")
     add("-o", "--output", metavar="FILE", help="file to write (default: the model file itself)")
     columns(parser)
@@ -328,9 +326,7 @@ def _evaluate(parser: ArgumentParser) -> None:
     Intervals are bootstrap intervals at the level set by --confidence. The report is one HTML file
     that needs no network.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     positive = (
         "label of the class of interest, if the table and the model name it differently; for "
         "a bank, the only label to evaluate"
@@ -343,10 +339,8 @@ def _evaluate(parser: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--group", metavar="COLUMN", help=group)
-    level, resamples = (
-        "level of the intervals (default: 0.95)",
-        "bootstrap resamples (default: 500)",
-    )
+    level = "level of the intervals (default: 0.95)"
+    resamples = "bootstrap resamples (default: 500)"
     add("--confidence", type=share, default=0.95, metavar="C", help=level)
     add("--resamples", type=count, default=500, metavar="B", help=resamples)
     add("--seed", type=seed, default=0, help="seed for the resampling (default: 0)")
@@ -376,6 +370,37 @@ def _export(parser: ArgumentParser) -> None:
     parser.add_argument("model", help=MODEL)
     parser.add_argument("--onnx", required=True, metavar="FILE", help="ONNX file to write")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+
+
+def _search(parser: ArgumentParser) -> None:
+    """Find more like these, on a page in the browser.
+
+    examples:
+      pictures in a folder, with a table of their embeddings and file names
+        pcsda search photos.parquet --id file --media photos --examples cat1.jpg,cat2.jpg
+      texts in a column
+        pcsda search papers.parquet --id doi --media abstract
+      rows of a table
+        pcsda search parts.csv --id part
+
+    Every answer is stored at once in GALLERY.labels.db; the same command resumes from there. The
+    page is served on this machine only and needs no network; it exports labels, model and report.
+    """
+    add = parser.add_argument
+    add("gallery", help="table with a row of features for each item: .csv, .parquet, .npy, .npz")
+    media = "folder of pictures or sounds named by --id, or column of file names or texts"
+    add("--media", metavar="COLUMN|FOLDER", help=media)
+    add("--id", metavar="COLUMN", help="column that names the rows (default: row numbers)")
+    examples = "ids of examples to start from, separated by commas"
+    add("--examples", type=names, action="extend", default=[], metavar="A,B", help=examples)
+    add("--features", type=names, action="extend", default=[], metavar="A,B")
+    add("--ignore", type=names, action="extend", default=[], metavar="A,B")
+    add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
+    carry = "keep using the labels after the gallery has changed, for ids that are still in it"
+    add("--carry-over", action="store_true", help=carry)
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
+    add("--port", type=port_number, default=0, help="port to listen on (default: a free one)")
+    add("--no-browser", action="store_true", help="print the address but do not open a browser")
 
 
 def _demo(parser: ArgumentParser) -> None:

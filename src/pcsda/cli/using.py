@@ -16,7 +16,8 @@ from ..core.threshold import Threshold
 from ..estimators.operating import count_positives
 from ..metrics import bayes_threshold
 from ..scoring import Scorer
-from ..tables import bases, is_large
+from ..tables import is_large
+from ..tables.table import bases
 from .columns import chosen, matched, suitable
 from .models import label_of, open_model
 from .preparing import of_model, opened, say_gaps, without_gaps
@@ -31,11 +32,7 @@ def score(a: Namespace) -> None:
     """Score rows or trials and decide whether to accept them."""
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
         raise Usage("use only one of --positive, --claimed and --all")
-    if a.id and a.trial:
-        raise Usage("--id names single rows, --trial combines several; use only one")
-    check_target(a.output, a.model, a.data)
-    check_format(a.output)
-    scorer = open_model(a.model)
+    scorer = _opened(a)
     if not scorer.is_bank:
         for name in ("claimed", "all", "positive"):
             if getattr(a, name):
@@ -46,13 +43,18 @@ def score(a: Namespace) -> None:
     _write_scores(scorer, a, place, limit)
 
 
-def identify(a: Namespace) -> None:
-    """Give each row the best-fitting label in a bank, or call it unknown."""
-    if a.id and a.trial:
+def _opened(a: Namespace) -> Scorer:
+    """Open the model, after checking how rows are named and where the results go."""
+    if a.id and getattr(a, "trial", None):
         raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
-    scorer = open_model(a.model)
+    return open_model(a.model)
+
+
+def identify(a: Namespace) -> None:
+    """Give each row the best-fitting label in a bank, or call it unknown."""
+    scorer = _opened(a)
     if not scorer.is_bank:
         raise Usage(
             f"{a.model} is not a bank; it verifies only {tables.as_text(scorer.labels[0])}. Use "
@@ -116,9 +118,7 @@ def _scored(
 
 def rank(a: Namespace) -> None:
     """List the rows that fit the class best."""
-    check_target(a.output, a.model, a.data)
-    check_format(a.output)
-    scorer = open_model(a.model)
+    scorer = _opened(a)
     label = _one_label(scorer, a.positive)
     by = a.by or scorer.ranking(label)
     parts: list[dict[str, NDArray[Any]]] = []
@@ -176,13 +176,12 @@ def new_rows(
         )
     prepared = of_model(a)
     expected = scorer.feature_names
-    ignored = [*a.ignore, *prepared.left_out]
     names: list[str] = []
     for table in opened(a, prepared, used):
         present = set(table.names)
         if not names:
-            there = [n for n in ignored if n in a.ignore or n in present]
-            names = chosen(table, used, a.features, there)
+            ignored = [*a.ignore, *(n for n in prepared.left_out if n in present)]
+            names = chosen(table, used, a.features, ignored)
             if expected is None:
                 names = suitable(table, names, a.features, prepared.decimal)
         needed = names if expected is None else bases(list(expected), table.names)
