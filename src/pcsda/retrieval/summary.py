@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import warnings
 from base64 import b64encode
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ..writing import whole_file
 from .estimates import RESTS_ON
 from .media import Media, MediaError
 from .session import SearchSession
@@ -121,34 +119,15 @@ def _harmless(cell: object) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 
 
-def write_summary(
-    session: SearchSession,
-    path: str | os.PathLike[str],
-    media: Media | None = None,
-    title: str = "What was found",
-) -> None:
-    """Write a session report as one HTML file: what was found, the curve and the threshold.
+def render(session: SearchSession, media: Media) -> str:
+    """Make a session's report as one HTML file: what was found, the curve and the threshold.
 
-    Parameters
-    ----------
-    session : SearchSession
-    path : path
-        If writing fails, no partial file remains.
-    media : Media, optional
-        How to show the rows.
-    title : str
+    It needs no network and runs no script.
     """
-    with whole_file(path) as file:
-        file.write(render(session, media or Media(), title).encode("utf-8", "replace"))
-
-
-def render(session: SearchSession, media: Media, title: str = "What was found") -> str:
-    """Make a session's HTML report, which needs no network and runs no script."""
     state = state_of(session)
     found = [name for name, value in session.labels().items() if value is True]
     places = session.gallery.places(found).tolist()
     slots = {
-        "title": escape(title),
         "style": files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": escape(version("pcsda")),
