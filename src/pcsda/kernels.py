@@ -145,7 +145,7 @@ def _require_non_negative(X: Floats) -> None:
 
 
 def settled_kernel(
-    model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: int
+    model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: Seed
 ) -> Kernel:
     """Return an estimator's kernel with its bandwidth; the paper's rule needs `positive`."""
     gamma = origin = None
@@ -195,10 +195,8 @@ def bandwidth(
         value = _mean_distance(X[positive], metric, random_state)
         if value > 0:
             return 1 / _finite(value)
-        warn(
-            f"gamma='positive' is undefined ({positive.sum()} positives, all equal); "
-            "using gamma='all'",
-        )
+        n = positive.sum()
+        warn(f"gamma='positive' is undefined ({n} positives, all equal); using gamma='all'")
     value = _mean_distance(X, metric, random_state)
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"

@@ -458,8 +458,7 @@ def _keys(scores: Array) -> Array:
     """Return a key for each row; different rows rarely have the same key."""
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
-        keys: Array = scores @ turn
-    return keys
+        return np.asarray(scores @ turn)
 
 
 def _matches(rows: Array, scores: Array, precision: float) -> NDArray[np.intp]:

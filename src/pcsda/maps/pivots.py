@@ -7,7 +7,7 @@ landmarks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -93,9 +93,7 @@ class _OnPivots:
 
     def _whitening(self) -> Array:
         """Return the matrix that maps the values of rows to features, before any rotation."""
-        if self._of_rows:
-            return self.basis_
-        return linalg.triangular_inverse(self.factor_).T
+        return self.basis_ if self._of_rows else linalg.triangular_inverse(self.factor_).T
 
     @property
     def _of_rows(self) -> bool:
@@ -110,7 +108,7 @@ class _OnPivots:
         return self.kernel_(X, self.pivots_)
 
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        panels = _panels(self.whitening_)
+        panels = list(_panels(self.whitening_))
 
         def write(rows: Floats, features: Floats) -> None:
             values = self._values(rows)
@@ -417,8 +415,7 @@ class NystroemMap(_OnPivots, KernelMap):
         # Landmarks only need to be spread out: a few Lloyd steps suffice.
         count = count_distinct(sample, count)
         means = fit_kmeans(KMeans(count, n_init=1, max_iter=20, random_state=rng), sample)
-        centres: Floats = means.cluster_centers_.astype(X.dtype, copy=False)
-        return centres
+        return np.asarray(means.cluster_centers_, dtype=X.dtype)
 
 
 def _tolerance(tol: float | None) -> float:
@@ -430,11 +427,9 @@ def _sum_squares(X: Floats) -> float:
         return float(np.einsum("ij,ij->", X, X, dtype=np.float64))
 
 
-def _panels(matrix: Array) -> list[tuple[slice, Array]]:
+def _panels(matrix: Array) -> Iterator[tuple[slice, Array]]:
     """Yield column blocks of an upper triangular matrix, without the zeros below."""
-    found = []
     for start in range(0, matrix.shape[1], PANEL):
         columns = slice(start, start + PANEL)
         filled = np.flatnonzero(matrix[:, columns].any(axis=1))
-        found.append((columns, matrix[: filled[-1] + 1, columns]))
-    return found
+        yield columns, matrix[: filled[-1] + 1, columns]

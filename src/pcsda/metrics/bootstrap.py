@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 
 from ..core.linalg import Array
 from ..progress import progress
-from ..validation import Seed
+from ..validation import Seed, check_count
 from . import detection, ratios
 from .trials import Order, check_trials
 
@@ -52,9 +51,8 @@ class Interval:
     resamples: Array
 
     def __str__(self) -> str:
-        return (
-            f"{self.value:.4g} ({100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g})"
-        )
+        span = f"{100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g}"
+        return f"{self.value:.4g} ({span})"
 
     def __repr__(self) -> str:
         return f"<Interval: {self}>"
@@ -133,8 +131,7 @@ def bootstrap_interval(
     """
     if not 0 < level < 1:
         raise ValueError(f"level={level} must lie between 0 and 1, both excluded; 0.95 is usual")
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, Integral) or n_resamples < 1:
-        raise ValueError(f"n_resamples={n_resamples!r} must be a whole number of at least 1")
+    check_count("n_resamples", n_resamples)
     labels, scores = column_or_1d(y_true), np.asarray(y_score)
     check_consistent_length(labels, scores, groups)
     if pos_label is not None:
@@ -171,13 +168,7 @@ def _resampled(
         return lambda times: OF_TRIALS[plain](order.trials(times.astype(np.float64)), **options)
     if "sample_weight" in inspect.signature(metric).parameters:
         return lambda times: metric(labels, scores, sample_weight=times)
-    everything = np.arange(len(labels))
-
-    def repeated(times: NDArray[np.intp]) -> Any:
-        rows = np.repeat(everything, times)
-        return metric(labels[rows], scores[rows])
-
-    return repeated
+    return lambda times: metric(np.repeat(labels, times), np.repeat(scores, times, axis=0))
 
 
 def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:

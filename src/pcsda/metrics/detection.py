@@ -323,9 +323,8 @@ def fnmr_at_fmr(
     >>> fnmr_at_fmr([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4], fmr=0.25)
     (0.0, 0.0)
     """
-    return _rate_at(
-        sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight)), fmr
-    )
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _rate_at(trials, fmr)
 
 
 def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:

@@ -109,8 +109,7 @@ class Order:
         """Sum values over each level; without ties, return the values themselves."""
         if len(self.starts) == len(values):
             return values
-        sums: Array = np.add.reduceat(values, self.starts)
-        return sums
+        return np.asarray(np.add.reduceat(values, self.starts))
 
 
 def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Trials:
@@ -142,9 +141,8 @@ def check_trials(
         # A sample of weight zero is absent, even if its cost is infinite.
         kept = weights > 0
         positive, scores, weights = positive[kept], scores[kept], weights[kept]
-    n_positive = int(np.count_nonzero(positive))
-    for name, count in (("positive", n_positive), ("negative", len(positive) - n_positive)):
-        if count == 0:
+    for name, present in (("positive", positive.any()), ("negative", not positive.all())):
+        if not present:
             raise ValueError(
                 f"y_true has 0 {name} samples (of weight above 0), but at least 1 is needed; give"
                 " samples of both classes"

@@ -203,9 +203,8 @@ class DetDisplay(Display):
         self.line_ = drawn.line_
         reach = norm.ppf([low, 0.995])
         self.ax_.plot(reach, reach, color=MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
-        least, paid = (
-            "" if cost is None else f" {cost:.3g}" for cost in self.costs or (None, None)
-        )
+        costs = self.costs or (None, None)
+        least, paid = ("" if cost is None else f" {cost:.3g}" for cost in costs)
         at = f", prior {self.prior:g}"
         named = f"equal error rate {self.eer:.2%}"
         self.eer_ = self._mark((self.eer, self.eer), low, named, "o", POSITIVE_COLOR)

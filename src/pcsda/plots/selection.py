@@ -79,9 +79,9 @@ class SelectionDisplay(Display):
         search = steps(estimator)[-1]
         check_is_fitted(search, "cv_results_")
         results, best = search.cv_results_, search.best_params_
-        subclasses, rows = np.unique(np.asarray(results["param_n_subclasses"]), return_inverse=True)
-        components, columns = np.unique(
-            np.asarray(results["param_n_components"]), return_inverse=True
+        (subclasses, rows), (components, columns) = (
+            np.unique(np.asarray(results[f"param_{name}"]), return_inverse=True)
+            for name in ("n_subclasses", "n_components")
         )
         values = np.asarray(results["mean_test_score"], dtype=np.float64)
         scores = np.full((len(subclasses), len(components)), np.nan)

@@ -365,8 +365,7 @@ class SubspaceDisplay(Display):
 def _subclass_centers(model: Verifier) -> Array:
     """Return the subclass means in the subspace."""
     if has_density(model):
-        centers: Array = model.density_.base.subclasses
-        return centers
+        return np.asarray(model.density_.base.subclasses)
     with warnings.catch_warnings():
         # The means are a plain array even if the model was fitted on named columns.
         warnings.filterwarnings("ignore", "X does not have valid feature names")

@@ -105,9 +105,8 @@ class Evaluation:
     def __repr__(self) -> str:
         what = f"{len(self.names)} labels" if self.is_bank else self.names[0]
         lines = [f"<Evaluation of {what} on {len(self.truth)} {self.unit}s>"]
-        return "\n".join(
-            lines + [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
-        )
+        lines += [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """Return an HTML table of the figures and their intervals, for notebooks."""
@@ -243,11 +242,10 @@ def evaluate_scores(
     labels = column_or_1d(y)
     ids = np.arange(len(labels)) if ids is None else column_or_1d(ids)
     check_consistent_length(labels, ids, trials, groups)
-    prior, threshold = settle_threshold(scorer, prior, cost_miss, cost_false_alarm, threshold)
+    costs = cost_miss, cost_false_alarm
+    prior, threshold = settle_threshold(scorer, prior, *costs, threshold)
     seed = check_random_state(random_state).randint(2**31 - 1)
-    settings = Settings(
-        prior, cost_miss, cost_false_alarm, threshold, level, n_resamples, seed, verbose
-    )
+    settings = Settings(prior, *costs, threshold, level, n_resamples, seed, verbose)
     units = _gathered(labels, ids, groups, trials)
     if len(ratios) != len(units.labels):
         raise ValueError(

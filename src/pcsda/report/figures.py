@@ -124,10 +124,8 @@ def settle_threshold(
     if prior is None:
         prior = 0.5 if scorer.is_bank else scorer.prior()
     # Check prior and costs, whichever threshold is used.
-    at_costs = metrics.bayes_threshold(
-        prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
-    )
-    threshold = at_costs if threshold is None else float(threshold)
+    usual = metrics.bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+    threshold = usual if threshold is None else float(threshold)
     if not np.isfinite(threshold):
         raise ValueError(f"threshold={threshold} must be a finite number")
     return prior, threshold

@@ -110,8 +110,7 @@ def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
     along = ndtri(miss) - ndtri((alarm + 0.5) / (len(negatives) + 1))
     wanted = np.linspace(along[0], along[-1], limit)
     places = np.searchsorted(along, wanted).clip(max=len(along) - 1)
-    kept: Array = candidates[np.unique(places)]
-    return kept
+    return np.asarray(candidates[np.unique(places)])
 
 
 def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
