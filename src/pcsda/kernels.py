@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import (
@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import (
 )
 from sklearn.utils import check_random_state
 
-from .core.linalg import Array, Floats, in_threads
+from .core.linalg import Array, Floats, Mask, in_threads
 from .core.spread import OverflowingSquares, ScaleError
 from .core.warning import warn
 from .memory import available_memory
@@ -144,9 +144,7 @@ def _require_non_negative(X: Floats) -> None:
         )
 
 
-def settled_kernel(
-    model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: Seed
-) -> Kernel:
+def settled_kernel(model: BaseEstimator, X: Floats, positive: Mask | None, seed: Seed) -> Kernel:
     """Return an estimator's kernel with its bandwidth; the paper's rule needs `positive`."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
@@ -159,8 +157,8 @@ def settled_kernel(
 
 def bandwidth(
     rule: str | float,
-    X: NDArray[np.floating],
-    positive: NDArray[np.bool_] | None,
+    X: Floats,
+    positive: Mask | None,
     metric: Metric = "rbf",
     random_state: Seed = None,
 ) -> float:
@@ -211,7 +209,7 @@ def _finite(spread: float) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) -> float:
+def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
     """Return 1/gamma: twice the squared mean distance, or the mean kernel-specific distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:

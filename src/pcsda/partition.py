@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
 from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
-from .core.linalg import Array, cache_rows, one_thread, over_rows
+from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .core.warning import warn
 from .validation import Seed, check_length, distinct
@@ -42,12 +42,12 @@ NEAR = 100.0
 # Rows are copied if at most this share of them is needed.
 MOST_AMONG = 0.5
 
-Rows: TypeAlias = NDArray[np.floating] | sparse.csr_array
+Rows: TypeAlias = Floats | sparse.csr_array
 
 
 def make_groups(
     X: Rows,
-    positive: NDArray[np.bool_],
+    positive: Mask,
     *,
     n_subclasses: int | str = "auto",
     subclasses: str | BaseEstimator = "kmeans",
@@ -55,7 +55,7 @@ def make_groups(
     weights: Array | None = None,
     random_state: Seed = None,
     products: Array | None = None,
-) -> tuple[NDArray[np.intp], NDArray[Any]]:
+) -> tuple[Ints, NDArray[Any]]:
     """Assign each row a group number: 0 for positives, 1..K for subclasses of negatives.
 
     Parameters
@@ -100,7 +100,7 @@ def make_groups(
     return groups, names
 
 
-def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """Return the sorted subclass names and, for each entry, the index of its name."""
     return distinct(
         labels,
@@ -109,7 +109,7 @@ def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np
     )
 
 
-def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDArray[Any]:
+def given_labels(subclass_labels: ArrayLike, positive: Mask) -> NDArray[Any]:
     """Check subclass labels given by the caller and return the labels of the negatives."""
     labels = np.asarray(subclass_labels)
     ignored = "; entries of positive rows are ignored"
@@ -138,7 +138,7 @@ def settle_count(
     total: int | None = None,
     *,
     sampled: bool = False,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     n_positive: float = np.inf,
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
@@ -170,12 +170,12 @@ def settle_count(
 
 def _cluster(
     X: Rows,
-    negatives: NDArray[np.intp],
+    negatives: Ints,
     wanted: int,
     weights: Array | None,
     random_state: Seed,
     products: Array | None,
-) -> NDArray[np.intp]:
+) -> Ints:
     """Divide negatives into subclasses with k-means."""
     if wanted == 1:
         return np.zeros(len(negatives), dtype=np.intp)
@@ -201,9 +201,9 @@ def run_kmeans(
     weights: Array | None,
     random_state: Seed,
     *,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     starts: int = 1,
-) -> NDArray[np.intp]:
+) -> Ints:
     """Cluster all rows, or only those in `among`, with k-means; `weights` are the row weights.
 
     If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
@@ -218,9 +218,7 @@ def run_kmeans(
     return nearest(rows, found.centres, among)
 
 
-def find_centroids(
-    rows: NDArray[np.floating], count: int, weights: Array | None, random_state: Seed
-) -> Array:
+def find_centroids(rows: Floats, count: int, weights: Array | None, random_state: Seed) -> Array:
     """Find centroids as :func:`run_kmeans` does, for rows that are not in memory."""
     found, size = _fit_on_sample(rows, count, weights, random_state)
     return np.asarray(size * found.centres)
@@ -231,7 +229,7 @@ def _fit_on_sample(
     count: int,
     weights: Array | None,
     random_state: Seed,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
     """Run k-means on all rows, or on a sample if there are many; also return the row scale."""
@@ -260,11 +258,11 @@ def _fit_on_sample(
 
 
 def _by_products(
-    rows: NDArray[np.floating],
+    rows: Floats,
     count: int,
     weights: Array | None,
     rng: np.random.RandomState,
-    first: NDArray[np.intp] | None,
+    first: Ints | None,
     *,
     spend: bool,
 ) -> Clusters | None:
@@ -286,7 +284,7 @@ def _by_products(
 
 
 def _by_scikit_learn(
-    means: KMeans, rows: Rows, weights: Array | None, first: NDArray[np.intp] | None
+    means: KMeans, rows: Rows, weights: Array | None, first: Ints | None
 ) -> Clusters:
     """Run k-means with scikit-learn, for any kind of rows."""
     if first is not None:
@@ -297,7 +295,7 @@ def _by_scikit_learn(
     return Clusters(means.labels_.astype(np.intp), means.cluster_centers_.astype(np.float64))
 
 
-def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
+def refine_kmeans(rows: Rows, start: Ints) -> Ints:
     """Cluster rows with k-means, starting from the means of given clusters."""
     rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
@@ -319,9 +317,7 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def kernel_start(
-    matrix: Array, rows: NDArray[np.intp], n_clusters: int, rng: np.random.RandomState
-) -> NDArray[np.intp]:
+def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: np.random.RandomState) -> Ints:
     """Draw initial labels for :func:`kernel_kmeans` with k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
@@ -348,7 +344,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
     return rows / rows.dtype.type(size), size
 
 
-def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
+def merge_equal(rows: Floats, weights: Array) -> tuple[Ints, Array]:
     """Return the positions of the distinct rows, in order, and the total weight of each."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -356,7 +352,7 @@ def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.
     return first[order], total[order]
 
 
-def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = None) -> int:
+def count_distinct(rows: Rows, enough: int, among: Ints | None = None) -> int:
     """Count distinct rows, among all or only those in `among`, stopping at `enough`."""
     seen: set[bytes] = set()
     step = min(max(2 * enough, 16), 256)
@@ -373,7 +369,7 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
     return len(seen)
 
 
-def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
+def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
     """Find the nearest centre of each row, or of each row in `among`, with one product.
 
     Squared distances are differences of squares, which lose digits far from zero, so dense rows far

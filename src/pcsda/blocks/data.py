@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
 from .. import validation
-from ..core.linalg import Array
+from ..core.linalg import Array, Floats, Ints, Mask
 from ..partition import different_subclasses, given_labels, nearest
 
 # Size in float64 bytes of the rows that are made dense, mapped and grouped at once.
@@ -190,8 +190,8 @@ class Piece:
     number: int
     part: int
     before: tuple[int, int]
-    X: NDArray[np.floating]
-    positive: NDArray[np.bool_]
+    X: Floats
+    positive: Mask
     weights: Array | None
     labels: NDArray[Any] | None
 
@@ -256,9 +256,7 @@ class Intake:
             )
             before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
 
-    def classified(
-        self, block: Block, n_rows: int | None
-    ) -> tuple[NDArray[np.bool_], Array | None]:
+    def classified(self, block: Block, n_rows: int | None) -> tuple[Mask, Array | None]:
         """Return which rows belong to the class of interest, and the weights, if any."""
         labels = check_y(block.y, n_rows)
         positive = np.asarray(labels == self.classes[self.index], dtype=bool)
@@ -274,7 +272,7 @@ class Intake:
             return positive, None
         return positive, validation.weight_values(block.sample_weight, len(positive))
 
-    def map(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+    def map(self, X: Floats) -> Floats:
         """Apply the fitted transformers to rows."""
         for step in self.chain:
             X = np.asarray(step.transform(X))
@@ -329,9 +327,9 @@ def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice
     return starmap(slice, pairwise([*range(0, shape[0], step), shape[0]]))
 
 
-def check_rows(X: Any, start: int) -> NDArray[np.floating]:
+def check_rows(X: Any, start: int) -> Floats:
     """Convert rows to dense float32 or float64, checking that all numbers are finite."""
-    rows: NDArray[np.floating] = X.toarray() if sparse.issparse(X) else X
+    rows: Floats = X.toarray() if sparse.issparse(X) else X
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -361,7 +359,7 @@ class Division:
     centres: Array | None = None
     clusterer: Any = None
 
-    def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def groups(self, piece: Piece) -> tuple[NDArray[Any], Ints]:
         """Return the subclass names in a piece, and the group of each row.
 
         Positives are in group 0; a negative is in group 1 + the index of its subclass name.

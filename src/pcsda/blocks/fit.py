@@ -23,7 +23,7 @@ from ..core.copies import warn_of_copies
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
 from ..core.fit import Fitted, calibrated_on
-from ..core.linalg import Array, Result, narrow_fit
+from ..core.linalg import Array, Mask, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
 from ..core.warning import warn
@@ -301,9 +301,7 @@ class _Fit:
         with narrow_fit(rows.shape[1]):
             return fit_left_out(self.model, scatter, data, represents, held_out)
 
-    def _held_out(
-        self, found: Statistics, data: TrainingRows
-    ) -> tuple[Array, NDArray[np.bool_], Array | None]:
+    def _held_out(self, found: Statistics, data: TrainingRows) -> tuple[Array, Mask, Array | None]:
         """Refit on folds as the in-memory fit does; return held-out scores, or NaN if it cannot."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
@@ -314,7 +312,7 @@ class _Fit:
                     f"{self.calibration_rows} of each class: each is alone in its subclass, or the "
                     "scatter is singular without it. Scores are not calibrated; give larger "
                     f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
-                    "refit on folds of all rows",
+                    "refit on folds of all rows"
                 )
             return np.full(1, np.nan), np.ones(1, dtype=bool), None
         # The class of the first row comes first: folds are shuffled in that order.
@@ -355,7 +353,7 @@ class _Fit:
         keep_linear(model, replace(fitted, left_out=None), dtype)  # left-out rows are not numbered
 
 
-def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:
+def _joined(samples: Samples) -> tuple[list[NDArray[Any]], Mask, Array]:
     """Join two samples; also return which rows are positive, and how many rows each represents."""
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.fit import Fitted
-from ..core.linalg import Result, narrow_fit
+from ..core.linalg import Ints, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..validation import different_labels
 from .data import Block, Division, Head, Intake, check_shape, check_y, naming
@@ -184,7 +184,7 @@ class Statistics:
 
     head: Head
     names: NDArray[Any]
-    n_rows: NDArray[np.intp]
+    n_rows: Ints
     leads: bool
     scatters: tuple[GroupScatter, ...]
     samples: Samples

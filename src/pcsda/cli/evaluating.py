@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tables
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..report import Evaluation, evaluate_scores, write_page
 from ..report.figures import value_of, written
 from ..report.views import join_rows, take_rows
@@ -76,7 +76,7 @@ def evaluate(a: Namespace) -> None:
 
 def _scored(
     scorer: Scorer, a: Namespace
-) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[NDArray[np.intp]], Any]]:
+) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[Ints], Any]]:
     """Score a table, as a whole or in pieces.
 
     Returns labels, log-likelihood ratios, additional columns, and a function that returns the
@@ -98,7 +98,7 @@ def _scored(
 
     say_seen(of_model(a), np.concatenate(hashes))
 
-    def take(chosen: NDArray[np.intp]) -> Any:
+    def take(chosen: Ints) -> Any:
         """Return the rows with these numbers; a table in pieces is read a second time."""
         if len(labels) == 1:
             return take_rows(X, chosen)

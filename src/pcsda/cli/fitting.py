@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from .. import metrics, tables
 from ..blocks import fit_blocks
+from ..core.linalg import Array
 from ..core.threshold import Threshold
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..estimators.doors import warn_of_misses
@@ -319,7 +320,7 @@ def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
     final.set_params(priors=priors)
 
 
-def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
+def _weights(table: tables.Table, name: str) -> Array:
     column = table.column(name, "--weight")
     if column.dtype.kind not in "buif" or column.ndim > 1 or tables.missing(column).any():
         raise Problem(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from .. import tables
+from ..core.linalg import Ints
 from ..core.threshold import Threshold
 from ..estimators.operating import count_positives
 from ..metrics import bayes_threshold
@@ -235,7 +236,7 @@ def settle_threshold(
 
 def _keys(
     table: tables.Table, a: Namespace
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | NDArray[np.intp]]:
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | Ints]:
     """Return columns that identify each result, the trials, and the order of the results.
 
     Trials keep the order of the table and are not sorted by name.
@@ -252,7 +253,7 @@ def _keys(
 
 def _claims(
     table: tables.Table, a: Namespace, known: list[str], trials: NDArray[np.str_] | None
-) -> NDArray[np.intp]:
+) -> Ints:
     """Return the index of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
     names, codes = np.unique(claimed, return_inverse=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..progress import progress
 from ..validation import Seed, check_count
 from . import detection, ratios
@@ -153,7 +153,7 @@ def bootstrap_interval(
 
 def _resampled(
     metric: Callable[..., Any], labels: NDArray[Any], scores: NDArray[Any]
-) -> Callable[[NDArray[np.intp]], Any]:
+) -> Callable[[Ints], Any]:
     """Return the metric as a function of how often each sample is drawn."""
     plain, options = metric, {}
     if isinstance(metric, partial) and not metric.args:
@@ -171,7 +171,7 @@ def _resampled(
     return lambda times: metric(np.repeat(labels, times), np.repeat(scores, times, axis=0))
 
 
-def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+def _strata(labels: NDArray[Any], members: Ints) -> list[Ints]:
     """Split groups by the labels they contain if there are two labels, else keep them together."""
     if len(labels) == 0:
         raise ValueError("y_true has 0 samples, but at least 1 is needed")
@@ -185,9 +185,7 @@ def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.
     return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
 
 
-def _draw(
-    strata: list[NDArray[np.intp]], n_groups: int, rng: np.random.RandomState
-) -> NDArray[np.intp]:
+def _draw(strata: list[Ints], n_groups: int, rng: np.random.RandomState) -> Ints:
     """Draw groups, and return how often each was drawn."""
     times = np.zeros(n_groups, dtype=np.intp)
     for stratum in strata:

@@ -10,10 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import isotonic_regression
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints, Mask
 from ..validation import MIXED, distinct, shorten
-
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,13 @@ class Order:
     levels : array of shape (n_levels,)
     """
 
-    order: NDArray[np.intp]
-    positive: BoolArray
-    starts: NDArray[np.intp]
+    order: Ints
+    positive: Mask
+    starts: Ints
     levels: Array
 
     @classmethod
-    def of(cls, positive: BoolArray, scores: Array) -> Order:
+    def of(cls, positive: Mask, scores: Array) -> Order:
         """Sort checked scores; this is the only sort that a metric needs."""
         order = np.argsort(scores)
         scores = scores[order]
@@ -112,14 +110,14 @@ class Order:
         return np.asarray(np.add.reduceat(values, self.starts))
 
 
-def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Trials:
+def sort_trials(positive: Mask, scores: Array, weights: Array | None) -> Trials:
     """Sort checked samples into levels."""
     return Order.of(positive, scores).trials(weights)
 
 
-def _starts(values: Array) -> NDArray[np.intp]:
+def _starts(values: Array) -> Ints:
     """Return where runs of equal values start; equal infinities form one run."""
-    changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
+    changes: Ints = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
 
 
@@ -129,7 +127,7 @@ def check_trials(
     score_name: str,
     pos_label: object,
     sample_weight: ArrayLike | None,
-) -> tuple[BoolArray, Array, Array | None]:
+) -> tuple[Mask, Array, Array | None]:
     """Return positivity, scores and weights of the samples, without samples of zero weight."""
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
@@ -161,7 +159,7 @@ def check_scores(y_score: ArrayLike, name: str) -> Array:
     return scores
 
 
-def is_positive(labels: NDArray[Any], pos_label: object) -> BoolArray:
+def is_positive(labels: NDArray[Any], pos_label: object) -> Mask:
     """Return which labels denote the class of interest."""
     if labels.dtype.kind in "fc" and np.isnan(labels).any():
         raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")

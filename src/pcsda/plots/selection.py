@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..unwrap import steps
 from .style import POSITIVE_COLOR, SECOND_COLOR, Display
 
@@ -58,8 +57,8 @@ class SelectionDisplay(Display):
     """
 
     scores: Array
-    n_subclasses: NDArray[np.intp]
-    n_components: NDArray[np.intp]
+    n_subclasses: Ints
+    n_components: Ints
     chosen: tuple[int, int]
     score_name: str = "score"
 

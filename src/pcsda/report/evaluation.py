@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..estimators import MixtureVerifier
 from ..partition import MIXED, counted
 from ..scoring import Scorer
@@ -170,7 +170,7 @@ def evaluate_scores(
     model: BaseEstimator,
     ratios: Array,
     y: ArrayLike,
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     *,
     pos_label: object = None,
     trials: ArrayLike | None = None,
@@ -403,7 +403,7 @@ def _subspaces(
     labels: NDArray[Any],
     ids: NDArray[Any],
     drawn: list[Drawn],
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     seed: int,
 ) -> list[dict[str, Any] | None]:
     """Project a sample of rows onto the first two axes of each label that is drawn.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..core.threshold import interval as binomial_interval
 from ..scoring import Scorer
 
@@ -169,7 +169,7 @@ def figures(
 
 
 def identification(
-    truth: NDArray[np.intp], ratios: Array, groups: NDArray[Any] | None, settings: Settings
+    truth: Ints, ratios: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
     """Measure how often a bank ranks the correct label first, and among the top five."""
     columns = np.arange(ratios.shape[1])

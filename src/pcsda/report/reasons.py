@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..estimators import MixtureVerifier
 from ..scoring import Scorer
 from ..unwrap import unwrap
@@ -27,7 +27,7 @@ def reasons(
     labels: NDArray[np.str_],
     ids: NDArray[np.str_],
     positive: Mask,
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     seed: int,
 ) -> list[str]:
     """Explain the worst rows in a model's view, in the order they are listed.
@@ -60,9 +60,7 @@ def _explained(scorer: Scorer, X: MatrixLike) -> Any:
     return scorer.final.explain(unwrap(scorer.model).rows(X))
 
 
-def _near(
-    z: Array, rows: NDArray[np.intp], around: NDArray[np.intp], positive: Mask
-) -> list[list[int]]:
+def _near(z: Array, rows: Ints, around: Ints, positive: Mask) -> list[list[int]]:
     """For each row, find its nearest neighbours in `around`: one in the class, one in the rest."""
     found: list[list[int]] = []
     for row in rows.tolist():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from .figures import FMR, Settings
 
 # Limits that keep a page small: points of a curve, listed trials, points in a subspace, bins.
@@ -52,8 +52,8 @@ class View:
     marks: dict[str, float]
     eer: float
     thresholds: Array
-    misses: NDArray[np.intp]
-    false_alarms: NDArray[np.intp]
+    misses: Ints
+    false_alarms: Ints
     listed: dict[str, NDArray[Any]]
     histogram: dict[str, NDArray[Any]]
     calibration: dict[str, NDArray[Any]]
@@ -152,7 +152,7 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
     return {"expected": expected, "observed": share, **bounds, "count": count}
 
 
-def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:
+def subspace_sample(positive: Mask, seed: int, share: int = 1) -> Ints:
     """Choose the rows to plot: all, or a sample in which at most half are positives."""
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
@@ -163,7 +163,7 @@ def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.int
     return np.sort(np.concatenate([few, rest]))
 
 
-def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+def take_rows(X: Any, rows: Ints) -> Any:
     """Return the rows of an array or DataFrame with the given row numbers."""
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.linalg import Ints, Mask
+
 # Number of names that a message lists.
 SHOWN = 20
 # Rows copied at a time when there are many columns.
@@ -46,10 +48,10 @@ class Table:
     n_rows: int
     matrix: NDArray[Any] | None = None
     start: int = 0
-    kept: NDArray[np.intp] | None = None
+    kept: Ints | None = None
 
     @property
-    def numbers(self) -> NDArray[np.intp]:
+    def numbers(self) -> Ints:
         """The row numbers within the whole table."""
         return self.start + (np.arange(self.n_rows) if self.kept is None else self.kept)
 
@@ -72,7 +74,7 @@ class Table:
         known = list(dict.fromkeys([*self.columns, *self.names]))
         raise ValueError(no_column(self.source, name, known, option))
 
-    def part(self, rows: slice | NDArray[np.intp]) -> Table:
+    def part(self, rows: slice | Ints) -> Table:
         """Return a subset of the rows; they keep their row numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
@@ -234,7 +236,7 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
     return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
 
 
-def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def missing(values: NDArray[Any]) -> Mask:
     """Return which rows have a missing value: None, NaN or NaT; in an embedding, any entry."""
     if values.dtype.kind == "O":
         # Apart from None, only missing values differ from themselves.

@@ -116,11 +116,7 @@ def not_decoded(encoding: str, error: UnicodeError) -> str:
 
 
 def parse(
-    source: str,
-    lines: bytes,
-    header: Header,
-    wording: Wording,
-    names: Sequence[str] | None = None,
+    source: str, lines: bytes, header: Header, wording: Wording, names: Sequence[str] | None = None
 ) -> Table:
     """Parse whole rows of a CSV file; `names` selects columns."""
     pandas = import_extra("pandas", "CSV files need", "cli")
