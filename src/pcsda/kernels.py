@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
-from sklearn.metrics.pairwise import (
-    additive_chi2_kernel,
-    euclidean_distances,
-    manhattan_distances,
-    pairwise_kernels,
-)
+from sklearn.metrics import pairwise
 from sklearn.utils import check_random_state
 
 from .core.linalg import Array, Floats, Mask, in_threads
@@ -97,13 +92,13 @@ class Kernel:
     def _pairwise(self, X: Floats, Y: Floats) -> Any:
         """Compute kernel values with scikit-learn."""
         if callable(self.metric):
-            return pairwise_kernels(X, Y, metric=self.metric, **self.params)
+            return pairwise.pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
             X, Y = _of_unit_size(X), _of_unit_size(Y)
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
-        return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
+        return pairwise.pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
@@ -220,11 +215,11 @@ def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
     rows = rows - (0 if metric == "chi2" else rows.mean(axis=0))
     pairs = np.triu_indices(len(rows), 1)
     if metric == "laplacian":
-        return float(manhattan_distances(rows)[pairs].mean())
+        return float(pairwise.manhattan_distances(rows)[pairs].mean())
     if metric == "chi2":
         _require_non_negative(rows)
-        return float(-additive_chi2_kernel(rows)[pairs].mean())
-    distances = euclidean_distances(rows)[pairs]
+        return float(-pairwise.additive_chi2_kernel(rows)[pairs].mean())
+    distances = pairwise.euclidean_distances(rows)[pairs]
     if not np.isfinite(distances).all():
         return np.inf
     # The distance of equal rows is the square root of rounding, which is not a bandwidth.

@@ -26,24 +26,8 @@ from collections.abc import Callable
 from inspect import getdoc
 from typing import NoReturn
 
-from .options import (
-    DATA,
-    MODEL,
-    ONE_ORIGIN,
-    ROW_ID,
-    UNKNOWN,
-    columns,
-    costs,
-    count,
-    finite,
-    formulas,
-    names,
-    number_or,
-    port_number,
-    seed,
-    share,
-    values_or,
-)
+from . import options
+from .options import DATA, MODEL, ONE_ORIGIN, ROW_ID, UNKNOWN, columns, costs, count, formulas
 
 
 class Command(ArgumentParser):
@@ -146,33 +130,35 @@ def _fit_model(parser: ArgumentParser) -> None:
     published = "use the published rule, without later additions"
     add("--published", action="store_true", help=published)
     number = "number of subclasses, or auto"
-    add("--n-subclasses", "-K", type=values_or("auto"), metavar="K", help=number)
-    add("--n-components", "-d", type=values_or(), metavar="D", help="dimensions of the subspace")
-    add("--regularization", type=values_or(), metavar="R", help="relative ridge")
+    add("--n-subclasses", "-K", type=options.values_or("auto"), metavar="K", help=number)
+    numbers = options.values_or()
+    add("--n-components", "-d", type=numbers, metavar="D", help="dimensions of the subspace")
+    add("--regularization", type=numbers, metavar="R", help="relative ridge")
     add("--subclasses", help="kmeans or samples; with a kernel, also input")
     add("--balance", choices=("pooled", "resampled"))
     add("--solver", help="see the library's documentation")
     add("--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest")
     add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
     add("--covariance", choices=("leave-one-out", "resubstitution"))
-    add("--shrinkage", type=number_or("auto"), metavar="S", help="a number, or auto")
+    add("--shrinkage", type=options.number_or("auto"), metavar="S", help="a number, or auto")
     hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
-    add("--contamination", type=number_or("auto"), metavar="SHARE", help=hidden)
+    add("--contamination", type=options.number_or("auto"), metavar="SHARE", help=hidden)
     add("--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores")
     priors = "empirical, equal or the probability of the class of interest"
-    add("--priors", type=number_or("empirical", "equal"), metavar="P", help=priors)
-    add("--seed", type=seed, default=0, help="seed for all random draws (default: 0)")
+    add("--priors", type=options.number_or("empirical", "equal"), metavar="P", help=priors)
+    add("--seed", type=options.seed, default=0, help="seed for all random draws (default: 0)")
     alarms = "choose the threshold that accepts this share of the rest, and store it in the model"
-    add("--max-false-alarms", type=share, metavar="R", help=alarms)
+    add("--max-false-alarms", type=options.share, metavar="R", help=alarms)
 
 
 def _fit_kernel(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("kernel").add_argument
     add("--kernel", help="rbf, laplacian, polynomial, sigmoid, cosine, chi2 or linear")
-    gamma = values_or("positive", "all", "scale")
+    gamma = options.values_or("positive", "all", "scale")
     add("--gamma", type=gamma, metavar="G", help="positive, all, scale or a number")
-    add("--degree", type=number_or(), help="degree of the polynomial kernel")
-    add("--coef0", type=number_or(), help="constant term of the polynomial and sigmoid kernels")
+    number = options.number_or()
+    add("--degree", type=number, help="degree of the polynomial kernel")
+    add("--coef0", type=number, help="constant term of the polynomial and sigmoid kernels")
     approx = "use approximate kernel features instead of the exact kernel, for many rows"
     add("--approx", choices=("nystroem", "fourier"), help=approx)
     add("--map-components", type=count, metavar="M", help="number of features (default: 1000)")
@@ -188,7 +174,7 @@ def _fit_search(parser: ArgumentParser) -> None:
     add("--auto", action="store_true", help=auto)
     add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"))
     folds = "number of folds, auto or leave-one-out"
-    add("--cv", type=number_or("auto", "leave-one-out"), help=folds)
+    add("--cv", type=options.number_or("auto", "leave-one-out"), help=folds)
 
 
 def _use_of_model(parser: ArgumentParser, model: str = MODEL) -> Callable[..., Action]:
@@ -287,9 +273,10 @@ def _identify(parser: ArgumentParser) -> None:
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
     limits = parser.add_mutually_exclusive_group().add_argument
-    limits("--threshold", type=finite, metavar="LLR", help="smallest ratio that gets a name")
+    least = "smallest ratio that gets a name"
+    limits("--threshold", type=options.finite, metavar="LLR", help=least)
     alarms = "largest share of strangers that may get a name"
-    limits("--max-false-alarms", type=share, metavar="R", help=alarms)
+    limits("--max-false-alarms", type=options.share, metavar="R", help=alarms)
     formulas(parser)
     columns(parser)
 
@@ -341,9 +328,9 @@ def _evaluate(parser: ArgumentParser) -> None:
     add("--group", metavar="COLUMN", help=group)
     level = "level of the intervals (default: 0.95)"
     resamples = "bootstrap resamples (default: 500)"
-    add("--confidence", type=share, default=0.95, metavar="C", help=level)
+    add("--confidence", type=options.share, default=0.95, metavar="C", help=level)
     add("--resamples", type=count, default=500, metavar="B", help=resamples)
-    add("--seed", type=seed, default=0, help="seed for the resampling (default: 0)")
+    add("--seed", type=options.seed, default=0, help="seed for the resampling (default: 0)")
     costs(parser)
     columns(parser)
 
@@ -392,14 +379,15 @@ def _search(parser: ArgumentParser) -> None:
     add("--media", metavar="COLUMN|FOLDER", help=media)
     add("--id", metavar="COLUMN", help="column that names the rows (default: row numbers)")
     examples = "ids of examples to start from, separated by commas"
-    add("--examples", type=names, action="extend", default=[], metavar="A,B", help=examples)
-    add("--features", type=names, action="extend", default=[], metavar="A,B")
-    add("--ignore", type=names, action="extend", default=[], metavar="A,B")
+    add("--examples", type=options.names, action="extend", default=[], metavar="A,B", help=examples)
+    add("--features", type=options.names, action="extend", default=[], metavar="A,B")
+    add("--ignore", type=options.names, action="extend", default=[], metavar="A,B")
     add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
     carry = "keep using the labels after the gallery has changed, for ids that are still in it"
     add("--carry-over", action="store_true", help=carry)
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
-    add("--port", type=port_number, default=0, help="port to listen on (default: a free one)")
+    port = "port to listen on (default: a free one)"
+    add("--port", type=options.port_number, default=0, help=port)
     add("--no-browser", action="store_true", help="print the address but do not open a browser")
 
 

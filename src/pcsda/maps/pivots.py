@@ -18,15 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from .. import validation
 from ..core import linalg
 from ..core.gram import require_fine, require_fine_rows
-from ..core.linalg import (
-    Array,
-    Floats,
-    Ints,
-    feature_factor,
-    pivoted_cholesky,
-    row_basis,
-    row_floor,
-)
+from ..core.linalg import Array, Floats, Ints
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, not_finite, training_matrix
 from ..partition import count_distinct, fit_kmeans
@@ -72,15 +64,15 @@ class _OnPivots:
         """Choose the pivots among `rows` and return the features of all rows."""
         if matrix is None:
             self.trace_ = _sum_squares(rows)
-            self.floor_ = row_floor(rows, tol or 0.0)
-            basis, pivots, factor = row_basis(rows, self.floor_)
+            self.floor_ = linalg.row_floor(rows, tol or 0.0)
+            basis, pivots, factor = linalg.row_basis(rows, self.floor_)
             if len(pivots) == 0:
                 raise no_spread()
             self.basis_ = basis[:, :limit]
             features: Array = rows @ basis
         else:
             self.trace_ = float(np.trace(matrix))
-            features, pivots, factor, self.floor_ = feature_factor(matrix, _tolerance(tol))
+            features, pivots, factor, self.floor_ = linalg.feature_factor(matrix, _tolerance(tol))
         self.pivot_indices_ = pivots[:limit]
         self.pivots_ = rows[self.pivot_indices_]
         self.factor_ = np.ascontiguousarray(factor[:limit, :limit])
@@ -284,10 +276,10 @@ class ExactKernelMap(_OnPivots, KernelMap):
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:
             self.trace_ += _sum_squares(X)
-            self.floor_ = max(self.floor_, row_floor(X, self.tol or 0.0))
+            self.floor_ = max(self.floor_, linalg.row_floor(X, self.tol or 0.0))
             rest = X - old @ self.basis_.T
             rest -= (rest @ self.basis_) @ self.basis_.T  # repeated, to remove rounding
-            basis, pivots, added = row_basis(rest, self.floor_)
+            basis, pivots, added = linalg.row_basis(rest, self.floor_)
             basis, pivots, added = basis[:, :room], pivots[:room], added[:room, :room]
             self.basis_ = np.hstack([self.basis_, basis])
             return rest @ basis, pivots, added
@@ -296,7 +288,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
         tol = _tolerance(self.tol)
         self.floor_ = max(self.floor_, linalg.pivot_floor(tol, len(matrix), largest))
         matrix -= old @ old.T
-        factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
+        factor, order, pivots = linalg.pivoted_cholesky(matrix, self.floor_, largest)
         pivots = pivots[:room]
         new = np.zeros((len(X), len(pivots)))
         new[order] = factor[:, : len(pivots)]

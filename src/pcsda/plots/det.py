@@ -15,16 +15,8 @@ from ..core.linalg import Array, Mask
 from ..metrics import bayes_threshold, detection_cost, equal_error_rate, min_detection_cost
 from ..metrics.trials import check_trials
 from ..validation import MatrixLike
-from .style import (
-    BESIDE,
-    LINE_COLOR,
-    MUTED_COLOR,
-    PALETTE,
-    POSITIVE_COLOR,
-    SECOND_COLOR,
-    Display,
-    score_rows,
-)
+from . import style
+from .style import Display, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -199,21 +191,22 @@ class DetDisplay(Display):
         match, non_match = _thinned(self.false_match_rate, self.false_non_match_rate, low)
         # scikit-learn would name an unnamed curve itself.
         drawn = DetCurveDisplay(fpr=match, fnr=non_match, estimator_name=self.name or "scores")
-        drawn.plot(ax=self.ax_, color=LINE_COLOR, linewidth=2)
+        drawn.plot(ax=self.ax_, color=style.LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
         reach = norm.ppf([low, 0.995])
-        self.ax_.plot(reach, reach, color=MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
-        costs = self.costs or (None, None)
-        least, paid = ("" if cost is None else f" {cost:.3g}" for cost in costs)
-        at = f", prior {self.prior:g}"
+        self.ax_.plot(reach, reach, color=style.MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
+        least, paid = (
+            ("" if cost is None else f" {cost:.3g}") + f", prior {self.prior:g}"
+            for cost in self.costs or (None, None)
+        )
         named = f"equal error rate {self.eer:.2%}"
-        self.eer_ = self._mark((self.eer, self.eer), low, named, "o", POSITIVE_COLOR)
-        self.minimum_ = self._mark(self.minimum, low, f"least cost{least}{at}", "s", SECOND_COLOR)
+        self.eer_ = self._mark((self.eer, self.eer), low, named, "o", style.POSITIVE_COLOR)
+        self.minimum_ = self._mark(self.minimum, low, f"least cost{least}", "s", style.SECOND_COLOR)
         self.actual_ = None
         if self.actual is not None:
-            self.actual_ = self._mark(self.actual, low, f"actual cost{paid}{at}", "X", PALETTE[3])
+            self.actual_ = self._mark(self.actual, low, f"actual cost{paid}", "X", style.PALETTE[3])
         self._frame(low)
-        self.legend_ = self.ax_.legend(**BESIDE)
+        self.legend_ = self.ax_.legend(**style.BESIDE)
 
     def _mark(
         self, rates: tuple[float, float], low: float, label: str, marker: str, color: str
