@@ -94,7 +94,10 @@ def make_groups(
     else:
         weight = None if weights is None else weights[rows]
         wanted = settle_count(X, n_subclasses, among=rows, n_positive=float(positive.sum()))
-        labels = _cluster(X, rows, wanted, weight, random_state, products)
+        labels = np.zeros(len(rows), dtype=np.intp)
+        if wanted > 1:
+            labels = run_kmeans(X, wanted, weight, random_state, among=rows, products=products)
+            warn_of_empty(wanted, int(np.count_nonzero(np.bincount(labels))))
     names, codes = different_subclasses(labels)
     groups[rows] = codes + 1
     return groups, names
@@ -168,27 +171,6 @@ def settle_count(
     return wanted
 
 
-def _cluster(
-    X: Rows,
-    negatives: Ints,
-    wanted: int,
-    weights: Array | None,
-    random_state: Seed,
-    products: Array | None,
-) -> Ints:
-    """Divide negatives into subclasses with k-means."""
-    if wanted == 1:
-        return np.zeros(len(negatives), dtype=np.intp)
-    labels = None
-    if products is not None and len(negatives) <= SAMPLE // START:
-        rng = check_random_state(random_state)
-        labels = kmeans_of_products(products, negatives, wanted, X.shape[1], rng, weights)
-    if labels is None:
-        labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
-    warn_of_empty(wanted, int(np.count_nonzero(np.bincount(labels))))
-    return labels
-
-
 def warn_of_empty(wanted: int, found: int) -> None:
     """Warn if k-means found fewer subclasses than it was asked for."""
     if found < wanted:
@@ -203,13 +185,20 @@ def run_kmeans(
     *,
     among: Ints | None = None,
     starts: int = 1,
+    products: Array | None = None,
 ) -> Ints:
     """Cluster all rows, or only those in `among`, with k-means; `weights` are the row weights.
 
     If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
     one. More steps on all rows would change the inertia by less than another seed does. The best of
-    several `starts` is kept.
+    several `starts` is kept. If inner products of all rows are known, few rows are clustered by
+    `products`.
     """
+    if products is not None and among is not None and len(among) <= SAMPLE // START:
+        rng = check_random_state(random_state)
+        labels = kmeans_of_products(products, among, count, rows.shape[1], rng, weights)
+        if labels is not None:
+            return labels
     found, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
     if len(found.labels) == (rows.shape[0] if among is None else len(among)):
         return found.labels
@@ -380,8 +369,9 @@ def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
         return nearest(X, centres)[among]
     origin = centres.mean(axis=0)
     shifted = centres - origin
-    far = not sparse.issparse(X) and _is_far_off(origin, shifted)
-    half = 0.5 * np.einsum("ij,ij->i", shifted, shifted)
+    squares = np.einsum("ij,ij->i", shifted, shifted)
+    far = not sparse.issparse(X) and origin @ origin > NEAR**2 * squares.max()
+    half = 0.5 * squares
     if not far:
         half += shifted @ origin
     labels = np.empty(X.shape[0] if among is None else len(among), dtype=np.intp)
@@ -396,11 +386,6 @@ def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
 
     over_rows(assign, len(labels), X.shape[1])
     return labels
-
-
-def _is_far_off(origin: Array, shifted: Array) -> bool:
-    """Return whether products with the rows would lose the digits that distinguish them."""
-    return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
 
 
 # Suffix of a subclass name if no label has a majority in it.

@@ -53,6 +53,7 @@ from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .unwrap import parts, steps, unwrap
+from .validation import NOT_INSTALLED, import_extra
 from .writing import whole_file
 
 # Increase it when a change would make earlier versions misread new files.
@@ -470,10 +471,4 @@ def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _skops_io() -> Any:
-    try:
-        import skops.io
-    except ImportError as error:
-        raise ImportError(
-            'model files need skops, which is not installed: pip install "pcsda[skops]"'
-        ) from error
-    return skops.io
+    return import_extra("skops.io", "model files need", "skops", NOT_INSTALLED)

@@ -40,16 +40,16 @@ KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosin
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
 BANDWIDTHS = ("positive", "all", "scale")
+NOT_INSTALLED = ", which is not installed:"
 
 
-def import_extra(module: str, who_needs: str, extra: str) -> Any:
+def import_extra(module: str, who_needs: str, extra: str, how: str = "; install it with") -> Any:
     """Import an optional module, or raise an error naming the extra that provides it."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f'{who_needs} {module.partition(".")[0]}; install it with pip install "pcsda[{extra}]"'
-        ) from error
+        package = module.partition(".")[0]
+        raise ImportError(f'{who_needs} {package}{how} pip install "pcsda[{extra}]"') from error
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:

@@ -21,6 +21,8 @@ from ..partition import different_subclasses, given_labels, nearest
 
 # Size in float64 bytes of the rows that are made dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20
+# Names of the features, if there are any.
+Columns: TypeAlias = tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Block:
     y: Any = None
     subclass_labels: Any = None
     sample_weight: Any = None
-    columns: tuple[str, ...] | None = None
+    columns: Columns = None
 
 
 # Number, name and content of a block.
@@ -145,7 +147,7 @@ class Head:
 
     name: str
     width: int
-    columns: tuple[str, ...] | None
+    columns: Columns
     single: bool
 
     def join(self, other: Head) -> Head:
@@ -163,7 +165,7 @@ class Head:
         return Head(self.name, self.width, self.columns, self.single and other.single)
 
 
-def _shown(columns: tuple[str, ...] | None) -> str:
+def _shown(columns: Columns) -> str:
     return "without names" if columns is None else ", ".join(map(repr, columns[:8]))
 
 
@@ -298,7 +300,7 @@ def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
     return labels
 
 
-def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
+def check_shape(block: Block) -> tuple[Any, Columns]:
     """Return rows as an array or CSR matrix, and the column names if there are any."""
     X, columns = block.X, block.columns
     if columns is None and hasattr(X, "columns"):

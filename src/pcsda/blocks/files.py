@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from ..tables import Table, is_frame, list_files, of_frame, one_kind, open_chunk
 from ..tables.arrays import load_npz, map_npy, npy_rows, npz_names, rows_at_once
 from ..tables.table import Chunk, bases, example, file_stamp, no_column
 from ..validation import MatrixLike, is_dask
-from .data import Address, Block, Blocks, plain_labels
+from .data import Address, Block, Blocks, Columns, plain_labels
+
+Reader: TypeAlias = Callable[[], Any]
 
 
 def open_blocks(
@@ -64,7 +66,7 @@ class Rows(NamedTuple):
     file: str
     shape: tuple[int, ...]
     stamp: list[Any]
-    cut: Callable[[int, int], Callable[[], Any]]
+    cut: Callable[[int, int], Reader]
 
 
 def _rows_of(value: Any) -> Rows:
@@ -89,10 +91,7 @@ def _same(rows: MatrixLike) -> Any:
 
 
 def _of_rows(
-    wholes: list[Rows],
-    companions: dict[str, Any],
-    block_rows: int | None,
-    columns: tuple[str, ...] | None = None,
+    wholes: list[Rows], companions: dict[str, Any], block_rows: int | None, columns: Columns = None
 ) -> Iterator[Address]:
     """Cut arrays or .npy files into blocks, together with their labels and weights.
 
@@ -131,10 +130,7 @@ def _check_length(name: str, entries: int, wanted: int) -> None:
 
 
 def _read_rows(
-    X: Callable[[], Any],
-    companions: dict[str, Callable[[], Any]],
-    columns: tuple[str, ...] | None,
-    labels_only: bool = False,
+    X: Reader, companions: dict[str, Reader], columns: Columns, labels_only: bool = False
 ) -> Block:
     parts = {name: read() for name, read in companions.items()}
     return Block(None if labels_only else X(), columns=columns, **parts)

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # These warnings are for programmers, not for users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
-            warnings.showwarning = _as_note
+            warnings.showwarning = lambda text, *_, **__: note(" ".join(str(text).split()))
             _run(arguments)
             sys.stdout.flush()
     except Usage as error:
@@ -92,10 +92,6 @@ def _run(arguments: Namespace) -> None:
         "completion": completion.completion,
     }
     commands[arguments.command](arguments)
-
-
-def _as_note(message: Warning | str, *_: object, **__: object) -> None:
-    note(" ".join(str(message).split()))
 
 
 def _message(error: BaseException) -> str:

@@ -128,11 +128,7 @@ def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def matched(
-    table: Table,
-    names: Sequence[str],
-    expected: NDArray[Any] | None,
-    count: int,
-    gaps: bool = False,
+    table: Table, names: Sequence[str], expected: NDArray[Any] | None, count: int, gaps: bool
 ) -> Features:
     """Return a table's features in the order that a model expects.
 

@@ -70,13 +70,10 @@ def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Thresh
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
     note(f"rows with a log-likelihood ratio of at least {threshold:.4g} are accepted ({why})")
-    found = (
-        _scored(scorer, table, X, a, place, prior, threshold)
-        for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed])
-    )
     records: list[dict[str, Any]] = []
     with column_writer(a.output, a.keep_formulas) as write:
-        for columns in found:
+        for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed]):
+            columns = _scored(scorer, table, X, a, place, prior, threshold)
             if a.output or not a.json:
                 write(columns)
             if a.json:
@@ -124,10 +121,9 @@ def rank(a: Namespace) -> None:
     by = a.by or scorer.ranking(label)
     parts: list[dict[str, NDArray[Any]]] = []
     for table, X in new_rows(scorer, a, [a.id]):
-        ids = {"id": tables.labels(table, a.id, "--id")} if a.id else {}
         llr = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
-        row, distance = table.numbers, -scorer.closeness(X, label)
-        parts.append({"row": row, **ids, "distance": distance, "llr": llr})
+        distance = -scorer.closeness(X, label)
+        parts.append(_named_rows(table, a) | {"distance": distance, "llr": llr})
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = whole["distance"] if by == "distance" else -whole["llr"]
     order = np.argsort(keys, kind="stable")[: a.top]
@@ -242,13 +238,15 @@ def _keys(
     Trials keep the order of the table and are not sorted by name.
     """
     if not a.trial:
-        columns: dict[str, NDArray[Any]] = {"row": table.numbers}
-        if a.id:
-            columns["id"] = tables.labels(table, a.id, "--id")
-        return columns, None, slice(None)
+        return _named_rows(table, a), None, slice(None)
     trials = tables.labels(table, a.trial, "--trial")
     names, first, counts = np.unique(trials, return_index=True, return_counts=True)
     return {"trial": names, "rows": counts}, trials, np.argsort(first)
+
+
+def _named_rows(table: tables.Table, a: Namespace) -> dict[str, NDArray[Any]]:
+    ids = {"id": tables.labels(table, a.id, "--id")} if a.id else {}
+    return {"row": table.numbers, **ids}
 
 
 def _claims(

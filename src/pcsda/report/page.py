@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ..validation import NOT_INSTALLED, import_extra
 from ..writing import whole_file
 from .evaluation import NAMES, Evaluation
 from .figures import Figure, value_of, written
@@ -130,13 +131,8 @@ def _asset(name: str) -> str:
 @cache
 def _plotly() -> str:
     """Return the plotting library, compressed because it would otherwise dominate the page size."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            'the report needs plotly, which is not installed: pip install "pcsda[report]"'
-        ) from error
-    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    plotly = import_extra("plotly.offline", "the report needs", "report", NOT_INSTALLED)
+    return b64encode(gzip.compress(plotly.get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _figure_rows(evaluation: Evaluation) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
+from scipy.stats import binomtest
 
 from .. import metrics
 from ..core.linalg import Array, Ints, Mask
@@ -144,12 +145,10 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
     truth = np.array_split(positive[order], n_groups)
     count = np.array([len(part) for part in truth])
     share = np.array([part.mean() for part in truth])
-    z = ndtri(0.5 + level / 2)
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
     expected = np.array([part.mean() for part in np.array_split(chance, n_groups)])
-    bounds = {"low": np.minimum(middle - half, share), "high": np.maximum(middle + half, share)}
-    return {"expected": expected, "observed": share, **bounds, "count": count}
+    tests = (binomtest(int(part.sum()), len(part)) for part in truth)
+    low, high = np.array([test.proportion_ci(level, "wilson") for test in tests]).T
+    return {"expected": expected, "observed": share, "low": low, "high": high, "count": count}
 
 
 def subspace_sample(positive: Mask, seed: int, share: int = 1) -> Ints:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
-from .table import Chunk, Table, file_stamp, first_line
+from .table import Chunk, Names, Table, file_stamp, first_line
 
 # Size of one part in float64 bytes: large enough for little overhead, small enough to hold two. On
 # a machine with little memory it is a share of total memory, not of free memory, because a resumed
 # fit must get the same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
+# Reads the rows from the first number up to, but not including, the second.
+Reader: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 def rows_at_once(width: int, block_rows: int | None) -> int:
@@ -87,7 +89,7 @@ def read_npy(
     return flat.reshape(stop - start, *width)
 
 
-def npy_rows(path: Path, mapped: np.memmap[Any, Any]) -> Callable[[int, int], NDArray[Any]]:
+def npy_rows(path: Path, mapped: np.memmap[Any, Any]) -> Reader:
     """Return a function that reads a range of rows from the file of a mapped array."""
     # A file in Fortran order can only be mapped.
     offset = mapped.offset if mapped.flags.c_contiguous else None
@@ -112,13 +114,7 @@ def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
     ]
 
 
-def _npy_table(
-    source: str,
-    read: Callable[[int, int], NDArray[Any]],
-    start: int,
-    stop: int,
-    names: Sequence[str] | None = None,
-) -> Table:
+def _npy_table(source: str, read: Reader, start: int, stop: int, names: Names = None) -> Table:
     rows = read(start, stop)
     if rows.dtype.names is None:
         return Table(source, {}, len(rows), rows)
@@ -132,7 +128,7 @@ def npz_names(path: Path) -> list[str]:
         return list(arrays.files)
 
 
-def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def load_npz(path: Path, names: Names = None) -> dict[str, NDArray[Any]]:
     """Load arrays from an archive after checking that they fit in memory."""
     with _archive(path) as arrays:
         wanted = [name for name in arrays.files if names is None or name in names]
@@ -156,7 +152,7 @@ def of_npz(path: Path) -> list[Chunk]:
     return [Chunk(path.name, tuple(npz_names(path)), file_stamp(path), partial(read_npz, path))]
 
 
-def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
+def read_npz(path: Path, names: Names = None) -> Table:
     """Read an archive: one-dimensional arrays become columns, a two-dimensional one features.
 
     If several arrays are two-dimensional and none is called X, each becomes an embedding with its

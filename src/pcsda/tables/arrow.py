@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice, pairwise
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..validation import import_extra
 from .arrays import faults, rows_at_once
-from .table import INDEX, Chunk, Table, check_names, file_stamp, stacked, uneven
+from .table import INDEX, Chunk, Names, Table, check_names, file_stamp, stacked, uneven
 
 # A folder name that sets a column, as in kind=weld/part-0.parquet.
 PARTITION = re.compile(r"([^=]+)=(.*)")
@@ -95,7 +95,7 @@ class _Cursor(local):
 _cursor = _Cursor()
 
 
-def _read_parquet(part: _Part, values: dict[str, Any], names: Sequence[str] | None = None) -> Table:
+def _read_parquet(part: _Part, values: dict[str, Any], names: Names = None) -> Table:
     wanted = None if names is None else [name for name in names if name not in values]
     with _faults(part.path, "Parquet"):
         if part.step >= part.n_rows:
@@ -123,7 +123,7 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
     return _pyarrow().Table.from_batches([batch])
 
 
-def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
+def with_values(table: Table, values: Mapping[str, Any], names: Names) -> Table:
     """Add constant columns, such as the ones defined by folder names."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
@@ -165,12 +165,7 @@ def _batches(path: Path) -> Iterator[Any]:
 
 
 def _read_ipc(
-    path: Path,
-    values: dict[str, Any],
-    number: int,
-    start: int,
-    stop: int,
-    names: Sequence[str] | None = None,
+    path: Path, values: dict[str, Any], number: int, start: int, stop: int, names: Names = None
 ) -> Table:
     with _faults(path, "Arrow"):
         batch = next(islice(_batches(path), number, None))

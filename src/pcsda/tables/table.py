@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ SHOWN = 20
 STRIP_ROWS = 1024
 # Names of columns in which pandas stores an unnamed index.
 INDEX = re.compile(r"__index_level_\d+__")
+# Names of the columns to read; None means all.
+Names: TypeAlias = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Chunk:
     name: str
     columns: tuple[str, ...]
     stamp: list[Any]
-    read: Callable[[Sequence[str] | None], Table]
+    read: Callable[[Names], Table]
 
 
 def file_stamp(path: Path) -> list[Any]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..core.warning import warn
 from ..validation import import_extra
-from .table import Chunk, Table, check_names, file_stamp, first_line, is_number, listed
+from .table import Chunk, Names, Table, check_names, file_stamp, first_line, is_number, listed
 
 STDIN = "-"
 PACKED: dict[str, Callable[..., Any]]
@@ -116,7 +116,7 @@ def not_decoded(encoding: str, error: UnicodeError) -> str:
 
 
 def parse(
-    source: str, lines: bytes, header: Header, wording: Wording, names: Sequence[str] | None = None
+    source: str, lines: bytes, header: Header, wording: Wording, names: Names = None
 ) -> Table:
     """Parse whole rows of a CSV file; `names` selects columns."""
     pandas = import_extra("pandas", "CSV files need", "cli")
@@ -213,12 +213,7 @@ def _cut(path: Path, wording: Wording, block_rows: int | None) -> tuple[Header, 
 
 
 def _read_range(
-    path: Path,
-    header: Header,
-    wording: Wording,
-    start: int,
-    stop: int,
-    names: Sequence[str] | None = None,
+    path: Path, header: Header, wording: Wording, start: int, stop: int, names: Names = None
 ) -> Table:
     """Parse a byte range that contains only whole rows."""
     with open(path, "rb") as file:
@@ -231,7 +226,7 @@ def _packed_names(path: Path) -> tuple[str, ...]:
         return read_header(path.name, _whole_row(file, 0)[0], wording).known
 
 
-def _read_packed(path: Path, wording: Wording, names: Sequence[str] | None = None) -> Table:
+def _read_packed(path: Path, wording: Wording, names: Names = None) -> Table:
     (table,) = read_text(str(path), wording, 0)
     return table if names is None else replace(table, columns={n: table.column(n) for n in names})
 
