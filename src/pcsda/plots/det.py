@@ -194,7 +194,7 @@ class DetDisplay(Display):
         drawn.plot(ax=self.ax_, color=style.LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
         reach = norm.ppf([low, 0.995])
-        self.ax_.plot(reach, reach, color=style.MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
+        self.ax_.plot(reach, reach, linewidth=0.8, **style.REFERENCE_STYLE)
         least, paid = (
             ("" if cost is None else f" {cost:.3g}") + f", prior {self.prior:g}"
             for cost in self.costs or (None, None)
@@ -212,8 +212,7 @@ class DetDisplay(Display):
         self, rates: tuple[float, float], low: float, label: str, marker: str, color: str
     ) -> Line2D:
         places = norm.ppf(np.clip(rates, low, 0.995))
-        (point,) = self.ax_.plot(*places[:, None], marker, color=color, label=label, **_MARK)
-        return point
+        return self.ax_.plot(*places[:, None], marker, color=color, label=label, **_MARK)[0]
 
     def _frame(self, low: float) -> None:
         """Limit the axes to rates up to one half, or up to the largest rate at a marked point."""
@@ -225,9 +224,8 @@ class DetDisplay(Display):
         self.ax_.set_xticks(norm.ppf(ticks), names)
         self.ax_.set_yticks(norm.ppf(ticks), names)
         labels = {"xlabel": "false match rate (%)", "ylabel": "false non-match rate (%)"}
-        self.ax_.set(xlim=ends, ylim=ends, **labels)
+        self.ax_.set(xlim=ends, ylim=ends, axisbelow=True, **labels)
         self.ax_.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-        self.ax_.set_axisbelow(True)
         self.ax_.set_aspect("equal", adjustable="box")
 
 

@@ -105,9 +105,8 @@ class SelectionDisplay(Display):
             for label in self.ax_.get_xticklabels()[1::2]:
                 label.set_visible(False)
         row, column = np.unravel_index(np.nanargmax(self.scores), self.scores.shape)
-        self.best_ = self.ax_.scatter(
-            column + 0.5, row + 0.5, marker="x", color=POSITIVE_COLOR, s=60, label="best score"
-        )
+        cross: dict[str, Any] = {"marker": "x", "color": POSITIVE_COLOR, "s": 60}
+        self.best_ = self.ax_.scatter(column + 0.5, row + 0.5, label="best score", **cross)
         x = np.searchsorted(self.n_components, self.chosen[1]) + 0.5
         y = np.searchsorted(self.n_subclasses, self.chosen[0]) + 0.5
         ring: dict[str, Any] = {"facecolors": "none", "edgecolors": SECOND_COLOR}
