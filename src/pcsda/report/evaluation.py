@@ -247,17 +247,16 @@ def evaluate_scores(
     seed = check_random_state(random_state).randint(2**31 - 1)
     settings = Settings(prior, *costs, threshold, level, n_resamples, seed, verbose)
     units = _gathered(labels, ids, groups, trials)
-    if len(ratios) != len(units.labels):
-        raise ValueError(
-            f"ratios has {len(ratios)} rows but y has {len(units.labels)} to decide on"
-        )
+    n_units = len(units.labels)
+    if len(ratios) != n_units:
+        raise ValueError(f"ratios has {len(ratios)} rows but y has {n_units} to decide on")
     if scorer.is_bank and pos_label is None:
         parts, drawn = _of_bank(scorer, units, ratios, settings)
     else:
         parts, drawn = _of_one(scorer, units, ratios, settings, pos_label)
     facts = _facts(scorer, labels)
     if trials is not None:
-        facts["Trials"] = str(len(units.labels))
+        facts["Trials"] = str(n_units)
     if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
         facts[NAMES] = _named(scorer, units.labels, ratios)
     why: list[str] = []
@@ -353,9 +352,9 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
     shown = [i for i, row in enumerate(by_label) if row["eer"] is not None]
     shown = sorted(sorted(shown, key=lambda i: -by_label[i]["eer"])[:LABEL_VIEWS])
     views = [make_view("all labels", positive, llr, settings)]
-    for i in shown:
-        name = by_label[i]["label"]
-        views.append(make_view(name, truth[:, i], ratios[:, i], settings, PART))
+    views += [
+        make_view(by_label[i]["label"], truth[:, i], ratios[:, i], settings, PART) for i in shown
+    ]
     found = identification(truth[known].argmax(axis=1), ratios[known], inside, settings)
     return {
         "names": [row["label"] for row in by_label],
@@ -465,6 +464,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
     """Describe the model and the size of the data."""
     models = [scorer.verifier(label) for label in scorer.labels]
     kind = type(models[0]).__name__
+    kind = f"bank of {len(models)} {kind} models" if scorer.is_bank else kind
     before = [type(step).__name__ for step in unwrap(scorer.model).before]
     given = [
         f"{name}={value!r:.60}"
@@ -483,9 +483,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
             sizes["Subclasses"] += ": " + ", ".join(counted(names))
     chosen = {} if scorer.threshold is None else {"Threshold of the model": str(scorer.threshold)}
     return {
-        "Model": ", ".join(
-            [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]
-        ),
+        "Model": ", ".join([*before, kind]),
         "Parameters": ", ".join(given) or "defaults",
         **sizes,
         "Features": str(scorer.n_features),

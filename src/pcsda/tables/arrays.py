@@ -46,7 +46,7 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 
 @contextmanager
 def faults(
-    path: Path, kind: str, errors: tuple[type[Exception], ...] = UNREADABLE
+    path: Path | str, kind: str, errors: tuple[type[Exception], ...] = UNREADABLE
 ) -> Iterator[None]:
     """Replace a reader's errors with our own message."""
     try:

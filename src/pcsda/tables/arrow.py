@@ -252,10 +252,6 @@ def _series(name: str, series: Any) -> NDArray[Any]:
     if types.is_extension_array_dtype(dtype) and types.is_numeric_dtype(dtype) and series.hasnans:
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
     values: NDArray[Any] = series.to_numpy()
-    if values.dtype.kind == "O":
-        gaps = series.isna().to_numpy()
-        if gaps.any():
-            values = values.copy()
-            values[gaps] = None
-        return stacked(name, values)
-    return values
+    if values.dtype.kind != "O":
+        return values
+    return stacked(name, np.where(series.isna().to_numpy(), None, values))

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..core.warning import warn
 from ..validation import import_extra
+from .arrays import faults
 from .table import Chunk, Names, Table, check_names, file_stamp, first_line, is_number, listed
 
 STDIN = "-"
@@ -99,10 +100,8 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
 
 
 def _fields(source: str, line: str, separator: str) -> list[str]:
-    try:
+    with faults(source, "CSV", (csv.Error,)):
         fields = next(csv.reader(StringIO(line, newline=""), delimiter=separator))
-    except csv.Error as error:
-        raise ValueError(f"{source} could not be read as CSV: {error}") from error
     return [field.strip() for field in fields]
 
 
@@ -191,11 +190,9 @@ def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Ch
         seen = _read_range(path, header, wording, *cuts[0], labels)
         text = [name for name in labels if seen.column(name).dtype.kind not in "buif"]
         wording = replace(wording, text=tuple(text))
-    read = partial(_read_range, path, header, wording)
+    read, known = partial(_read_range, path, header, wording), header.known
     return [
-        Chunk(
-            f"{path.name}, bytes {a} to {b - 1}", header.known, [a, b, *stamp], partial(read, a, b)
-        )
+        Chunk(f"{path.name}, bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
         for a, b in cuts
     ]
 
@@ -235,20 +232,18 @@ def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterato
     """Read a CSV file or standard input in parts of about `n_rows` rows, or whole if it is 0."""
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
-    with _opened(path, wording) as (file, wording):
-        try:
-            line, rest = _whole_row(file, 0)
-            header = read_header(source, line, wording)
-            if n_rows:
-                rest += file.readline()
-                step = n_rows * max(1, len(rest))
-            lines = None
-            for lines in _cut_stream(file, rest, step):
-                yield parse(source, lines, header, wording)
-            if lines is None:
-                yield parse(source, b"", header, wording)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(f"{source} could not be read as CSV: {first_line(error)}") from error
+    damaged = (OSError, EOFError, zlib.error, lzma.LZMAError)
+    with _opened(path, wording) as (file, wording), faults(source, "CSV", damaged):
+        line, rest = _whole_row(file, 0)
+        header = read_header(source, line, wording)
+        if n_rows:
+            rest += file.readline()
+            step = n_rows * max(1, len(rest))
+        lines = None
+        for lines in _cut_stream(file, rest, step):
+            yield parse(source, lines, header, wording)
+        if lines is None:
+            yield parse(source, b"", header, wording)
 
 
 @contextmanager
