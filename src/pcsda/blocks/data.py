@@ -246,16 +246,10 @@ class Intake:
                 if len(kept) == 0:
                     continue
             dense, inside = self.map(check_rows(X[kept], rows.start)), positive[kept]
-            yield Piece(
-                Head(name, X.shape[1], columns, bool(dense.dtype == np.float32)),
-                number,
-                part,
-                before,
-                dense,
-                inside,
-                None if weights is None else weights[kept],
-                plain_labels(labels[kept][~inside]) if self.given else None,
-            )
+            head = Head(name, X.shape[1], columns, bool(dense.dtype == np.float32))
+            weight = None if weights is None else weights[kept]
+            given = plain_labels(labels[kept][~inside]) if self.given else None
+            yield Piece(head, number, part, before, dense, inside, weight, given)
             before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
 
     def classified(self, block: Block, n_rows: int | None) -> tuple[Mask, Array | None]:
@@ -307,14 +301,9 @@ def check_shape(block: Block) -> tuple[Any, Columns]:
         names = list(X.columns)
         columns = tuple(names) if all(isinstance(name, str) for name in names) else None
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "fiub" or X.ndim != 2:
-        X = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=None if sparse.issparse(X) else [np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=0,
-            input_name="X",
-        )
+        dtype = None if sparse.issparse(X) else [np.float64, np.float32]
+        later: dict[str, Any] = {"ensure_all_finite": False, "ensure_min_samples": 0}
+        X = check_array(X, accept_sparse="csr", dtype=dtype, input_name="X", **later)
     if X.shape[0] == 0:
         raise ValueError(
             "the block has no rows; leave it out, or cut the data again (repartition in Dask)"

@@ -218,16 +218,11 @@ class StatisticsPass(Pass[Statistics]):
             if self.folds is not None:
                 folds = self.folds.of(piece)
                 rows = [np.flatnonzero(folds == fold) for fold in range(self.folds.count)]
-            weights = piece.weights
-            scatters = [
-                GroupScatter.from_samples(
-                    piece.X[part],
-                    groups[part],
-                    len(names) + 1,
-                    None if weights is None else weights[part],
-                )
-                for part in rows
-            ]
+            scatters = []
+            for part in rows:
+                weights = None if piece.weights is None else piece.weights[part]
+                own = piece.X[part], groups[part], len(names) + 1, weights
+                scatters.append(GroupScatter.from_samples(*own))
             n_rows = np.bincount(~piece.positive, minlength=2)
             every = np.ones(len(groups), dtype=bool)
             samples = sample_classes(piece, self.seed, (piece.X, groups), every, self.draws)

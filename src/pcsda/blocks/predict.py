@@ -25,13 +25,8 @@ from .data import Blocks, check_rows, check_shape, naming, plain_labels, row_sli
 from .files import open_blocks
 
 METHODS = (
-    "log_likelihood_ratio",
-    "decision_function",
-    "predict_proba",
-    "predict_log_proba",
-    "predict",
-    "transform",
-    "score_samples",
+    *("log_likelihood_ratio", "decision_function", "predict_proba", "predict_log_proba"),
+    *("predict", "transform", "score_samples"),
 )
 
 

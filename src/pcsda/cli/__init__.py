@@ -77,21 +77,12 @@ def _run(arguments: Namespace) -> None:
     # Imported late, so that help and usage errors appear at once.
     from . import completion, demo, evaluating, fitting, models, search, updating, using
 
-    commands = {
-        "fit": fitting.fit,
-        "score": using.score,
-        "rank": using.rank,
-        "count": using.count,
-        "identify": using.identify,
-        "evaluate": evaluating.evaluate,
-        "update": updating.update,
-        "inspect": models.inspect,
-        "export": models.export,
-        "search": search.search,
-        "demo": demo.demo,
-        "completion": completion.completion,
-    }
-    commands[arguments.command](arguments)
+    commands = (
+        *(fitting.fit, using.score, using.rank, using.count, using.identify, evaluating.evaluate),
+        *(updating.update, models.inspect, models.export, search.search, demo.demo),
+        completion.completion,
+    )
+    {command.__name__: command for command in commands}[arguments.command](arguments)
 
 
 def _message(error: BaseException) -> str:

@@ -49,21 +49,10 @@ def evaluate(a: Namespace) -> None:
     limit = chosen_threshold(scorer, a)
     labels, ratios, sides, take = _scored(scorer, a)
     y, pos_label = known_labels(scorer, labels, a)
-    found = evaluate_scores(
-        scorer.model,
-        ratios,
-        y,
-        take,
-        pos_label=pos_label,
-        prior=a.prior,
-        threshold=limit.value if limit and a.max_false_alarms is not None else a.threshold,
-        level=a.confidence,
-        n_resamples=a.resamples,
-        random_state=a.seed,
-        verbose=True,
-        **sides,
-        **given_costs(a),
-    )
+    threshold = limit.value if limit and a.max_false_alarms is not None else a.threshold
+    options = {"pos_label": pos_label, "prior": a.prior, "threshold": threshold, **given_costs(a)}
+    options |= {"level": a.confidence, "n_resamples": a.resamples, "random_state": a.seed}
+    found = evaluate_scores(scorer.model, ratios, y, take, verbose=True, **options, **sides)
     if a.report:
         write_page(found, a.report, title=a.title)
     if a.json:

@@ -128,16 +128,11 @@ def estimate_prior(
     low, high = pool.quantiles(tails)
     count_low, count_high = pool.count_quantiles(tails)
     count = round(prior * len(ratios), 6)
-    return PriorEstimate(
-        prior,
-        float(min(low, prior)),
-        float(max(high, prior)),
-        count,
-        int(min(np.floor(count_low + 0.5), np.floor(count))),
-        int(max(np.ceil(count_high - 0.5), np.ceil(count))),
-        len(ratios),
-        _note(ratios, float(low), float(high)),
-    )
+    span = float(min(low, prior)), float(max(high, prior))
+    fewest = int(min(np.floor(count_low + 0.5), np.floor(count)))
+    most = int(max(np.ceil(count_high - 0.5), np.ceil(count)))
+    note = _note(ratios, float(low), float(high))
+    return PriorEstimate(prior, *span, count, fewest, most, len(ratios), note)
 
 
 @dataclass(frozen=True)

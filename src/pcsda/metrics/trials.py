@@ -54,11 +54,8 @@ class Trials:
         total = self.positives + self.negatives
         share = isotonic_regression(self.positives / total, sample_weight=total)
         starts = _starts(share)
-        return Trials(
-            self.levels[starts],
-            np.add.reduceat(self.positives, starts),
-            np.add.reduceat(self.negatives, starts),
-        )
+        sums = (np.add.reduceat(part, starts) for part in (self.positives, self.negatives))
+        return Trials(self.levels[starts], *sums)
 
 
 @dataclass(frozen=True)

@@ -119,16 +119,10 @@ class DetDisplay(Display):
         DetDisplay
         """
         positive, scores, are_ratios = score_rows(estimator, X, y)
-        return cls.from_predictions(
-            positive,
-            scores,
-            prior=prior,
-            cost_miss=cost_miss,
-            cost_false_alarm=cost_false_alarm,
-            actual=are_ratios,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
+        options: dict[str, Any] = {"prior": prior, "actual": are_ratios, "ax": ax}
+        options |= {"cost_miss": cost_miss, "cost_false_alarm": cost_false_alarm}
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_predictions(positive, scores, name=name, **options)
 
     @classmethod
     def from_predictions(

@@ -254,4 +254,6 @@ def _series(name: str, series: Any) -> NDArray[Any]:
     values: NDArray[Any] = series.to_numpy()
     if values.dtype.kind != "O":
         return values
-    return stacked(name, np.where(series.isna().to_numpy(), None, values))
+    values = values.copy()
+    values[series.isna().to_numpy()] = None
+    return stacked(name, values)
