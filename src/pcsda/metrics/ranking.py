@@ -168,11 +168,10 @@ def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) ->
     place = {name: column for column, name in enumerate(names.tolist())}
     if len(place) < len(names):
         raise ValueError(f"labels names some columns twice: {shorten(names.tolist())}")
-    found = [place.get(name, -1) for name in y_true.tolist()]
-    unknown = sorted({name for name, at in zip(y_true.tolist(), found, strict=True) if at < 0})
+    unknown = sorted({*y_true.tolist()} - place.keys())
     if unknown:
         raise ValueError(
             f"y_true has labels without a column, {shorten(unknown)}; ranks require a closed set: "
             "leave those rows out"
         )
-    return np.array(found, dtype=np.intp)
+    return np.array([place[name] for name in y_true.tolist()], dtype=np.intp)

@@ -6,7 +6,6 @@ import json
 import socket
 import tempfile
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..report.page import asset
 from .guard import Guard
 from .media import Media, MediaError
 from .session import SearchSession
@@ -65,8 +65,7 @@ class Pages:
         name = request.path_params.get("name", "")
         if name not in ASSETS:
             return PlainTextResponse("there is no such page", status_code=404)
-        text = files(__package__).joinpath(name or "page.html").read_text(encoding="utf-8")
-        return Response(text, media_type=ASSETS[name])
+        return Response(asset(__package__, name or "page.html"), media_type=ASSETS[name])
 
     def state(self, request: Request) -> Response:
         """Return the search's progress: counts, expected remainder, curve and threshold."""

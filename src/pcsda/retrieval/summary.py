@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import warnings
 from base64 import b64encode
-from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from ..report.page import fill
 from .estimates import RESTS_ON
 from .media import Media, MediaError
 from .session import SearchSession
@@ -22,7 +19,6 @@ from .store import WORDS
 
 # Limits of a saved page: number of pictures, and size of each.
 MOST_PICTURES, LARGEST_PICTURE = 500, 200_000
-_SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
@@ -128,9 +124,6 @@ def render(session: SearchSession, media: Media) -> str:
     found = [name for name, value in session.labels().items() if value is True]
     places = session.gallery.places(found).tolist()
     slots = {
-        "style": files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "version": escape(version("pcsda")),
         "facts": "".join(f"<p>{escape(line)}</p>" for line in _sentences(state)),
         "curve": curve_svg(state["curve"], state["shown"]),
         "cards": "".join(
@@ -138,8 +131,7 @@ def render(session: SearchSession, media: Media) -> str:
             for number, place in enumerate(places)
         ),
     }
-    page = files(__package__).joinpath("summary.html").read_text(encoding="utf-8")
-    return _SLOT.sub(lambda slot: slots[slot[1]], page)
+    return fill(__package__, "summary.html", slots)
 
 
 def _sentences(state: dict[str, Any]) -> list[str]:
