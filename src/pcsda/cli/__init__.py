@@ -77,12 +77,11 @@ def _run(arguments: Namespace) -> None:
     # Imported late, so that help and usage errors appear at once.
     from . import completion, demo, evaluating, fitting, models, search, updating, using
 
-    commands = (
-        *(fitting.fit, using.score, using.rank, using.count, using.identify, evaluating.evaluate),
-        *(updating.update, models.inspect, models.export, search.search, demo.demo),
-        completion.completion,
-    )
-    {command.__name__: command for command in commands}[arguments.command](arguments)
+    # The module of each command, in which a function has the command's name.
+    modules = dict.fromkeys(("score", "rank", "count", "identify"), using)
+    modules |= {"fit": fitting, "update": updating, "evaluate": evaluating, "search": search}
+    modules |= {"inspect": models, "export": models, "demo": demo, "completion": completion}
+    getattr(modules[arguments.command], arguments.command)(arguments)
 
 
 def _message(error: BaseException) -> str:
