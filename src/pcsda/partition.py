@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
@@ -236,7 +237,7 @@ def _fit_on_sample(
     found = None
     if starts == 1 and not sparse.issparse(few):
         drawn = rng.get_state()
-        found = _by_products(few, count, weights, rng, first, spend=among is not None)
+        found = _by_products(few, count, weights, rng, first, own=among is not None)
         if found is None:  # scikit-learn handles clusters that become empty
             rng.set_state(drawn)
             few, size = _safe(rows if among is None else rows[among])
@@ -247,22 +248,16 @@ def _fit_on_sample(
 
 
 def _by_products(
-    rows: Floats,
-    count: int,
-    weights: Array | None,
-    rng: np.random.RandomState,
-    first: Ints | None,
-    *,
-    spend: bool,
+    rows: Floats, count: int, weights: Array | None, rng: RandomState, first: Ints | None, own: bool
 ) -> Clusters | None:
     """Run k-means on dense rows; if there are many, start with only the `first` rows.
 
-    With `spend` the rows are overwritten, because allocating memory costs as much as a product.
+    Rows that are our own are overwritten, because allocating memory costs as much as a product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
-        own = rows if spend and rows.dtype == np.float64 else None
-        centred: Array = np.subtract(rows, origin, out=own)
+        room = rows if own and rows.dtype == np.float64 else None
+        centred: Array = np.subtract(rows, origin, out=room)
         if first is None:
             found = kmeans(centred, count, rng, weights)
         else:
@@ -306,7 +301,7 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: np.random.RandomState) -> Ints:
+def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: RandomState) -> Ints:
     """Draw initial labels for :func:`kernel_kmeans` with k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
