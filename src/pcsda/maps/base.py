@@ -60,7 +60,7 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             positive = validation.check_labels(y, self.pos_label)[2]
             if len(positive) != len(X):
                 raise ValueError(f"X has {len(X)} rows but y has {len(positive)} labels")
-        # Features approximate the kernel itself, so that its origin is zero.
+        # Features have the inner products of the kernel itself, whose origin is zero.
         return replace(settled_kernel(self, X, positive, self.random_state), origin=None)
 
     @abstractmethod
