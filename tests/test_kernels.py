@@ -207,7 +207,7 @@ def test_the_sample_keeps_memory_bounded(monkeypatch):
         seen.append(len(rows))
         return np.ones((len(rows), len(rows)))
 
-    monkeypatch.setattr(kernels, "euclidean_distances", distances)
+    monkeypatch.setattr(kernels.pairwise, "euclidean_distances", distances)
     bandwidth("all", np.random.default_rng(0).standard_normal((100_000, 2)), None)
     assert seen == [2000]
 

@@ -665,13 +665,13 @@ def test_the_documented_grid_is_the_default():
 
 def test_bandwidths_share_the_clusters_of_input_space(monkeypatch):
     X, y, _ = problem(sizes=(40, 60, 60))
-    counts, real = [], partition._cluster
+    counts, real = [], partition.run_kmeans
 
-    def counted(rows, negatives, count, *rest):
+    def counted(rows, count, *rest, **options):
         counts.append(count)
-        return real(rows, negatives, count, *rest)
+        return real(rows, count, *rest, **options)
 
-    monkeypatch.setattr(partition, "_cluster", counted)
+    monkeypatch.setattr(partition, "run_kmeans", counted)
     grid = {"n_subclasses": [2, 3], "gamma": [0.01, 0.1, "all"], "regularization": [0.1, 1]}
     PCSDACV(KERNEL, cv=2, **grid).fit(X, y)
     assert counts[:-1] == [2, 3, 2, 3]  # once in each fold, and at last the model

@@ -25,35 +25,12 @@ if TYPE_CHECKING:
     from .retrieval import SearchSession
 
 __version__ = "0.2.0.dev0"
-__all__ = [
-    "CSDA",
-    "PCSDA",
-    "PCSDACV",
-    "ExactKernelMap",
-    "FourierMap",
-    "KernelCSDA",
-    "KernelPCSDA",
-    "MixtureVerifier",
-    "MultilinearCSDA",
-    "NystroemMap",
-    "SearchSession",
-    "Threshold",
-    "VerifierBank",
-    "VerifierPipeline",
-    "datasets",
-    "distributed",
-    "export_onnx",
-    "fit_blocks",
-    "load",
-    "make_pipeline",
-    "metrics",
-    "normalization",
-    "plots",
-    "predict_blocks",
-    "register_onnx",
-    "report",
-    "save",
-]
+__all__ = ["CSDA", "PCSDA", "PCSDACV", "ExactKernelMap", "FourierMap", "KernelCSDA"]
+__all__ += ["KernelPCSDA", "MixtureVerifier", "MultilinearCSDA", "NystroemMap"]
+__all__ += ["SearchSession", "Threshold", "VerifierBank", "VerifierPipeline"]
+__all__ += ["datasets", "distributed", "export_onnx", "fit_blocks", "load", "make_pipeline"]
+__all__ += ["metrics", "normalization", "plots", "predict_blocks", "register_onnx"]
+__all__ += ["report", "save"]
 # Modules are imported on first use. scikit-learn takes a second to import, which `--help` and
 # `--version` need not wait for.
 _ROOMS = {

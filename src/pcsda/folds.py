@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from .core.linalg import Array
+from .core.linalg import Array, Ints, Mask
 from .core.warning import warn
 
 FOLDS = 5
 
 
-def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None = None) -> int:
+def count_folds(positive: Mask, together: Ints | None = None) -> int:
     """Return the largest number of folds that can all contain both classes, or 0 if below two.
 
     Rows with the same value in `together` count as one.
@@ -26,10 +25,10 @@ def count_folds(positive: NDArray[np.bool_], together: NDArray[np.intp] | None =
 
 
 def fold_scores(
-    learn: Callable[[NDArray[np.intp], NDArray[np.intp]], Callable[[NDArray[np.intp]], Array]],
-    groups: NDArray[np.intp],
+    learn: Callable[[Ints, Ints], Callable[[Ints], Array]],
+    groups: Ints,
     seed: int,
-    together: NDArray[np.intp] | None = None,
+    together: Ints | None = None,
     enough: int | None = None,
 ) -> Array:
     """Score each row with a model fitted without the row's fold, keeping the groups fixed.

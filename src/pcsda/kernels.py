@@ -7,18 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
-from sklearn.metrics.pairwise import (
-    additive_chi2_kernel,
-    euclidean_distances,
-    manhattan_distances,
-    pairwise_kernels,
-)
+from sklearn.metrics import pairwise
 from sklearn.utils import check_random_state
 
-from .core.linalg import Array, Floats, in_threads
+from .core.linalg import Array, Floats, Mask, in_threads
 from .core.spread import OverflowingSquares, ScaleError
 from .core.warning import warn
 from .memory import available_memory
@@ -97,13 +92,13 @@ class Kernel:
     def _pairwise(self, X: Floats, Y: Floats) -> Any:
         """Compute kernel values with scikit-learn."""
         if callable(self.metric):
-            return pairwise_kernels(X, Y, metric=self.metric, **self.params)
+            return pairwise.pairwise_kernels(X, Y, metric=self.metric, **self.params)
         if self.metric == "chi2":
             _require_non_negative(X)
         if self.metric == "cosine":
             X, Y = _of_unit_size(X), _of_unit_size(Y)
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
-        return pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
+        return pairwise.pairwise_kernels(X, Y, metric=self.metric, filter_params=True, **given)
 
 
 def _rbf_with(Y: Array, gamma: float) -> Callable[..., Array]:
@@ -144,9 +139,7 @@ def _require_non_negative(X: Floats) -> None:
         )
 
 
-def settled_kernel(
-    model: BaseEstimator, X: Floats, positive: NDArray[np.bool_] | None, seed: int
-) -> Kernel:
+def settled_kernel(model: BaseEstimator, X: Floats, positive: Mask | None, seed: Seed) -> Kernel:
     """Return an estimator's kernel with its bandwidth; the paper's rule needs `positive`."""
     gamma = origin = None
     if model.kernel in SCALED_KERNELS:
@@ -159,8 +152,8 @@ def settled_kernel(
 
 def bandwidth(
     rule: str | float,
-    X: NDArray[np.floating],
-    positive: NDArray[np.bool_] | None,
+    X: Floats,
+    positive: Mask | None,
     metric: Metric = "rbf",
     random_state: Seed = None,
 ) -> float:
@@ -195,10 +188,8 @@ def bandwidth(
         value = _mean_distance(X[positive], metric, random_state)
         if value > 0:
             return 1 / _finite(value)
-        warn(
-            f"gamma='positive' is undefined ({positive.sum()} positives, all equal); "
-            "using gamma='all'",
-        )
+        n = positive.sum()
+        warn(f"gamma='positive' is undefined ({n} positives, all equal); using gamma='all'")
     value = _mean_distance(X, metric, random_state)
     if value <= 0:
         found = "n_samples = 1" if len(X) == 1 else f"{len(X)} rows that are all equal"
@@ -213,7 +204,7 @@ def _finite(spread: float) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) -> float:
+def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
     """Return 1/gamma: twice the squared mean distance, or the mean kernel-specific distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
@@ -224,11 +215,11 @@ def _mean_distance(X: NDArray[np.floating], metric: Metric, random_state: Seed) 
     rows = rows - (0 if metric == "chi2" else rows.mean(axis=0))
     pairs = np.triu_indices(len(rows), 1)
     if metric == "laplacian":
-        return float(manhattan_distances(rows)[pairs].mean())
+        return float(pairwise.manhattan_distances(rows)[pairs].mean())
     if metric == "chi2":
         _require_non_negative(rows)
-        return float(-additive_chi2_kernel(rows)[pairs].mean())
-    distances = euclidean_distances(rows)[pairs]
+        return float(-pairwise.additive_chi2_kernel(rows)[pairs].mean())
+    distances = pairwise.euclidean_distances(rows)[pairs]
     if not np.isfinite(distances).all():
         return np.inf
     # The distance of equal rows is the square root of rounding, which is not a bandwidth.

@@ -16,7 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import validation
-from .core.linalg import Array
+from .core.linalg import Array, Floats, Ints, Mask
 from .documented import documented
 
 __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
@@ -86,7 +86,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         most: int | None = getattr(self, "n_top", None)
         return most
 
-    def _cohort_columns(self) -> NDArray[np.intp]:
+    def _cohort_columns(self) -> Ints:
         """Return the columns of the cohort's models."""
         cohort, known = getattr(self, "cohort", "others"), self.labels_.tolist()
         columns = np.arange(len(known))
@@ -105,7 +105,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return columns
 
-    def _model_statistics(self, scores: Array, stranger: NDArray[np.bool_]) -> tuple[Array, Array]:
+    def _model_statistics(self, scores: Array, stranger: Mask) -> tuple[Array, Array]:
         means, scales = np.empty(scores.shape[1]), np.empty(scores.shape[1])
         for column, name in enumerate(self.labels_.tolist()):
             found = scores[stranger[:, column], column]
@@ -159,7 +159,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def transform(
         self, X: ArrayLike, *, ids: ArrayLike | None = None, y: ArrayLike | None = None
-    ) -> NDArray[np.floating]:
+    ) -> Floats:
         """Normalise scores of rows that are not in the cohort.
 
         Parameters
@@ -192,7 +192,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 parts.append((scores - means) / spread)
             if self._of_models:
                 parts.append((scores - self.mean_) / self.scale_)
-            result: NDArray[np.floating] = np.mean(parts, axis=0).astype(given.dtype, copy=False)
+            result: Floats = np.mean(parts, axis=0).astype(given.dtype, copy=False)
         if not np.isfinite(result).all():
             row = int(np.flatnonzero(~np.isfinite(result).all(axis=1))[0])
             raise ValueError(f"the scores of row {row} are too large to normalise; leave it out")
@@ -458,11 +458,10 @@ def _keys(scores: Array) -> Array:
     """Return a key for each row; different rows rarely have the same key."""
     turn = np.random.default_rng(0).uniform(0.5, 1.5, scores.shape[1])
     with np.errstate(over="ignore"):
-        keys: Array = scores @ turn
-    return keys
+        return np.asarray(scores @ turn)
 
 
-def _matches(rows: Array, scores: Array, precision: float) -> NDArray[np.intp]:
+def _matches(rows: Array, scores: Array, precision: float) -> Ints:
     """Return the numbers of the score rows found among `rows`, which are sorted by key."""
     known, wanted = _keys(rows), _keys(scores)
     reach = precision * np.abs(scores).max(axis=1)

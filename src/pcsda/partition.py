@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
@@ -17,7 +18,7 @@ from sklearn.utils import check_random_state
 from threadpoolctl import ThreadpoolController
 
 from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, lloyd
-from .core.linalg import Array, cache_rows, one_thread, over_rows
+from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .core.warning import warn
 from .validation import Seed, check_length, distinct
@@ -42,12 +43,12 @@ NEAR = 100.0
 # Rows are copied if at most this share of them is needed.
 MOST_AMONG = 0.5
 
-Rows: TypeAlias = NDArray[np.floating] | sparse.csr_array
+Rows: TypeAlias = Floats | sparse.csr_array
 
 
 def make_groups(
     X: Rows,
-    positive: NDArray[np.bool_],
+    positive: Mask,
     *,
     n_subclasses: int | str = "auto",
     subclasses: str | BaseEstimator = "kmeans",
@@ -55,7 +56,7 @@ def make_groups(
     weights: Array | None = None,
     random_state: Seed = None,
     products: Array | None = None,
-) -> tuple[NDArray[np.intp], NDArray[Any]]:
+) -> tuple[Ints, NDArray[Any]]:
     """Assign each row a group number: 0 for positives, 1..K for subclasses of negatives.
 
     Parameters
@@ -94,13 +95,16 @@ def make_groups(
     else:
         weight = None if weights is None else weights[rows]
         wanted = settle_count(X, n_subclasses, among=rows, n_positive=float(positive.sum()))
-        labels = _cluster(X, rows, wanted, weight, random_state, products)
+        labels = np.zeros(len(rows), dtype=np.intp)
+        if wanted > 1:
+            labels = run_kmeans(X, wanted, weight, random_state, among=rows, products=products)
+            warn_of_empty(wanted, int(np.count_nonzero(np.bincount(labels))))
     names, codes = different_subclasses(labels)
     groups[rows] = codes + 1
     return groups, names
 
 
-def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """Return the sorted subclass names and, for each entry, the index of its name."""
     return distinct(
         labels,
@@ -109,7 +113,7 @@ def different_subclasses(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np
     )
 
 
-def given_labels(subclass_labels: ArrayLike, positive: NDArray[np.bool_]) -> NDArray[Any]:
+def given_labels(subclass_labels: ArrayLike, positive: Mask) -> NDArray[Any]:
     """Check subclass labels given by the caller and return the labels of the negatives."""
     labels = np.asarray(subclass_labels)
     ignored = "; entries of positive rows are ignored"
@@ -138,7 +142,7 @@ def settle_count(
     total: int | None = None,
     *,
     sampled: bool = False,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     n_positive: float = np.inf,
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
@@ -168,29 +172,10 @@ def settle_count(
     return wanted
 
 
-def _cluster(
-    X: Rows,
-    negatives: NDArray[np.intp],
-    wanted: int,
-    weights: Array | None,
-    random_state: Seed,
-    products: Array | None,
-) -> NDArray[np.intp]:
-    """Divide negatives into subclasses with k-means."""
-    if wanted == 1:
-        return np.zeros(len(negatives), dtype=np.intp)
-    labels = None
-    if products is not None and len(negatives) <= SAMPLE // START:
-        rng = check_random_state(random_state)
-        labels = kmeans_of_products(products, negatives, wanted, X.shape[1], rng, weights)
-    if labels is None:
-        labels = run_kmeans(X, wanted, weights, random_state, among=negatives)
-    found = int(np.count_nonzero(np.bincount(labels)))
+def warn_of_empty(wanted: int, found: int) -> None:
+    """Warn if k-means found fewer subclasses than it was asked for."""
     if found < wanted:
-        warn(
-            f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped",
-        )
-    return labels
+        warn(f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped")
 
 
 def run_kmeans(
@@ -199,15 +184,22 @@ def run_kmeans(
     weights: Array | None,
     random_state: Seed,
     *,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     starts: int = 1,
-) -> NDArray[np.intp]:
+    products: Array | None = None,
+) -> Ints:
     """Cluster all rows, or only those in `among`, with k-means; `weights` are the row weights.
 
     If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
     one. More steps on all rows would change the inertia by less than another seed does. The best of
-    several `starts` is kept.
+    several `starts` is kept. If inner products of all rows are known, few rows are clustered by
+    `products`.
     """
+    if products is not None and among is not None and len(among) <= SAMPLE // START:
+        rng = check_random_state(random_state)
+        labels = kmeans_of_products(products, among, count, rows.shape[1], rng, weights)
+        if labels is not None:
+            return labels
     found, size = _fit_on_sample(rows, count, weights, random_state, among, starts)
     if len(found.labels) == (rows.shape[0] if among is None else len(among)):
         return found.labels
@@ -216,13 +208,10 @@ def run_kmeans(
     return nearest(rows, found.centres, among)
 
 
-def find_centroids(
-    rows: NDArray[np.floating], count: int, weights: Array | None, random_state: Seed
-) -> Array:
+def find_centroids(rows: Floats, count: int, weights: Array | None, random_state: Seed) -> Array:
     """Find centroids as :func:`run_kmeans` does, for rows that are not in memory."""
     found, size = _fit_on_sample(rows, count, weights, random_state)
-    centroids: Array = size * found.centres
-    return centroids
+    return np.asarray(size * found.centres)
 
 
 def _fit_on_sample(
@@ -230,7 +219,7 @@ def _fit_on_sample(
     count: int,
     weights: Array | None,
     random_state: Seed,
-    among: NDArray[np.intp] | None = None,
+    among: Ints | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
     """Run k-means on all rows, or on a sample if there are many; also return the row scale."""
@@ -248,34 +237,27 @@ def _fit_on_sample(
     found = None
     if starts == 1 and not sparse.issparse(few):
         drawn = rng.get_state()
-        found = _by_products(few, count, weights, rng, first, spend=among is not None)
+        found = _by_products(few, count, weights, rng, first, own=among is not None)
         if found is None:  # scikit-learn handles clusters that become empty
             rng.set_state(drawn)
             few, size = _safe(rows if among is None else rows[among])
     if found is None:
-        found = _by_scikit_learn(
-            KMeans(count, n_init=starts, random_state=rng), few, weights, first
-        )
+        means = KMeans(count, n_init=starts, random_state=rng)
+        found = _by_scikit_learn(means, few, weights, first)
     return found, size
 
 
 def _by_products(
-    rows: NDArray[np.floating],
-    count: int,
-    weights: Array | None,
-    rng: np.random.RandomState,
-    first: NDArray[np.intp] | None,
-    *,
-    spend: bool,
+    rows: Floats, count: int, weights: Array | None, rng: RandomState, first: Ints | None, own: bool
 ) -> Clusters | None:
     """Run k-means on dense rows; if there are many, start with only the `first` rows.
 
-    With `spend` the rows are overwritten, because allocating memory costs as much as a product.
+    Rows that are our own are overwritten, because allocating memory costs as much as a product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
-        own = rows if spend and rows.dtype == np.float64 else None
-        centred: Array = np.subtract(rows, origin, out=own)
+        room = rows if own and rows.dtype == np.float64 else None
+        centred: Array = np.subtract(rows, origin, out=room)
         if first is None:
             found = kmeans(centred, count, rng, weights)
         else:
@@ -286,7 +268,7 @@ def _by_products(
 
 
 def _by_scikit_learn(
-    means: KMeans, rows: Rows, weights: Array | None, first: NDArray[np.intp] | None
+    means: KMeans, rows: Rows, weights: Array | None, first: Ints | None
 ) -> Clusters:
     """Run k-means with scikit-learn, for any kind of rows."""
     if first is not None:
@@ -297,7 +279,7 @@ def _by_scikit_learn(
     return Clusters(means.labels_.astype(np.intp), means.cluster_centers_.astype(np.float64))
 
 
-def refine_kmeans(rows: Rows, start: NDArray[np.intp]) -> NDArray[np.intp]:
+def refine_kmeans(rows: Rows, start: Ints) -> Ints:
     """Cluster rows with k-means, starting from the means of given clusters."""
     rows, _ = _safe(rows)
     sizes = np.bincount(start).astype(np.float64)
@@ -319,9 +301,7 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def kernel_start(
-    matrix: Array, rows: NDArray[np.intp], n_clusters: int, rng: np.random.RandomState
-) -> NDArray[np.intp]:
+def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: RandomState) -> Ints:
     """Draw initial labels for :func:`kernel_kmeans` with k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
@@ -348,7 +328,7 @@ def _safe(rows: Rows) -> tuple[Rows, float]:
     return rows / rows.dtype.type(size), size
 
 
-def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.intp], Array]:
+def merge_equal(rows: Floats, weights: Array) -> tuple[Ints, Array]:
     """Return the positions of the distinct rows, in order, and the total weight of each."""
     _, first, codes = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -356,7 +336,7 @@ def merge_equal(rows: NDArray[np.floating], weights: Array) -> tuple[NDArray[np.
     return first[order], total[order]
 
 
-def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = None) -> int:
+def count_distinct(rows: Rows, enough: int, among: Ints | None = None) -> int:
     """Count distinct rows, among all or only those in `among`, stopping at `enough`."""
     seen: set[bytes] = set()
     step = min(max(2 * enough, 16), 256)
@@ -373,7 +353,7 @@ def count_distinct(rows: Rows, enough: int, among: NDArray[np.intp] | None = Non
     return len(seen)
 
 
-def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
+def nearest(X: Rows, centres: Array, among: Ints | None = None) -> Ints:
     """Find the nearest centre of each row, or of each row in `among`, with one product.
 
     Squared distances are differences of squares, which lose digits far from zero, so dense rows far
@@ -384,8 +364,9 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
         return nearest(X, centres)[among]
     origin = centres.mean(axis=0)
     shifted = centres - origin
-    far = not sparse.issparse(X) and _is_far_off(origin, shifted)
-    half = 0.5 * np.einsum("ij,ij->i", shifted, shifted)
+    squares = np.einsum("ij,ij->i", shifted, shifted)
+    far = not sparse.issparse(X) and origin @ origin > NEAR**2 * squares.max()
+    half = 0.5 * squares
     if not far:
         half += shifted @ origin
     labels = np.empty(X.shape[0] if among is None else len(among), dtype=np.intp)
@@ -400,11 +381,6 @@ def nearest(X: Rows, centres: Array, among: NDArray[np.intp] | None = None) -> N
 
     over_rows(assign, len(labels), X.shape[1])
     return labels
-
-
-def _is_far_off(origin: Array, shifted: Array) -> bool:
-    """Return whether products with the rows would lose the digits that distinguish them."""
-    return bool(origin @ origin > NEAR**2 * np.einsum("ij,ij->i", shifted, shifted).max())
 
 
 # Suffix of a subclass name if no label has a majority in it.

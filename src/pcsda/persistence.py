@@ -23,7 +23,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from inspect import signature
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 from zipfile import ZipFile
 
@@ -53,6 +53,7 @@ from .kernels import Kernel
 from .maps import ExactKernelMap, FourierMap, NystroemMap
 from .normalization import AdaptiveSNorm, SNorm, TNorm, ZNorm
 from .unwrap import parts, steps, unwrap
+from .validation import NOT_INSTALLED, import_extra
 from .writing import whole_file
 
 # Increase it when a change would make earlier versions misread new files.
@@ -239,10 +240,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _facts(model: BaseEstimator) -> dict[str, Any]:
     inside = unwrap(model)
     final = inside.model
-    names, classes = (
-        getattr(inside.first, "feature_names_in_", None),
-        getattr(final, "classes_", None),
-    )
+    names = getattr(inside.first, "feature_names_in_", None)
+    classes = getattr(final, "classes_", None)
     rows, positives = _data_size(final)
     is_one = isinstance(final, Verifier)
     beneath = {name: version(name) for name in ("numpy", "scikit-learn", "skops")}
@@ -312,8 +311,7 @@ def _plain_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
             "store numbers, strings, and lists or dictionaries of those"
         )
 
-    kept: dict[str, Any] = json.loads(json.dumps(dict(metrics or {}), default=plain))
-    return kept
+    return dict(json.loads(json.dumps(dict(metrics or {}), default=plain)))
 
 
 def _packed(model: BaseEstimator) -> bytes:
@@ -414,9 +412,8 @@ def _renew(value: object) -> None:
 def _renewed(density: Any, calibration: Any) -> tuple[Density, Calibration]:
     """Convert a density and calibration from format 1, where the density held the weights."""
     kind = Mixture if np.any(density.centres) else Marginal
-    kept = {
-        field.name: getattr(density, field.name) for field in fields(kind) if field.name != "tail"
-    }
+    names = [part.name for part in fields(kind) if part.name != "tail"]
+    kept = {name: getattr(density, name) for name in names}
     base = kind(**kept, tail=float(density.tails[0]))
     slope, offset = calibration.slope, calibration.offset
     if density.axis is None:
@@ -473,12 +470,5 @@ def _as_unreadable(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read as a model: {error}") from error
 
 
-def _skops_io() -> ModuleType:
-    try:
-        import skops.io
-    except ImportError as error:
-        raise ImportError(
-            'model files need skops, which is not installed: pip install "pcsda[skops]"'
-        ) from error
-    module: ModuleType = skops.io
-    return module
+def _skops_io() -> Any:
+    return import_extra("skops.io", "model files need", "skops", NOT_INSTALLED)

@@ -59,19 +59,17 @@ def progress(
     clock = Timer(DELAY, bar.start)
     clock.daemon = True
     _busy.append(label)
-    if DELAY:
-        clock.start()
-    else:
-        bar.start()
+    clock.start()
+    if not DELAY:
+        clock.join()
     try:
         for item in items:
             yield item
             bar.advance(task, 1 if size is None else size(item))
     finally:
         _busy.pop()
-        if DELAY:
-            clock.cancel()
-            clock.join()  # the bar may already be visible
+        clock.cancel()
+        clock.join()  # the bar may already be visible
         bar.stop()
 
 

@@ -14,6 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from .core.linalg import Array, Floats, Ints, Mask
+
 
 class SparseLike(Protocol):
     """A sparse matrix or array from SciPy, which has no type annotations."""
@@ -38,16 +40,16 @@ KERNELS = ("linear", "rbf", "laplacian", "poly", "polynomial", "sigmoid", "cosin
 MIXED = "mixes labels of the types {kinds}, which have no order; use labels of one type"
 MIXED_NAMES = MIXED.replace("labels", "names")
 BANDWIDTHS = ("positive", "all", "scale")
+NOT_INSTALLED = ", which is not installed:"
 
 
-def import_extra(module: str, who_needs: str, extra: str) -> Any:
+def import_extra(module: str, who_needs: str, extra: str, how: str = "; install it with") -> Any:
     """Import an optional module, or raise an error naming the extra that provides it."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f'{who_needs} {module.partition(".")[0]}; install it with pip install "pcsda[{extra}]"'
-        ) from error
+        package = module.partition(".")[0]
+        raise ImportError(f'{who_needs} {package}{how} pip install "pcsda[{extra}]"') from error
 
 
 def check_option(name: str, value: object, options: tuple[str, ...]) -> None:
@@ -81,9 +83,7 @@ def check_number(name: str, value: object, instead: str | None = None) -> None:
         raise ValueError(f"{name}={value!r} must be a number of at least 0{other}")
 
 
-def distinct(
-    labels: NDArray[Any], mixed: str = "the data " + MIXED
-) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def distinct(labels: NDArray[Any], mixed: str = "the data " + MIXED) -> tuple[NDArray[Any], Ints]:
     """Return the sorted distinct labels and, for each entry, the index of its label.
 
     This works like ``np.unique``, but counts small integers, the usual labels, instead of sorting
@@ -210,9 +210,9 @@ def check_length(
         )
 
 
-def weight_values(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+def weight_values(sample_weight: ArrayLike, n_rows: int) -> Array:
     """Require one non-negative weight for each row."""
-    weights: NDArray[np.float64]
+    weights: Array
     if isinstance(sample_weight, Real):
         weights = np.full(n_rows, float(sample_weight))
     else:
@@ -228,9 +228,7 @@ def weight_values(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     return weights
 
 
-def check_weights(
-    sample_weight: ArrayLike | None, positive: NDArray[np.bool_]
-) -> NDArray[np.float64] | None:
+def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | None:
     """Check sample weights; return None if all weights are one."""
     if sample_weight is None:
         return None
@@ -243,7 +241,7 @@ def check_weights(
     return None if np.all(weights == 1) else weights
 
 
-def check_groups(groups: ArrayLike | None, n_rows: int) -> NDArray[np.intp] | None:
+def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
     """Number the groups of rows that are left out together; return None without groups."""
     if groups is None:
         return None
@@ -262,9 +260,7 @@ def is_contaminated(model: BaseEstimator) -> bool:
     return bool(getattr(model, "contamination", 0.0) != 0)
 
 
-def check_unchecked(
-    unchecked: ArrayLike | None, positive: NDArray[np.bool_]
-) -> NDArray[np.bool_] | None:
+def check_unchecked(unchecked: ArrayLike | None, positive: Mask) -> Mask | None:
     """Check the mask of negatives whose labels nobody has verified."""
     if unchecked is None:
         return None
@@ -326,9 +322,7 @@ def _check_contamination(model: BaseEstimator) -> None:
         )
 
 
-def check_priors(
-    priors: str | Sequence[float] | None, shares: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def check_priors(priors: str | Sequence[float] | None, shares: Array) -> Array:
     """Return prior probabilities in class order; `shares` are the class shares in the sample."""
     if isinstance(priors, str):
         check_option("priors", priors, ("empirical", "equal"))
@@ -345,7 +339,7 @@ def check_priors(
     return given
 
 
-def ready_rows(model: BaseEstimator, X: object) -> NDArray[np.floating] | None:
+def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
     """Return X if it can skip scikit-learn's checks, which are slow for one row, or None."""
     if type(X) is not np.ndarray or X.dtype not in (np.float32, np.float64):
         return None

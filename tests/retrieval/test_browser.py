@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from pcsda import SearchSession
 from pcsda.retrieval import server
 from pcsda.retrieval.media import Media
-from pcsda.retrieval.summary import write_summary
+from pcsda.retrieval.summary import render
 
 pytestmark = pytest.mark.more  # `make browser` runs it
 NASTY = "<img src=x onerror=alert(1)>"
@@ -252,7 +252,8 @@ def test_a_session_is_saved_as_one_page_without_scripts_or_network(browser, pict
     found = sum(value is True for value in session.labels().values())
     assert found > 30
     names = [f"{row}.png" for row in range(len(X))]
-    write_summary(session, tmp_path / "kept.html", Media("image", names, pictures), "Zeros")
+    kept = render(session, Media("image", names, pictures))
+    (tmp_path / "kept.html").write_text(kept, encoding="utf-8")
     page = browser.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))

@@ -17,7 +17,7 @@ from pcsda import SearchSession
 from pcsda.retrieval import guard, media
 from pcsda.retrieval.media import Media, media_of
 from pcsda.retrieval.store import StoreError
-from pcsda.retrieval.summary import labels_csv, write_summary
+from pcsda.retrieval.summary import labels_csv, render
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 NASTY = "</script><script>alert(1)</script>\"'&.png"
@@ -265,19 +265,17 @@ def test_media_kinds_are_recognised_from_values(tmp_path):
         media_of(["some words"], tmp_path, {}).file(0)
 
 
-def test_a_summary_is_escaped_and_complete(folder, tmp_path):
+def test_a_summary_is_escaped_and_complete(folder):
     names = ["good.png", NASTY, "text.png", *map(str, range(3, 60))]
     session = SearchSession(X[:60], names)
     session.label(names[:3], True)
     shown = Media("image", names, folder, {"words": [NASTY] * 60})
-    write_summary(session, tmp_path / "page.html", shown, title=NASTY)
-    text = (tmp_path / "page.html").read_text()
+    text = render(session, shown)
     assert "<script" not in text
     assert "data:image/png;base64," in text
     assert "the file is missing" in text
     assert "is not a picture" in text
-    write_summary(SearchSession(X[:60]), tmp_path / "empty.html")
-    assert "0 found" in (tmp_path / "empty.html").read_text()
+    assert "0 found" in render(SearchSession(X[:60]), Media())
 
 
 def test_cells_that_a_spreadsheet_would_run_are_quoted():

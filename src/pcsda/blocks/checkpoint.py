@@ -58,27 +58,22 @@ def pack(value: object, arrays: list[NDArray[Any]]) -> Any:
 
 def unpack(described: object, arrays: list[NDArray[Any]]) -> Any:
     """Undo :func:`pack`; raise ValueError if :func:`pack` cannot have written the description."""
-    if not isinstance(described, dict) or len(described) not in (1, 2):
-        raise ValueError(f"{described!r:.100} describes no value")
-    if "kind" in described:
-        kind, parts = KINDS.get(str(described["kind"])), described.get("fields")
-        known = set() if kind is None else {field.name for field in fields(kind)}
-        if kind is None or not isinstance(parts, dict) or set(parts) != known:
-            raise ValueError(
-                f"{described['kind']!r:.100} is not the result of a pass, or lacks parts"
-            )
-        found = {name: unpack(part, arrays) for name, part in parts.items()}
-        for name, hint in get_type_hints(kind).items():
-            if not _fits(found[name], hint):
-                raise ValueError(f"{name} of a {kind.__name__} is {found[name]!r:.100}")
-        return kind(**found)
-    (key, value), *_ = described.items()
-    if key == "tuple" and isinstance(value, list):
-        return tuple(unpack(item, arrays) for item in value)
-    if key == "array" and isinstance(value, int) and 0 <= value < len(arrays):
-        return arrays[value]
-    if key == "value" and (value is None or isinstance(value, (str, int, float, bool))):
-        return value
+    match described:
+        case {"kind": str(name), "fields": dict(parts)} if name in KINDS:
+            found = {part: unpack(value, arrays) for part, value in parts.items()}
+            hints = get_type_hints(KINDS[name])
+            if set(found) != set(hints):
+                raise ValueError(f"{name!r:.100} is not the result of a pass, or lacks parts")
+            for part, hint in hints.items():
+                if not _fits(found[part], hint):
+                    raise ValueError(f"{part} of a {name} is {found[part]!r:.100}")
+            return KINDS[name](**found)
+        case {"tuple": list(items)}:
+            return tuple(unpack(item, arrays) for item in items)
+        case {"array": int(number)} if 0 <= number < len(arrays):
+            return arrays[number]
+        case {"value": None | str() | int() | float() as value}:
+            return value
     raise ValueError(f"{described!r:.100} describes no value")
 
 

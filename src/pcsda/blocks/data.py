@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise, starmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,11 +16,13 @@ from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
 from .. import validation
-from ..core.linalg import Array
+from ..core.linalg import Array, Floats, Ints, Mask
 from ..partition import different_subclasses, given_labels, nearest
 
 # Size in float64 bytes of the rows that are made dense, mapped and grouped at once.
 PIECE_BYTES = 64 << 20
+# Names of the features, if there are any.
+Columns: TypeAlias = tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Block:
     y: Any = None
     subclass_labels: Any = None
     sample_weight: Any = None
-    columns: tuple[str, ...] | None = None
+    columns: Columns = None
 
 
 # Number, name and content of a block.
@@ -144,7 +147,7 @@ class Head:
 
     name: str
     width: int
-    columns: tuple[str, ...] | None
+    columns: Columns
     single: bool
 
     def join(self, other: Head) -> Head:
@@ -162,7 +165,7 @@ class Head:
         return Head(self.name, self.width, self.columns, self.single and other.single)
 
 
-def _shown(columns: tuple[str, ...] | None) -> str:
+def _shown(columns: Columns) -> str:
     return "without names" if columns is None else ", ".join(map(repr, columns[:8]))
 
 
@@ -189,8 +192,8 @@ class Piece:
     number: int
     part: int
     before: tuple[int, int]
-    X: NDArray[np.floating]
-    positive: NDArray[np.bool_]
+    X: Floats
+    positive: Mask
     weights: Array | None
     labels: NDArray[Any] | None
 
@@ -243,21 +246,13 @@ class Intake:
                 if len(kept) == 0:
                     continue
             dense, inside = self.map(check_rows(X[kept], rows.start)), positive[kept]
-            yield Piece(
-                Head(name, X.shape[1], columns, bool(dense.dtype == np.float32)),
-                number,
-                part,
-                before,
-                dense,
-                inside,
-                None if weights is None else weights[kept],
-                plain_labels(labels[kept][~inside]) if self.given else None,
-            )
+            head = Head(name, X.shape[1], columns, bool(dense.dtype == np.float32))
+            weight = None if weights is None else weights[kept]
+            given = plain_labels(labels[kept][~inside]) if self.given else None
+            yield Piece(head, number, part, before, dense, inside, weight, given)
             before = (before[0] + int(inside.sum()), before[1] + int((~inside).sum()))
 
-    def classified(
-        self, block: Block, n_rows: int | None
-    ) -> tuple[NDArray[np.bool_], Array | None]:
+    def classified(self, block: Block, n_rows: int | None) -> tuple[Mask, Array | None]:
         """Return which rows belong to the class of interest, and the weights, if any."""
         labels = check_y(block.y, n_rows)
         positive = np.asarray(labels == self.classes[self.index], dtype=bool)
@@ -273,7 +268,7 @@ class Intake:
             return positive, None
         return positive, validation.weight_values(block.sample_weight, len(positive))
 
-    def map(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+    def map(self, X: Floats) -> Floats:
         """Apply the fitted transformers to rows."""
         for step in self.chain:
             X = np.asarray(step.transform(X))
@@ -299,21 +294,16 @@ def check_y(y: ArrayLike, n_rows: int | None) -> NDArray[Any]:
     return labels
 
 
-def check_shape(block: Block) -> tuple[Any, tuple[str, ...] | None]:
+def check_shape(block: Block) -> tuple[Any, Columns]:
     """Return rows as an array or CSR matrix, and the column names if there are any."""
     X, columns = block.X, block.columns
     if columns is None and hasattr(X, "columns"):
         names = list(X.columns)
         columns = tuple(names) if all(isinstance(name, str) for name in names) else None
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "fiub" or X.ndim != 2:
-        X = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=None if sparse.issparse(X) else [np.float64, np.float32],
-            ensure_all_finite=False,
-            ensure_min_samples=0,
-            input_name="X",
-        )
+        dtype = None if sparse.issparse(X) else [np.float64, np.float32]
+        later: dict[str, Any] = {"ensure_all_finite": False, "ensure_min_samples": 0}
+        X = check_array(X, accept_sparse="csr", dtype=dtype, input_name="X", **later)
     if X.shape[0] == 0:
         raise ValueError(
             "the block has no rows; leave it out, or cut the data again (repartition in Dask)"
@@ -325,13 +315,12 @@ def row_slices(shape: tuple[int, ...], chain: tuple[Any, ...]) -> Iterator[slice
     """Split rows into ranges that fit in PIECE_BYTES, both before and after the transformers."""
     widths = [shape[1], *(getattr(step, "n_components_", 0) for step in chain)]
     step = max(1, PIECE_BYTES // (8 * max(widths)))
-    for start in range(0, shape[0], step):
-        yield slice(start, min(start + step, shape[0]))
+    return starmap(slice, pairwise([*range(0, shape[0], step), shape[0]]))
 
 
-def check_rows(X: Any, start: int) -> NDArray[np.floating]:
+def check_rows(X: Any, start: int) -> Floats:
     """Convert rows to dense float32 or float64, checking that all numbers are finite."""
-    rows: NDArray[np.floating] = X.toarray() if sparse.issparse(X) else X
+    rows: Floats = X.toarray() if sparse.issparse(X) else X
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -361,7 +350,7 @@ class Division:
     centres: Array | None = None
     clusterer: Any = None
 
-    def groups(self, piece: Piece) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def groups(self, piece: Piece) -> tuple[NDArray[Any], Ints]:
         """Return the subclass names in a piece, and the group of each row.
 
         Positives are in group 0; a negative is in group 1 + the index of its subclass name.

@@ -8,30 +8,22 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from ..tables import (
-    Chunk,
-    Table,
-    bases,
-    example,
-    is_frame,
-    list_files,
-    no_column,
-    of_frame,
-    one_kind,
-    open_chunks,
-)
-from ..tables.arrays import load_npz, map_npy, npz_names, read_npy, rows_at_once
-from ..tables.table import file_stamp
+from ..tables import Table, is_frame, list_files, of_frame, one_kind, open_chunks
+from ..tables.arrays import load_npz, map_npy, npy_rows, npz_names, rows_at_once
+from ..tables.table import Chunk, bases, example, file_stamp, no_column
 from ..validation import MatrixLike, is_dask
-from .data import Address, Block, Blocks, plain_labels
+from .data import Address, Block, Blocks, Columns, plain_labels
+
+Reader: TypeAlias = Callable[[], Any]
 
 
 def open_blocks(
@@ -74,7 +66,7 @@ class Rows(NamedTuple):
     file: str
     shape: tuple[int, ...]
     stamp: list[Any]
-    cut: Callable[[int, int], Callable[[], Any]]
+    cut: Callable[[int, int], Reader]
 
 
 def _rows_of(value: Any) -> Rows:
@@ -91,10 +83,7 @@ def _rows_of(value: Any) -> Rows:
         return Rows("", array.shape, stamp, lambda start, stop: partial(_same, array[start:stop]))
     if value.ndim == 0:
         raise ValueError(f"{path} holds a single number; rows are needed")
-    # Rows in Fortran order can only be mapped.
-    offset = value.offset if value.flags.c_contiguous else None
-    read = partial(partial, read_npy, path, value.dtype, value.shape[1:], offset)
-    return Rows(path.name, value.shape, file_stamp(path), read)
+    return Rows(path.name, value.shape, file_stamp(path), partial(partial, npy_rows(path, value)))
 
 
 def _same(rows: MatrixLike) -> Any:
@@ -102,7 +91,7 @@ def _same(rows: MatrixLike) -> Any:
 
 
 def _of_rows(
-    wholes: list[Rows], companions: dict[str, Any], block_rows: int | None
+    wholes: list[Rows], companions: dict[str, Any], block_rows: int | None, columns: Columns = None
 ) -> Iterator[Address]:
     """Cut arrays or .npy files into blocks, together with their labels and weights.
 
@@ -123,11 +112,10 @@ def _of_rows(
         stamp = [whole.stamp, *([name, rows.stamp, at] for name, (rows, at) in own.items())]
         count, *width = whole.shape
         step = rows_at_once(math.prod(width), block_rows)
-        for start in range(0, count, step):
-            stop = min(start + step, count)
+        for start, stop in pairwise([*range(0, count, step), count]):
             parts = {name: rows.cut(at + start, at + stop) for name, (rows, at) in own.items()}
             name = f"{whole.file}{', ' if whole.file else ''}rows {start} to {stop - 1}"
-            read = partial(_read_rows, whole.cut(start, stop), parts)
+            read = partial(_read_rows, whole.cut(start, stop), parts, columns)
             yield Address(name, [start, stop, stamp], read)
         offset += count
 
@@ -142,10 +130,10 @@ def _check_length(name: str, entries: int, wanted: int) -> None:
 
 
 def _read_rows(
-    X: Callable[[], Any], companions: dict[str, Callable[[], Any]], labels_only: bool = False
+    X: Reader, companions: dict[str, Reader], columns: Columns, labels_only: bool = False
 ) -> Block:
     parts = {name: read() for name, read in companions.items()}
-    return Block(None if labels_only else X(), **parts)
+    return Block(None if labels_only else X(), columns=columns, **parts)
 
 
 def _of_files(
@@ -167,8 +155,13 @@ def _of_files(
             for file in files
         ]
     labels = [name for part, name in companions.items() if part != "sample_weight"]
-    chunks = [chunk for path in paths for chunk in open_chunks(path, labels, block_rows)]
-    return [_of_chunk(chunk, companions, columns) for chunk in chunks]
+    addresses = []
+    for chunk in [chunk for path in paths for chunk in open_chunks(path, labels, block_rows)]:
+        where = chunk.name.partition(",")[0]
+        features = feature_columns(where, chunk.columns, companions, columns)
+        read = partial(_read_chunk, chunk, companions, features)
+        addresses.append(Address(chunk.name, chunk.stamp, read))
+    return addresses
 
 
 def feature_columns(
@@ -181,25 +174,18 @@ def feature_columns(
     return tuple(columns or (name for name in found if name not in companions.values()))
 
 
-def _of_chunk(chunk: Chunk, companions: dict[str, str], columns: list[str] | None) -> Address:
-    where = chunk.name.partition(",")[0]
-    features = feature_columns(where, chunk.columns, companions, columns)
-    return Address(chunk.name, chunk.stamp, partial(_read_chunk, chunk, companions, features))
-
-
 def _read_chunk(
     chunk: Chunk, companions: dict[str, str], features: tuple[str, ...], labels_only: bool = False
 ) -> Block:
     wanted = () if labels_only else bases(features, chunk.columns)
     table = chunk.read([*companions.values(), *wanted])
-    parts: dict[str, Any] = {
-        part: plain_labels(table.column(name)) for part, name in companions.items()
-    }
-    return Block(None, **parts) if labels_only else _numeric(table, features, parts)
+    parts = {part: plain_labels(table.column(name)) for part, name in companions.items()}
+    X, names = (None, None) if labels_only else _numeric(table, features)
+    return Block(X, columns=names, **parts)
 
 
-def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> Block:
-    """Stack the feature columns; reject non-numeric columns."""
+def _numeric(table: Table, features: tuple[str, ...]) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Stack the feature columns and return them with their names; reject non-numeric columns."""
     for name in bases(features, table.names):
         values = table.column(name)
         if values.dtype.kind not in "buif":
@@ -208,7 +194,7 @@ def _numeric(table: Table, features: tuple[str, ...], parts: dict[str, Any]) -> 
                 "encode it"
             )
     found = table.feature_names(features)
-    return Block(table.chosen(found), columns=tuple(found), **parts)
+    return table.chosen(found), tuple(found)
 
 
 def _of_frame(
@@ -218,23 +204,9 @@ def _of_frame(
     table = of_frame(frame)
     inside = {part: name for part, name in companions.items() if isinstance(name, str)}
     features = feature_columns(table.source, table.names, inside, columns)
-    parts = {part: plain_labels(table.column(name)) for part, name in inside.items()}
-    parts |= {part: np.asarray(v) for part, v in companions.items() if part not in inside}
-    for part, values in parts.items():
-        _check_length(part, values.shape[0], len(table))
-    whole = _numeric(table, features, {})
-    step = rows_at_once(whole.X.shape[1], block_rows)
-    for start in range(0, len(table), step):
-        cut = slice(start, start + step)
-        own = {part: values[cut] for part, values in parts.items()}
-        block = Block(whole.X[cut], columns=whole.columns, **own)
-        stop = min(start + step, len(table))
-        stamp = [start, stop, *whole.X.shape]
-        yield Address(f"rows {start} to {stop - 1}", stamp, partial(_same_block, block))
-
-
-def _same_block(block: Block, labels_only: bool = False) -> Block:
-    return replace(block, X=None) if labels_only else block
+    own = {part: plain_labels(table.column(name)) for part, name in inside.items()}
+    X, names = _numeric(table, features)
+    return _of_rows([_rows_of(X)], companions | own, block_rows, names)
 
 
 def _read_npz(path: Path, names: dict[str, str], labels_only: bool = False) -> Block:

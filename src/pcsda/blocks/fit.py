@@ -23,7 +23,7 @@ from ..core.copies import warn_of_copies
 from ..core.csda_solvers import TARGETS
 from ..core.density import NoDensity
 from ..core.fit import Fitted, calibrated_on
-from ..core.linalg import Array, Result, narrow_fit
+from ..core.linalg import Array, Mask, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
 from ..core.warning import warn
@@ -34,7 +34,7 @@ from ..estimators.rows import TrainingRows
 from ..estimators.steps import check_rank, say, settle_ridge, sign_of
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
 from ..estimators.training import keep_linear
-from ..partition import find_centroids, settle_count
+from ..partition import find_centroids, settle_count, warn_of_empty
 from ..unwrap import steps
 from . import passes
 from .data import Division, Intake
@@ -182,8 +182,8 @@ class _Fit:
         self.seed = self.runner.seed(lambda: int(rng.randint(2**31 - 1)))
         if chain or self.clusters:
             say(model, "drawing a sample of rows")
-            task = passes.SamplePass(self.intake, self.seed, self._draw(self.sample_rows))
-            sample = self.runner.run(task)
+            draw = self._draw(self.sample_rows)
+            sample = self.runner.run(passes.SamplePass(self.intake, self.seed, draw))
         division = Division(given=self.intake.given and isinstance(model, PCSDA))
         if sample is not None:
             self._fit_chain(chain, sample)
@@ -191,9 +191,8 @@ class _Fit:
         folds = Folds.of_counts(self._counts, self.seed) if self.takes_folds else None
         say(model, "collecting statistics")
         draws = self._draws if self.leaves_out else (Draw(0), Draw(0))
-        found = self.runner.run(
-            passes.StatisticsPass(self.intake, division, self.seed, draws, folds)
-        )
+        task = passes.StatisticsPass(self.intake, division, self.seed, draws, folds)
+        found = self.runner.run(task)
         if found is None:
             raise ValueError("sample_weight is zero for all rows; at least one sample must count")
         names, scatter = self._filled(found, division)
@@ -279,20 +278,15 @@ class _Fit:
     def _filled(self, found: Statistics, division: Division) -> tuple[NDArray[Any], GroupScatter]:
         """Return names and statistics of the nonempty groups; reject a class without rows."""
         names, scatter = found.whole()
-        for label, weight in zip(
-            self._labels, (scatter.n_positive, scatter.n_negative), strict=True
-        ):
+        weights = scatter.n_positive, scatter.n_negative
+        for label, weight in zip(self._labels, weights, strict=True):
             if weight == 0:
                 raise ValueError(
                     f"no row that counts has the label {np.asarray(label).item()!r}; samples of "
                     "the class of interest and of the rest are both needed"
                 )
-        wanted = len(names) if division.centres is None else len(division.centres)
-        if wanted > len(names):
-            warn(
-                f"k-means left {wanted - len(names)} of {wanted} subclasses empty; they are "
-                "dropped",
-            )
+        if division.centres is not None:
+            warn_of_empty(len(division.centres), len(names))
         return names, scatter
 
     def _leave_out(self, found: Statistics, names: NDArray[Any], scatter: GroupScatter) -> Fitted:
@@ -341,7 +335,7 @@ class _Fit:
                     f"{self.calibration_rows} of each class: each is alone in its subclass, or the "
                     "scatter is singular without it. Scores are not calibrated; give larger "
                     f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
-                    "refit on folds of all rows",
+                    "refit on folds of all rows"
                 )
             return Scored(np.full(1, np.nan), np.ones(1, dtype=bool), None)
         # The class of the first row comes first: folds are shuffled in that order.
@@ -387,7 +381,7 @@ class _Fit:
             first.feature_names_in_ = np.array(found.head.columns, dtype=object)
 
 
-def _joined(samples: Samples) -> tuple[list[NDArray[Any]], NDArray[np.bool_], Array]:
+def _joined(samples: Samples) -> tuple[list[NDArray[Any]], Mask, Array]:
     """Join two samples; also return which rows are positive, and how many rows each represents."""
     columns = [np.concatenate(both) for both in zip(*(s.columns for s in samples), strict=True)]
     sizes = [len(sample.keys) for sample in samples]

@@ -16,21 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.fit import Fitted
-from ..core.linalg import Result, narrow_fit
+from ..core.linalg import Ints, Result, narrow_fit
 from ..core.scatter import GroupScatter
 from ..validation import different_labels
+from . import sampling
 from .data import Block, Division, Head, Intake, check_shape, check_y, naming
-from .sampling import (
-    FOR_SAMPLE,
-    Counts,
-    Draw,
-    Draws,
-    Folds,
-    Reservoir,
-    Samples,
-    merge_samples,
-    sample_classes,
-)
+from .sampling import Counts, Draw, Draws, Folds, Reservoir, Samples, sample_classes
 
 
 class Pass(ABC, Generic[Result]):
@@ -152,7 +143,7 @@ class SamplePass(Pass[Sample]):
     def results(self, number: int, title: str, block: Block) -> Iterator[Sample]:
         """Yield a sample from each piece."""
         for piece in self.intake.pieces(number, title, block):
-            keys = piece.rng(self.seed, FOR_SAMPLE).random(len(piece.X))
+            keys = piece.rng(self.seed, sampling.FOR_SAMPLE).random(len(piece.X))
             columns = (piece.X, piece.positive, piece.weight)
             rows = Reservoir.of(keys, columns, self.draw, np.ones(len(keys), dtype=bool))
             yield Sample(piece.head, rows, int(np.sum(~piece.positive)))
@@ -184,7 +175,7 @@ class Statistics:
 
     head: Head
     names: NDArray[Any]
-    n_rows: NDArray[np.intp]
+    n_rows: Ints
     leads: bool
     scatters: tuple[GroupScatter, ...]
     samples: Samples
@@ -227,16 +218,11 @@ class StatisticsPass(Pass[Statistics]):
             if self.folds is not None:
                 folds = self.folds.of(piece)
                 rows = [np.flatnonzero(folds == fold) for fold in range(self.folds.count)]
-            weights = piece.weights
-            scatters = [
-                GroupScatter.from_samples(
-                    piece.X[part],
-                    groups[part],
-                    len(names) + 1,
-                    None if weights is None else weights[part],
-                )
-                for part in rows
-            ]
+            scatters = []
+            for part in rows:
+                weights = None if piece.weights is None else piece.weights[part]
+                own = piece.X[part], groups[part], len(names) + 1, weights
+                scatters.append(GroupScatter.from_samples(*own))
             n_rows = np.bincount(~piece.positive, minlength=2)
             every = np.ones(len(groups), dtype=bool)
             samples = sample_classes(piece, self.seed, (piece.X, groups), every, self.draws)
@@ -251,7 +237,7 @@ class StatisticsPass(Pass[Statistics]):
             left, right = left.renamed(names), right.renamed(names)
         pairs = zip(left.scatters, right.scatters, strict=True)
         scatters = tuple(one.merge(other) for one, other in pairs)
-        samples = merge_samples(left.samples, right.samples, self.draws)
+        samples = sampling.merge_samples(left.samples, right.samples, self.draws)
         n_rows = left.n_rows + right.n_rows
         return Statistics(head, left.names, n_rows, left.leads, scatters, samples)
 
@@ -280,4 +266,4 @@ class FoldScorePass(Pass[Samples]):
 
     def merge(self, left: Samples, right: Samples) -> Samples:
         """Merge two samples into one."""
-        return merge_samples(left, right, self.draws)
+        return sampling.merge_samples(left, right, self.draws)

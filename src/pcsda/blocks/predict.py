@@ -18,19 +18,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .. import validation
+from ..core.linalg import Floats
 from ..unwrap import unwrap
 from ..writing import whole_file
 from .data import Blocks, check_rows, check_shape, naming, plain_labels, row_slices
 from .files import open_blocks
 
 METHODS = (
-    "log_likelihood_ratio",
-    "decision_function",
-    "predict_proba",
-    "predict_log_proba",
-    "predict",
-    "transform",
-    "score_samples",
+    *("log_likelihood_ratio", "decision_function", "predict_proba", "predict_log_proba"),
+    *("predict", "transform", "score_samples"),
 )
 
 
@@ -113,7 +109,7 @@ def _results(
         yield np.concatenate(parts)
 
 
-def apply_rows(estimator: BaseEstimator, method: str, X: NDArray[np.floating]) -> NDArray[Any]:
+def apply_rows(estimator: BaseEstimator, method: str, X: Floats) -> NDArray[Any]:
     """Call a model's method on rows in memory, even if the pipeline around the model lacks it."""
     inside = unwrap(estimator)
     with warnings.catch_warnings():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints, Mask
 from ..folds import FOLDS
 from .data import Piece
 
@@ -61,7 +61,7 @@ class Reservoir:
 
     @classmethod
     def of(
-        cls, keys: Array, columns: tuple[NDArray[Any], ...], draw: Draw, among: NDArray[np.bool_]
+        cls, keys: Array, columns: tuple[NDArray[Any], ...], draw: Draw, among: Mask
     ) -> Reservoir:
         """Draw a sample from the rows in memory for which `among` is true."""
         members = np.flatnonzero(among)
@@ -85,11 +85,9 @@ class Reservoir:
         return Reservoir(keys[kept], columns, offered, n_offered)
 
 
-def _smallest(keys: Array, size: int) -> NDArray[np.intp] | slice:
+def _smallest(keys: Array, size: int) -> Ints | slice:
     """Return the positions of the smallest keys, in row order."""
-    if len(keys) <= size:
-        return slice(None)
-    return np.sort(np.argpartition(keys, size)[:size])
+    return slice(None) if len(keys) <= size else np.sort(np.argpartition(keys, size)[:size])
 
 
 # Each class has its own sample, so that a rare class is kept; the second type says how to draw
@@ -99,11 +97,7 @@ Draws = tuple[Draw, Draw]
 
 
 def sample_classes(
-    piece: Piece,
-    seed: int,
-    columns: tuple[NDArray[Any], ...],
-    seen: NDArray[np.bool_],
-    draws: Draws,
+    piece: Piece, seed: int, columns: tuple[NDArray[Any], ...], seen: Mask, draws: Draws
 ) -> Samples:
     """Sample each class in a piece, from the rows for which `seen` is true."""
     keys = piece.rng(seed, FOR_CALIBRATION).random(len(piece.X))
@@ -131,8 +125,8 @@ class Counts:
         Whether the first row with weight is positive.
     """
 
-    counts: NDArray[np.intp]
-    leads: NDArray[np.bool_]
+    counts: Ints
+    leads: Mask
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,7 @@ class Folds:
 
     count: int
     seed: int
-    starts: NDArray[np.intp] | None = None
+    starts: Ints | None = None
     of_class: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
 
     @classmethod
@@ -168,9 +162,8 @@ class Folds:
             return cls(FOLDS, seed)
         # The class of the first row comes first: folds are shuffled in that order.
         leads = found.leads[np.flatnonzero(found.counts.sum(axis=1))[0]]
-        labels = np.repeat(
-            [leads, not leads], [positive, negative] if leads else [negative, positive]
-        )
+        counts = [positive, negative] if leads else [negative, positive]
+        labels = np.repeat([leads, not leads], counts)
         folds = np.empty(len(labels), dtype=np.int8)
         split = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
         for fold, (_, test) in enumerate(split):
@@ -178,7 +171,7 @@ class Folds:
         starts = np.cumsum(found.counts, axis=0) - found.counts
         return cls(count, seed, starts, (folds[labels], folds[~labels]))
 
-    def of(self, piece: Piece) -> NDArray[np.intp]:
+    def of(self, piece: Piece) -> Ints:
         """Return the fold of each row in a piece."""
         folds = np.empty(len(piece.X), dtype=np.intp)
         rng = piece.rng(self.seed, FOR_FOLDS)

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # These warnings are for programmers, not for users of the command line.
             for category in (DeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
-            warnings.showwarning = _as_note
+            warnings.showwarning = lambda text, *_, **__: note(" ".join(str(text).split()))
             _run(arguments)
             sys.stdout.flush()
     except Usage as error:
@@ -77,25 +77,11 @@ def _run(arguments: Namespace) -> None:
     # Imported late, so that help and usage errors appear at once.
     from . import completion, demo, evaluating, fitting, models, search, updating, using
 
-    commands = {
-        "fit": fitting.fit,
-        "score": using.score,
-        "rank": using.rank,
-        "count": using.count,
-        "identify": using.identify,
-        "evaluate": evaluating.evaluate,
-        "update": updating.update,
-        "inspect": models.inspect,
-        "export": models.export,
-        "search": search.search,
-        "demo": demo.demo,
-        "completion": completion.completion,
-    }
-    commands[arguments.command](arguments)
-
-
-def _as_note(message: Warning | str, *_: object, **__: object) -> None:
-    note(" ".join(str(message).split()))
+    # The module of each command, in which a function has the command's name.
+    modules = dict.fromkeys(("score", "rank", "count", "identify"), using)
+    modules |= {"fit": fitting, "update": updating, "evaluate": evaluating, "search": search}
+    modules |= {"inspect": models, "export": models, "demo": demo, "completion": completion}
+    getattr(modules[arguments.command], arguments.command)(arguments)
 
 
 def _message(error: BaseException) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables import Table, example, listed, no_column
-from ..tables.table import bases, is_number
+from ..tables import Table, listed
+from ..tables.table import bases, example, is_number, no_column
 from .problems import Problem, note
 
 # Number of values used to recognise text, and number of rows needed to recognise ids.
@@ -128,11 +128,7 @@ def filter_names(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def matched(
-    table: Table,
-    names: Sequence[str],
-    expected: NDArray[Any] | None,
-    count: int,
-    gaps: bool = False,
+    table: Table, names: Sequence[str], expected: NDArray[Any] | None, count: int, gaps: bool
 ) -> Features:
     """Return a table's features in the order that a model expects.
 
@@ -178,12 +174,11 @@ def matched(
 
 def numbers(table: Table, names: Sequence[str], gaps: bool = False) -> Features:
     """Return features after checking that all are finite numbers, or missing if `gaps` is set."""
-    columns = [table.matrix] if table.matrix is not None else None
-    if columns is None:
-        columns = [table.column(name) for name in bases(names, table.names)]
+    wanted = bases(names, table.names)
+    columns = [table.matrix] if table.matrix is not None else map(table.column, wanted)
     bad = [
         f"{name}{example(values)}"
-        for name, values in zip(bases(names, table.names), columns, strict=False)
+        for name, values in zip(wanted, columns, strict=False)
         if values.dtype.kind not in "buif"
     ]
     if bad:

@@ -42,10 +42,10 @@ def demo(a: Namespace) -> None:
     found = evaluate(bank, X_test, y_test, n_resamples=RESAMPLES)
     if a.report:
         write_page(found, a.report, title="Ten handwritten digits")
-    sizes = [(len(m.subclass_counts_), m.n_components_) for m in bank.models_.values()]
+    pairs = zip(found.by_label, bank.models_.values(), strict=True)
     rows = [
-        figures | {"subclasses": n_subclasses, "dimensions": n_components}
-        for figures, (n_subclasses, n_components) in zip(found.by_label, sizes, strict=True)
+        figures | {"subclasses": len(model.subclass_counts_), "dimensions": model.n_components_}
+        for figures, model in pairs
     ]
     if a.json:
         together = {figure.key: figure.value for figure in found.figures}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tables
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..report import Evaluation, evaluate_scores, write_page
 from ..report.figures import value_of, written
 from ..report.views import join_rows, take_rows
@@ -49,21 +49,10 @@ def evaluate(a: Namespace) -> None:
     limit = chosen_threshold(scorer, a)
     labels, ratios, sides, take = _scored(scorer, a)
     y, pos_label = known_labels(scorer, labels, a)
-    found = evaluate_scores(
-        scorer.model,
-        ratios,
-        y,
-        take,
-        pos_label=pos_label,
-        prior=a.prior,
-        threshold=limit.value if limit and a.max_false_alarms is not None else a.threshold,
-        level=a.confidence,
-        n_resamples=a.resamples,
-        random_state=a.seed,
-        verbose=True,
-        **sides,
-        **given_costs(a),
-    )
+    threshold = limit.value if limit and a.max_false_alarms is not None else a.threshold
+    options = {"pos_label": pos_label, "prior": a.prior, "threshold": threshold, **given_costs(a)}
+    options |= {"level": a.confidence, "n_resamples": a.resamples, "random_state": a.seed}
+    found = evaluate_scores(scorer.model, ratios, y, take, verbose=True, **options, **sides)
     if a.report:
         write_page(found, a.report, title=a.title)
     if a.json:
@@ -76,7 +65,7 @@ def evaluate(a: Namespace) -> None:
 
 def _scored(
     scorer: Scorer, a: Namespace
-) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[NDArray[np.intp]], Any]]:
+) -> tuple[NDArray[np.str_], Array, dict[str, Any], Callable[[Ints], Any]]:
     """Score a table, as a whole or in pieces.
 
     Returns labels, log-likelihood ratios, additional columns, and a function that returns the
@@ -98,7 +87,7 @@ def _scored(
 
     say_seen(of_model(a), np.concatenate(hashes))
 
-    def take(chosen: NDArray[np.intp]) -> Any:
+    def take(chosen: Ints) -> Any:
         """Return the rows with these numbers; a table in pieces is read a second time."""
         if len(labels) == 1:
             return take_rows(X, chosen)

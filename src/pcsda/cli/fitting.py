@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from .. import metrics, tables
 from ..blocks import fit_blocks
+from ..core.linalg import Array
 from ..core.threshold import Threshold
 from ..estimators import CSDA, PCSDA, PCSDACV, KernelCSDA, KernelPCSDA, VerifierBank
 from ..estimators.doors import warn_of_misses
@@ -64,7 +65,7 @@ def fit(a: Namespace) -> None:
         prepared = (_fit_in_blocks if in_blocks else _fit_whole)(estimator, a, prepared)
     threshold = _threshold(Scorer(estimator), a.max_false_alarms)
     figures = left_out_figures(estimator)
-    save(estimator, a.output, metrics=figures, table=prepared.facts())
+    save(estimator, a.output, metrics=figures, table=asdict(prepared))
     facts = preparing.facts_of(a.output)
     if a.json:
         chosen = {} if threshold is None else {"threshold": asdict(threshold)}
@@ -269,11 +270,9 @@ def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
     kind: Any = KINDS[a.method][a.kernel is not None and a.approx is None]
     for name in given:
         if name not in signature(kind).parameters:
-            why = (
-                "needs --kernel or --approx"
-                if name in OF_KERNELS
-                else f"cannot be used with {a.method}"
-            )
+            why = f"cannot be used with {a.method}"
+            if name in OF_KERNELS:
+                why = "needs --kernel or --approx"
             raise Usage(f"{option(name)} {why}")
     given.pop("priors", None)  # their order depends on the labels
     if a.positive != ALL:
@@ -283,10 +282,8 @@ def _verifier(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
 
 
 def _map(a: Namespace, given: dict[str, Any]) -> BaseEstimator:
-    if a.map_components is not None:
-        given["n_components"] = a.map_components
-    if a.landmarks is not None:
-        given["landmarks"] = a.landmarks
+    more = {"n_components": a.map_components, "landmarks": a.landmarks}
+    given |= {name: value for name, value in more.items() if value is not None}
     kind: Any = NystroemMap if a.approx == "nystroem" else FourierMap
     for name in given:
         if name not in signature(kind).parameters:
@@ -318,7 +315,7 @@ def keep_priors_in_order(estimator: BaseEstimator, a: Namespace) -> None:
     final.set_params(priors=priors)
 
 
-def _weights(table: tables.Table, name: str) -> NDArray[np.float64]:
+def _weights(table: tables.Table, name: str) -> Array:
     column = table.column(name, "--weight")
     if column.dtype.kind not in "buif" or column.ndim > 1 or tables.missing(column).any():
         raise Problem(

@@ -95,21 +95,14 @@ def subclasses_of(scorer: Scorer) -> list[dict[str, Any]]:
 
 def _details(scorer: Scorer, label: object) -> dict[str, Any]:
     model = scorer.verifier(label)
+    found: dict[str, Any] = {"prior": scorer.prior(label)}
     if isinstance(model, MixtureVerifier):
-        return {
-            "modes": model.n_modes_,
-            "prior": scorer.prior(label),
-            "calibration slope": float(model.calibration_.slope),
-            "calibration offset": float(model.calibration_.offset),
-        }
-    found = {
-        "subclasses": len(model.subclass_counts_),
-        "dimensions": model.n_components_,
-        "prior": scorer.prior(label),
-        "largest eigenvalue": float(model.eigenvalues_[0]),
-        "calibration slope": float(model.calibration_.slope),
-        "calibration offset": float(model.calibration_.offset),
-    }
+        found = {"modes": model.n_modes_} | found
+    else:
+        sizes = {"subclasses": len(model.subclass_counts_), "dimensions": model.n_components_}
+        found = sizes | found | {"largest eigenvalue": float(model.eigenvalues_[0])}
+    for part in ("slope", "offset"):
+        found[f"calibration {part}"] = float(getattr(model.calibration_, part))
     if scorer.is_bank and hasattr(model, "subclass_names_"):
         # With --json, each subclass is listed.
         found["subclasses are"] = tables.listed(counted(model.subclass_names_), MOST_TOLD)

@@ -22,26 +22,12 @@ Exit codes: 0 success, 1 the data or the model is at fault, 2 wrong usage.
 from __future__ import annotations
 
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from inspect import getdoc
 from typing import NoReturn
 
-from .options import (
-    DATA,
-    MODEL,
-    ONE_ORIGIN,
-    ROW_ID,
-    UNKNOWN,
-    columns,
-    costs,
-    count,
-    finite,
-    formulas,
-    number_or,
-    seed,
-    share,
-    values_or,
-)
-from .search_options import search
+from . import options
+from .options import DATA, MODEL, ONE_ORIGIN, ROW_ID, UNKNOWN, columns, costs, count, formulas
 
 
 class Command(ArgumentParser):
@@ -75,7 +61,7 @@ def build(version: str) -> Parser:
     parser.commands = {}
     for add in (
         *(_fit, _score, _rank, _count, _identify, _evaluate, _update),
-        *(_inspect, _export, search, _demo, _completion),
+        *(_inspect, _export, _search, _demo, _completion),
     ):
         name = add.__name__.removeprefix("_")
         line, _, more = (getdoc(add) or "").partition("\n\n")
@@ -144,33 +130,35 @@ def _fit_model(parser: ArgumentParser) -> None:
     published = "use the published rule, without later additions"
     add("--published", action="store_true", help=published)
     number = "number of subclasses, or auto"
-    add("--n-subclasses", "-K", type=values_or("auto"), metavar="K", help=number)
-    add("--n-components", "-d", type=values_or(), metavar="D", help="dimensions of the subspace")
-    add("--regularization", type=values_or(), metavar="R", help="relative ridge")
+    add("--n-subclasses", "-K", type=options.values_or("auto"), metavar="K", help=number)
+    numbers = options.values_or()
+    add("--n-components", "-d", type=numbers, metavar="D", help="dimensions of the subspace")
+    add("--regularization", type=numbers, metavar="R", help="relative ridge")
     add("--subclasses", help="kmeans or samples; with a kernel, also input")
     add("--balance", choices=("pooled", "resampled"))
     add("--solver", help="see the library's documentation")
     add("--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest")
     add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
     add("--covariance", choices=("leave-one-out", "resubstitution"))
-    add("--shrinkage", type=number_or("auto"), metavar="S", help="a number, or auto")
+    add("--shrinkage", type=options.number_or("auto"), metavar="S", help="a number, or auto")
     hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
-    add("--contamination", type=number_or("auto"), metavar="SHARE", help=hidden)
+    add("--contamination", type=options.number_or("auto"), metavar="SHARE", help=hidden)
     add("--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores")
     priors = "empirical, equal or the probability of the class of interest"
-    add("--priors", type=number_or("empirical", "equal"), metavar="P", help=priors)
-    add("--seed", type=seed, default=0, help="seed for all random draws (default: 0)")
+    add("--priors", type=options.number_or("empirical", "equal"), metavar="P", help=priors)
+    add("--seed", type=options.seed, default=0, help="seed for all random draws (default: 0)")
     alarms = "choose the threshold that accepts this share of the rest, and store it in the model"
-    add("--max-false-alarms", type=share, metavar="R", help=alarms)
+    add("--max-false-alarms", type=options.share, metavar="R", help=alarms)
 
 
 def _fit_kernel(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("kernel").add_argument
     add("--kernel", help="rbf, laplacian, polynomial, sigmoid, cosine, chi2 or linear")
-    gamma = values_or("positive", "all", "scale")
+    gamma = options.values_or("positive", "all", "scale")
     add("--gamma", type=gamma, metavar="G", help="positive, all, scale or a number")
-    add("--degree", type=number_or(), help="degree of the polynomial kernel")
-    add("--coef0", type=number_or(), help="constant term of the polynomial and sigmoid kernels")
+    number = options.number_or()
+    add("--degree", type=number, help="degree of the polynomial kernel")
+    add("--coef0", type=number, help="constant term of the polynomial and sigmoid kernels")
     approx = "use approximate kernel features instead of the exact kernel, for many rows"
     add("--approx", choices=("nystroem", "fourier"), help=approx)
     add("--map-components", type=count, metavar="M", help="number of features (default: 1000)")
@@ -186,7 +174,13 @@ def _fit_search(parser: ArgumentParser) -> None:
     add("--auto", action="store_true", help=auto)
     add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"))
     folds = "number of folds, auto or leave-one-out"
-    add("--cv", type=number_or("auto", "leave-one-out"), help=folds)
+    add("--cv", type=options.number_or("auto", "leave-one-out"), help=folds)
+
+
+def _use_of_model(parser: ArgumentParser, model: str = MODEL) -> Callable[..., Action]:
+    parser.add_argument("model", help=model)
+    parser.add_argument("data", help=DATA)
+    return parser.add_argument
 
 
 def _score(parser: ArgumentParser) -> None:
@@ -207,9 +201,7 @@ def _score(parser: ArgumentParser) -> None:
     or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. If no
     label is given, a bank names the best one for each row that reaches the bank's own threshold.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     output = "file for the scores, .csv or .parquet (default: CSV on standard output)"
     add("-o", "--output", metavar="FILE", help=output)
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
@@ -237,9 +229,7 @@ def _rank(parser: ArgumentParser) -> None:
     unless an option says otherwise. The table shows the distance only if it gives the order; files
     and --json always have it.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     add("--top", type=count, default=20, metavar="N", help="number of rows (default: 20)")
     add("--by", choices=("likelihood", "distance"))
     add("--positive", metavar="LABEL", help="label to use in a bank")
@@ -259,9 +249,7 @@ def _count(parser: ArgumentParser) -> None:
     This is not the number of accepted rows: if positives are rare, most accepted rows may be false
     alarms. The negatives among the rows must resemble the training negatives.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     add("--positive", metavar="LABEL", help="label to use in a bank")
     columns(parser)
 
@@ -279,17 +267,16 @@ def _identify(parser: ArgumentParser) -> None:
     By default, this is the bank's own threshold, which accepts about one stranger in a hundred; the
     estimate treats each of the bank's labels in turn as a stranger.
     """
-    add = parser.add_argument
-    add("model", help="model file of a bank, written by 'pcsda fit --positive all'")
-    add("data", help=DATA)
+    add = _use_of_model(parser, "model file of a bank, written by 'pcsda fit --positive all'")
     add("-o", "--output", metavar="FILE", help="file for the names, .csv or .parquet")
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, copied to the output")
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--unknown", default="unknown", metavar="WORD", help=UNKNOWN)
     limits = parser.add_mutually_exclusive_group().add_argument
-    limits("--threshold", type=finite, metavar="LLR", help="smallest ratio that gets a name")
+    least = "smallest ratio that gets a name"
+    limits("--threshold", type=options.finite, metavar="LLR", help=least)
     alarms = "largest share of strangers that may get a name"
-    limits("--max-false-alarms", type=share, metavar="R", help=alarms)
+    limits("--max-false-alarms", type=options.share, metavar="R", help=alarms)
     formulas(parser)
     columns(parser)
 
@@ -305,9 +292,7 @@ def _update(parser: ArgumentParser) -> None:
     threshold. A model made by partial_fit adds the rows to its statistics. Other models keep no
     rows; fit them again on all rows. Scaling and medians stay as fitted.
     """
-    add = parser.add_argument
-    add("model", help="file of a bank, or of a model made by partial_fit")
-    add("data", help=DATA)
+    add = _use_of_model(parser, "file of a bank, or of a model made by partial_fit")
     add("--label", required=True, metavar="COLUMN", help="column that holds the labels")
     add("-o", "--output", metavar="FILE", help="file to write (default: the model file itself)")
     columns(parser)
@@ -328,9 +313,7 @@ def _evaluate(parser: ArgumentParser) -> None:
     Intervals are bootstrap intervals at the level set by --confidence. The report is one HTML file
     that needs no network.
     """
-    add = parser.add_argument
-    add("model", help=MODEL)
-    add("data", help=DATA)
+    add = _use_of_model(parser)
     positive = (
         "label of the class of interest, if the table and the model name it differently; for "
         "a bank, the only label to evaluate"
@@ -343,13 +326,11 @@ def _evaluate(parser: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("--trial", metavar="COLUMN", help=ONE_ORIGIN)
     add("--group", metavar="COLUMN", help=group)
-    level, resamples = (
-        "level of the intervals (default: 0.95)",
-        "bootstrap resamples (default: 500)",
-    )
-    add("--confidence", type=share, default=0.95, metavar="C", help=level)
+    level = "level of the intervals (default: 0.95)"
+    resamples = "bootstrap resamples (default: 500)"
+    add("--confidence", type=options.share, default=0.95, metavar="C", help=level)
     add("--resamples", type=count, default=500, metavar="B", help=resamples)
-    add("--seed", type=seed, default=0, help="seed for the resampling (default: 0)")
+    add("--seed", type=options.seed, default=0, help="seed for the resampling (default: 0)")
     costs(parser)
     columns(parser)
 
@@ -376,6 +357,38 @@ def _export(parser: ArgumentParser) -> None:
     parser.add_argument("model", help=MODEL)
     parser.add_argument("--onnx", required=True, metavar="FILE", help="ONNX file to write")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+
+
+def _search(parser: ArgumentParser) -> None:
+    """Find more like these, on a page in the browser.
+
+    examples:
+      pictures in a folder, with a table of their embeddings and file names
+        pcsda search photos.parquet --id file --media photos --examples cat1.jpg,cat2.jpg
+      texts in a column
+        pcsda search papers.parquet --id doi --media abstract
+      rows of a table
+        pcsda search parts.csv --id part
+
+    Every answer is stored at once in GALLERY.labels.db; the same command resumes from there. The
+    page is served on this machine only and needs no network; it exports labels, model and report.
+    """
+    add = parser.add_argument
+    add("gallery", help="table with a row of features for each item: .csv, .parquet, .npy, .npz")
+    media = "folder of pictures or sounds named by --id, or column of file names or texts"
+    add("--media", metavar="COLUMN|FOLDER", help=media)
+    add("--id", metavar="COLUMN", help="column that names the rows (default: row numbers)")
+    examples = "ids of examples to start from, separated by commas"
+    add("--examples", type=options.names, action="extend", default=[], metavar="A,B", help=examples)
+    add("--features", type=options.names, action="extend", default=[], metavar="A,B")
+    add("--ignore", type=options.names, action="extend", default=[], metavar="A,B")
+    add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
+    carry = "keep using the labels after the gallery has changed, for ids that are still in it"
+    add("--carry-over", action="store_true", help=carry)
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
+    port = "port to listen on (default: a free one)"
+    add("--port", type=options.port_number, default=0, help=port)
+    add("--no-browser", action="store_true", help="print the address but do not open a browser")
 
 
 def _demo(parser: ArgumentParser) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from ..core.spread import scale_problem
@@ -19,6 +18,7 @@ from ..estimators import make_pipeline
 from ..persistence import describe
 from ..tables import Table, Wording, is_large, missing, pieces, read
 from ..tables.table import bases
+from ..unwrap import steps
 from .problems import Problem, Usage, note
 
 if TYPE_CHECKING:
@@ -59,19 +59,11 @@ class Preparation:
         names = tuple(name for name in text if name)
         return Wording(self.encoding, self.decimal, text=names)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the fields to store in a model file."""
-        return asdict(self)
-
 
 def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
     """Combine the given options with the ones used for the fit."""
-    prepared = kept or Preparation()
-    given: dict[str, Any] = {
-        name: getattr(a, name, None)
-        for name in ("encoding", "decimal", "scale", "missing")
-        if getattr(a, name, None) is not None
-    }
+    names = ("encoding", "decimal", "scale", "missing")
+    given: dict[str, Any] = {n: v for n in names if (v := getattr(a, n, None)) is not None}
     if kept is not None:
         if given.get("scale", kept.scale) != kept.scale:
             raise Usage(f"--scale {given['scale']}: the model was fitted with --scale {kept.scale}")
@@ -80,7 +72,7 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
                 "--missing impute: the model was fitted without it and has no values to fill in; "
                 "fit with --missing impute, or use --missing drop"
             )
-    prepared = replace(prepared, **given)
+    prepared = replace(kept or Preparation(), **given)
     try:
         codecs.lookup(prepared.encoding)
     except LookupError:
@@ -143,12 +135,7 @@ def prepared_estimator(estimator: BaseEstimator, prepared: Preparation) -> BaseE
         before.append(SimpleImputer(strategy="median", keep_empty_features=True))
     if prepared.scale in SCALERS:
         before.append(SCALERS[prepared.scale]())
-    if not before:
-        return estimator
-    inner = (
-        [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
-    )
-    return make_pipeline(*before, *inner)
+    return make_pipeline(*before, *steps(estimator)) if before else estimator
 
 
 def say_units(X: Features, prepared: Preparation) -> None:

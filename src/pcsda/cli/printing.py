@@ -126,15 +126,13 @@ def column_writer(
                     parquet = stack.enter_context(ParquetWriter(file, table.schema))
                 parquet.write_table(table)
             else:
-                separator = "\t" if name.endswith(".tsv") else ","
+                sep = "\t" if name.endswith(".tsv") else ","
                 for column in frame.columns[frame.dtypes.map(pd.api.types.is_string_dtype)]:
                     values = frame[column].map(str)
                     values = values if formulas else values.map(_harmless)
                     on_screen = path is None and sys.stdout.isatty()
                     frame[column] = values.map(visible) if on_screen else values
-                frame.to_csv(
-                    file, index=False, sep=separator, header=not begun, lineterminator="\n"
-                )
+                frame.to_csv(file, index=False, sep=sep, header=not begun, lineterminator="\n")
             begun = True
 
         yield write

@@ -23,69 +23,69 @@ if TYPE_CHECKING:
 MOST_FACTS = 4
 
 
-def search(arguments: Namespace) -> None:
+def search(a: Namespace) -> None:
     """Read the gallery, open the store and serve the page."""
     needs("starlette", "search", "for the page")
     needs("uvicorn", "search", "for the page")
     from ..retrieval.server import hosts_of, listen, serve
 
-    session, media = open_session(arguments)
-    if arguments.host not in ("127.0.0.1", "::1", "localhost"):
-        note(f"anyone who can reach {arguments.host} and knows the address can open the page")
-    host = "127.0.0.1" if arguments.host == "localhost" else arguments.host
+    session, media = open_session(a)
+    if a.host not in ("127.0.0.1", "::1", "localhost"):
+        note(f"anyone who can reach {a.host} and knows the address can open the page")
+    host = "127.0.0.1" if a.host == "localhost" else a.host
     try:
-        listener = listen(host, arguments.port)
+        listener = listen(host, a.port)
     except OSError as error:
-        raise Problem(f"port {arguments.port} of {host} cannot be used ({error})") from error
+        raise Problem(f"port {a.port} of {host} cannot be used ({error})") from error
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
     hosts = hosts_of(host, port)
     address = f"http://{min(hosts)}/{token}/"
     facts = {"address": address, "rows": len(session.gallery), "store": str(session.store.path)}
-    if arguments.json:
+    if a.json:
         show_json(facts)
     else:
         print(f"Find more like these: {address}")
         print(f"Labels go to {session.store.path}. End with Ctrl+C; nothing is lost.")
     sys.stdout.flush()
-    if not (arguments.no_browser or arguments.json):
+    if not (a.no_browser or a.json):
         webbrowser.open(address)
     serve(session, media, token, listener, hosts)
 
 
-def open_session(arguments: Namespace) -> tuple[SearchSession, Media]:
+def open_session(a: Namespace) -> tuple[SearchSession, Media]:
     """Open the session for a gallery, and determine how to show its rows."""
     from ..retrieval import SearchSession
 
-    if Path(arguments.gallery).is_dir() and not list(Path(arguments.gallery).glob("*.parquet")):
+    if Path(a.gallery).is_dir() and not list(Path(a.gallery).glob("*.parquet")):
         raise Problem(
-            f"{arguments.gallery} is a folder; give a table with a row of features for each file, "
+            f"{a.gallery} is a folder; give a table with a row of features for each file, "
             "and the folder as --media"
         )
-    note(f"reading {arguments.gallery}")
-    table = read(arguments.gallery)
-    column = None if _is_folder(arguments.media) else arguments.media
-    ids = labels(table, arguments.id, "--id").tolist() if arguments.id else None
-    names = _features(table, (arguments.id, column), arguments)
+    note(f"reading {a.gallery}")
+    table = read(a.gallery)
+    column = None if _is_folder(a.media) else a.media
+    ids = labels(table, a.id, "--id").tolist() if a.id else None
+    names = _features(table, (a.id, column), a)
     rows = table.features(names)
     if rows.dtype.kind not in "biuf":
         raise Problem(
             f"{table.source} has columns that are not numeric; choose columns with --features"
         )
-    store = arguments.store or f"{arguments.gallery}.labels.db"
+    store = a.store or f"{a.gallery}.labels.db"
     note(f"dividing {len(table)} rows of {rows.shape[1]} features into clusters")
-    session = SearchSession(rows, ids, store=store, carry_over=arguments.carry_over)
-    _label(session, arguments.examples)
-    return session, _media(arguments, table, ids, names)
+    session = SearchSession(rows, ids, store=store, carry_over=a.carry_over)
+    _label(session, a.examples)
+    return session, _media(a, table, ids, names)
 
 
 def _is_folder(media: str | None) -> bool:
     return media is not None and Path(media).is_dir()
 
 
-def _features(table: Table, used: Sequence[str | None], arguments: Namespace) -> list[str]:
+def _features(table: Table, used: Sequence[str | None], a: Namespace) -> list[str]:
     """Return the columns given by --features, or all numeric ones not used otherwise."""
-    names = chosen(table, used, arguments.features, arguments.ignore)
-    if arguments.features or table.matrix is not None:
+    names = chosen(table, used, a.features, a.ignore)
+    if a.features or table.matrix is not None:
         return names
     numeric = [name for name in names if table.columns[name].dtype.kind in "biuf"]
     if not numeric:
@@ -106,24 +106,24 @@ def _label(session: SearchSession, examples: Sequence[str]) -> None:
         raise Problem(f"--examples: {error}") from error
 
 
-def _media(arguments: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
+def _media(a: Namespace, table: Table, ids: Any, names: Sequence[str]) -> Media:
     """Return what to show: files from a folder or column, texts, or the other columns."""
     from ..retrieval.media import PICTURES, SOUNDS, Media, media_of
 
-    beside = [n for n in table.columns if n not in {*names, arguments.id, arguments.media}]
+    beside = [n for n in table.columns if n not in {*names, a.id, a.media}]
     facts = {n: table.columns[n] for n in beside[:MOST_FACTS] if table.columns[n].ndim == 1}
-    if arguments.media is None:
+    if a.media is None:
         if not facts:
             facts = {n: table.column(n) for n in table.names[:MOST_FACTS]}
             facts = {n: values for n, values in facts.items() if values.ndim == 1}
         return Media("row", columns=facts)
-    if not _is_folder(arguments.media):
-        values = table.column(arguments.media, "--media")
-        return media_of([as_text(v) for v in values], Path(arguments.gallery).parent, facts)
+    if not _is_folder(a.media):
+        values = table.column(a.media, "--media")
+        return media_of([as_text(v) for v in values], Path(a.gallery).parent, facts)
     if ids is None:
         raise Problem("--media with a folder needs --id, the column of file names")
-    found = media_of(ids, arguments.media, facts)
+    found = media_of(ids, a.media, facts)
     if found.kind == "text":
         kinds = ", ".join(sorted({*PICTURES, *SOUNDS}))
-        raise Problem(f"--id {arguments.id} has no names of files that a browser can show: {kinds}")
+        raise Problem(f"--id {a.id} has no names of files that a browser can show: {kinds}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def update(a: Namespace) -> None:
     if before is not None and scorer.threshold is None:
         note(f"the threshold ({before.rule}) was chosen before this update and has been dropped")
     known = np.array([int(value, 16) for value in prepared.rows], dtype=np.uint64)
-    facts = replace(prepared, rows=tuple(sketch([known, hashes]))).facts()
+    facts = asdict(replace(prepared, rows=tuple(sketch([known, hashes]))))
     save(scorer.model, output, metrics=left_out_figures(scorer.model), table=facts)
     names, counts = np.unique(y, return_counts=True)
     added = dict(zip(names.tolist(), counts.tolist(), strict=True))

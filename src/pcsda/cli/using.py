@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from .. import tables
+from ..core.linalg import Ints
 from ..core.threshold import Threshold
 from ..estimators.operating import count_positives
 from ..metrics import bayes_threshold
 from ..scoring import Scorer
-from ..tables import bases, is_large
+from ..tables import is_large
+from ..tables.table import bases
 from .columns import chosen, matched, suitable
 from .models import label_of, open_model
 from .preparing import of_model, opened, say_gaps, without_gaps
@@ -31,11 +33,7 @@ def score(a: Namespace) -> None:
     """Score rows or trials and decide whether to accept them."""
     if sum(map(bool, (a.positive, a.claimed, a.all))) > 1:
         raise Usage("use only one of --positive, --claimed and --all")
-    if a.id and a.trial:
-        raise Usage("--id names single rows, --trial combines several; use only one")
-    check_target(a.output, a.model, a.data)
-    check_format(a.output)
-    scorer = open_model(a.model)
+    scorer = _opened(a)
     if not scorer.is_bank:
         for name in ("claimed", "all", "positive"):
             if getattr(a, name):
@@ -46,13 +44,18 @@ def score(a: Namespace) -> None:
     _write_scores(scorer, a, place, limit)
 
 
-def identify(a: Namespace) -> None:
-    """Give each row the best-fitting label in a bank, or call it unknown."""
-    if a.id and a.trial:
+def _opened(a: Namespace) -> Scorer:
+    """Open the model, after checking how rows are named and where the results go."""
+    if a.id and getattr(a, "trial", None):
         raise Usage("--id names single rows, --trial combines several; use only one")
     check_target(a.output, a.model, a.data)
     check_format(a.output)
-    scorer = open_model(a.model)
+    return open_model(a.model)
+
+
+def identify(a: Namespace) -> None:
+    """Give each row the best-fitting label in a bank, or call it unknown."""
+    scorer = _opened(a)
     if not scorer.is_bank:
         raise Usage(
             f"{a.model} is not a bank; it verifies only {tables.as_text(scorer.labels[0])}. Use "
@@ -67,13 +70,10 @@ def _write_scores(scorer: Scorer, a: Namespace, place: int | None, limit: Thresh
     prior, threshold = settle_threshold(a, 0.5 if scorer.is_bank else scorer.prior(), limit)
     why = limit.rule if limit and threshold == limit.value else f"prior {prior:.4g}"
     note(f"rows with a log-likelihood ratio of at least {threshold:.4g} are accepted ({why})")
-    found = (
-        _scored(scorer, table, X, a, place, prior, threshold)
-        for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed])
-    )
     records: list[dict[str, Any]] = []
     with column_writer(a.output, a.keep_formulas) as write:
-        for columns in found:
+        for table, X in new_rows(scorer, a, [a.id, a.trial, a.claimed]):
+            columns = _scored(scorer, table, X, a, place, prior, threshold)
             if a.output or not a.json:
                 write(columns)
             if a.json:
@@ -116,17 +116,14 @@ def _scored(
 
 def rank(a: Namespace) -> None:
     """List the rows that fit the class best."""
-    check_target(a.output, a.model, a.data)
-    check_format(a.output)
-    scorer = open_model(a.model)
+    scorer = _opened(a)
     label = _one_label(scorer, a.positive)
     by = a.by or scorer.ranking(label)
     parts: list[dict[str, NDArray[Any]]] = []
     for table, X in new_rows(scorer, a, [a.id]):
-        ids = {"id": tables.labels(table, a.id, "--id")} if a.id else {}
         llr = scorer.log_likelihood_ratios(X)[:, scorer.labels.index(label)]
-        row, distance = table.numbers, -scorer.closeness(X, label)
-        parts.append({"row": row, **ids, "distance": distance, "llr": llr})
+        distance = -scorer.closeness(X, label)
+        parts.append(_named_rows(table, a) | {"distance": distance, "llr": llr})
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = whole["distance"] if by == "distance" else -whole["llr"]
     order = np.argsort(keys, kind="stable")[: a.top]
@@ -176,13 +173,12 @@ def new_rows(
         )
     prepared = of_model(a)
     expected = scorer.feature_names
-    ignored = [*a.ignore, *prepared.left_out]
     names: list[str] = []
     for table in opened(a, prepared, used):
         present = set(table.names)
         if not names:
-            there = [n for n in ignored if n in a.ignore or n in present]
-            names = chosen(table, used, a.features, there)
+            ignored = [*a.ignore, *(n for n in prepared.left_out if n in present)]
+            names = chosen(table, used, a.features, ignored)
             if expected is None:
                 names = suitable(table, names, a.features, prepared.decimal)
         needed = names if expected is None else bases(list(expected), table.names)
@@ -236,24 +232,26 @@ def settle_threshold(
 
 def _keys(
     table: tables.Table, a: Namespace
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | NDArray[np.intp]]:
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.str_] | None, slice | Ints]:
     """Return columns that identify each result, the trials, and the order of the results.
 
     Trials keep the order of the table and are not sorted by name.
     """
     if not a.trial:
-        columns: dict[str, NDArray[Any]] = {"row": table.numbers}
-        if a.id:
-            columns["id"] = tables.labels(table, a.id, "--id")
-        return columns, None, slice(None)
+        return _named_rows(table, a), None, slice(None)
     trials = tables.labels(table, a.trial, "--trial")
     names, first, counts = np.unique(trials, return_index=True, return_counts=True)
     return {"trial": names, "rows": counts}, trials, np.argsort(first)
 
 
+def _named_rows(table: tables.Table, a: Namespace) -> dict[str, NDArray[Any]]:
+    ids = {"id": tables.labels(table, a.id, "--id")} if a.id else {}
+    return {"row": table.numbers, **ids}
+
+
 def _claims(
     table: tables.Table, a: Namespace, known: list[str], trials: NDArray[np.str_] | None
-) -> NDArray[np.intp]:
+) -> Ints:
     """Return the index of the label that each row or trial claims."""
     claimed = tables.labels(table, a.claimed, "--claimed")
     names, codes = np.unique(claimed, return_inverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import validation
 from ..core.linalg import Floats
 from ..documented import documented
-from ..kernels import BLOCK_BYTES, SCALED_KERNELS, Kernel, bandwidth
+from ..kernels import BLOCK_BYTES, Kernel, settled_kernel
 from ..progress import progress
 from ..validation import MatrixLike
 
@@ -32,6 +33,10 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     random_state: Any
     verbose: bool
     n_components_: int
+    # Parameters that only some maps have.
+    degree: float = 3
+    coef0: float = 1
+    kernel_params: dict[str, Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -55,16 +60,8 @@ class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             positive = validation.check_labels(y, self.pos_label)[2]
             if len(positive) != len(X):
                 raise ValueError(f"X has {len(X)} rows but y has {len(positive)} labels")
-        gamma = None
-        if self.kernel in SCALED_KERNELS:
-            gamma = bandwidth(self.gamma, X, positive, self.kernel, self.random_state)
-        return Kernel(
-            self.kernel,
-            gamma,
-            getattr(self, "degree", 3),
-            getattr(self, "coef0", 1),
-            dict(getattr(self, "kernel_params", None) or {}),
-        )
+        # Features have the inner products of the kernel itself, whose origin is zero.
+        return replace(settled_kernel(self, X, positive, self.random_state), origin=None)
 
     @abstractmethod
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:

@@ -96,12 +96,12 @@ class FourierMap(KernelMap):
         rng = check_random_state(self.random_state)
         self.n_components_ = self.n_components
         count = -(-self.n_components // 2)
+        size = (X.shape[1], count)
         if self.kernel == "laplacian":
-            frequencies = gamma * rng.standard_cauchy((X.shape[1], count))
-        elif self.orthogonal:
-            frequencies = np.sqrt(2 * gamma) * _orthogonal(X.shape[1], count, rng)
+            frequencies = gamma * rng.standard_cauchy(size)
         else:
-            frequencies = np.sqrt(2 * gamma) * rng.standard_normal((X.shape[1], count))
+            drawn = _orthogonal(*size, rng) if self.orthogonal else rng.standard_normal(size)
+            frequencies = np.sqrt(2 * gamma) * drawn
         self.frequencies_ = frequencies.astype(X.dtype, copy=False)
         # Inner products of the features are cosines of differences, so any origin works.
         self.origin_ = X.mean(axis=0)
@@ -121,9 +121,6 @@ class FourierMap(KernelMap):
 
 def _orthogonal(width: int, count: int, rng: np.random.RandomState) -> Array:
     """Draw Gaussian frequencies whose directions are orthogonal within blocks of `width`."""
-    blocks = [
-        np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(-(-count // width))
-    ]
-    directions = np.hstack(blocks)[:, :count]
-    lengths = np.sqrt(rng.chisquare(width, size=count))
-    return directions * lengths
+    n_blocks = -(-count // width)
+    blocks = [np.linalg.qr(rng.standard_normal((width, width)))[0] for _ in range(n_blocks)]
+    return np.hstack(blocks)[:, :count] * np.sqrt(rng.chisquare(width, size=count))

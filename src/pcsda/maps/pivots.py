@@ -7,7 +7,7 @@ landmarks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -18,15 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from .. import validation
 from ..core import linalg
 from ..core.gram import require_fine, require_fine_rows
-from ..core.linalg import (
-    Array,
-    Floats,
-    Ints,
-    feature_factor,
-    pivoted_cholesky,
-    row_basis,
-    row_floor,
-)
+from ..core.linalg import Array, Floats, Ints
 from ..core.spread import no_spread
 from ..kernels import Kernel, check_memory, not_finite, training_matrix
 from ..partition import count_distinct, fit_kmeans
@@ -72,15 +64,15 @@ class _OnPivots:
         """Choose the pivots among `rows` and return the features of all rows."""
         if matrix is None:
             self.trace_ = _sum_squares(rows)
-            self.floor_ = row_floor(rows, tol or 0.0)
-            basis, pivots, factor = row_basis(rows, self.floor_)
+            self.floor_ = linalg.row_floor(rows, tol or 0.0)
+            basis, pivots, factor = linalg.row_basis(rows, self.floor_)
             if len(pivots) == 0:
                 raise no_spread()
             self.basis_ = basis[:, :limit]
             features: Array = rows @ basis
         else:
             self.trace_ = float(np.trace(matrix))
-            features, pivots, factor, self.floor_ = feature_factor(matrix, _tolerance(tol))
+            features, pivots, factor, self.floor_ = linalg.feature_factor(matrix, _tolerance(tol))
         self.pivot_indices_ = pivots[:limit]
         self.pivots_ = rows[self.pivot_indices_]
         self.factor_ = np.ascontiguousarray(factor[:limit, :limit])
@@ -93,9 +85,7 @@ class _OnPivots:
 
     def _whitening(self) -> Array:
         """Return the matrix that maps the values of rows to features, before any rotation."""
-        if self._of_rows:
-            return self.basis_
-        return linalg.triangular_inverse(self.factor_).T
+        return self.basis_ if self._of_rows else linalg.triangular_inverse(self.factor_).T
 
     @property
     def _of_rows(self) -> bool:
@@ -110,7 +100,7 @@ class _OnPivots:
         return self.kernel_(X, self.pivots_)
 
     def _writer(self, dtype: np.dtype[np.floating]) -> tuple[int, Writer]:
-        panels = _panels(self.whitening_)
+        panels = list(_panels(self.whitening_))
 
         def write(rows: Floats, features: Floats) -> None:
             values = self._values(rows)
@@ -286,10 +276,10 @@ class ExactKernelMap(_OnPivots, KernelMap):
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:
             self.trace_ += _sum_squares(X)
-            self.floor_ = max(self.floor_, row_floor(X, self.tol or 0.0))
+            self.floor_ = max(self.floor_, linalg.row_floor(X, self.tol or 0.0))
             rest = X - old @ self.basis_.T
             rest -= (rest @ self.basis_) @ self.basis_.T  # repeated, to remove rounding
-            basis, pivots, added = row_basis(rest, self.floor_)
+            basis, pivots, added = linalg.row_basis(rest, self.floor_)
             basis, pivots, added = basis[:, :room], pivots[:room], added[:room, :room]
             self.basis_ = np.hstack([self.basis_, basis])
             return rest @ basis, pivots, added
@@ -298,7 +288,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
         tol = _tolerance(self.tol)
         self.floor_ = max(self.floor_, linalg.pivot_floor(tol, len(matrix), largest))
         matrix -= old @ old.T
-        factor, order, pivots = pivoted_cholesky(matrix, self.floor_, largest)
+        factor, order, pivots = linalg.pivoted_cholesky(matrix, self.floor_, largest)
         pivots = pivots[:room]
         new = np.zeros((len(X), len(pivots)))
         new[order] = factor[:, : len(pivots)]
@@ -417,8 +407,7 @@ class NystroemMap(_OnPivots, KernelMap):
         # Landmarks only need to be spread out: a few Lloyd steps suffice.
         count = count_distinct(sample, count)
         means = fit_kmeans(KMeans(count, n_init=1, max_iter=20, random_state=rng), sample)
-        centres: Floats = means.cluster_centers_.astype(X.dtype, copy=False)
-        return centres
+        return np.asarray(means.cluster_centers_, dtype=X.dtype)
 
 
 def _tolerance(tol: float | None) -> float:
@@ -430,11 +419,9 @@ def _sum_squares(X: Floats) -> float:
         return float(np.einsum("ij,ij->", X, X, dtype=np.float64))
 
 
-def _panels(matrix: Array) -> list[tuple[slice, Array]]:
+def _panels(matrix: Array) -> Iterator[tuple[slice, Array]]:
     """Yield column blocks of an upper triangular matrix, without the zeros below."""
-    found = []
     for start in range(0, matrix.shape[1], PANEL):
         columns = slice(start, start + PANEL)
         filled = np.flatnonzero(matrix[:, columns].any(axis=1))
-        found.append((columns, matrix[: filled[-1] + 1, columns]))
-    return found
+        yield columns, matrix[: filled[-1] + 1, columns]

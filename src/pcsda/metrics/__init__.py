@@ -18,22 +18,8 @@ from .ranking import cmc_curve, precision_at_k, rank_k_rate
 from .ratios import bayes_error_curve, cllr, min_cllr
 from .scorers import make_detection_scorer
 
-__all__ = [
-    "Interval",
-    "PriorEstimate",
-    "bayes_error_curve",
-    "bayes_threshold",
-    "bootstrap_interval",
-    "cllr",
-    "cmc_curve",
-    "detection_cost",
-    "equal_error_rate",
-    "estimate_prior",
-    "fnmr_at_fmr",
-    "make_detection_scorer",
-    "min_cllr",
-    "min_detection_cost",
-    "precision_at_k",
-    "rank_k_rate",
-    "roc_convex_hull",
-]
+__all__ = ["Interval", "PriorEstimate"]
+__all__ += ["bayes_error_curve", "bayes_threshold", "bootstrap_interval", "cllr"]
+__all__ += ["cmc_curve", "detection_cost", "equal_error_rate", "estimate_prior"]
+__all__ += ["fnmr_at_fmr", "make_detection_scorer", "min_cllr", "min_detection_cost"]
+__all__ += ["precision_at_k", "rank_k_rate", "roc_convex_hull"]

@@ -6,16 +6,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..progress import progress
-from ..validation import Seed
+from ..validation import Seed, check_count
 from . import detection, ratios
 from .trials import Order, check_trials
 
@@ -52,9 +51,8 @@ class Interval:
     resamples: Array
 
     def __str__(self) -> str:
-        return (
-            f"{self.value:.4g} ({100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g})"
-        )
+        span = f"{100 * self.level:g} % interval {self.low:.4g} to {self.high:.4g}"
+        return f"{self.value:.4g} ({span})"
 
     def __repr__(self) -> str:
         return f"<Interval: {self}>"
@@ -133,8 +131,7 @@ def bootstrap_interval(
     """
     if not 0 < level < 1:
         raise ValueError(f"level={level} must lie between 0 and 1, both excluded; 0.95 is usual")
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, Integral) or n_resamples < 1:
-        raise ValueError(f"n_resamples={n_resamples!r} must be a whole number of at least 1")
+    check_count("n_resamples", n_resamples)
     labels, scores = column_or_1d(y_true), np.asarray(y_score)
     check_consistent_length(labels, scores, groups)
     if pos_label is not None:
@@ -156,7 +153,7 @@ def bootstrap_interval(
 
 def _resampled(
     metric: Callable[..., Any], labels: NDArray[Any], scores: NDArray[Any]
-) -> Callable[[NDArray[np.intp]], Any]:
+) -> Callable[[Ints], Any]:
     """Return the metric as a function of how often each sample is drawn."""
     plain, options = metric, {}
     if isinstance(metric, partial) and not metric.args:
@@ -171,16 +168,10 @@ def _resampled(
         return lambda times: OF_TRIALS[plain](order.trials(times.astype(np.float64)), **options)
     if "sample_weight" in inspect.signature(metric).parameters:
         return lambda times: metric(labels, scores, sample_weight=times)
-    everything = np.arange(len(labels))
-
-    def repeated(times: NDArray[np.intp]) -> Any:
-        rows = np.repeat(everything, times)
-        return metric(labels[rows], scores[rows])
-
-    return repeated
+    return lambda times: metric(np.repeat(labels, times), np.repeat(scores, times, axis=0))
 
 
-def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+def _strata(labels: NDArray[Any], members: Ints) -> list[Ints]:
     """Split groups by the labels they contain if there are two labels, else keep them together."""
     if len(labels) == 0:
         raise ValueError("y_true has 0 samples, but at least 1 is needed")
@@ -194,9 +185,7 @@ def _strata(labels: NDArray[Any], members: NDArray[np.intp]) -> list[NDArray[np.
     return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
 
 
-def _draw(
-    strata: list[NDArray[np.intp]], n_groups: int, rng: np.random.RandomState
-) -> NDArray[np.intp]:
+def _draw(strata: list[Ints], n_groups: int, rng: np.random.RandomState) -> Ints:
     """Draw groups, and return how often each was drawn."""
     times = np.zeros(n_groups, dtype=np.intp)
     for stratum in strata:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 from sklearn.utils import column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Mask
 from .trials import check_trials
 
 LEVEL = 0.9
@@ -128,16 +128,11 @@ def estimate_prior(
     low, high = pool.quantiles(tails)
     count_low, count_high = pool.count_quantiles(tails)
     count = round(prior * len(ratios), 6)
-    return PriorEstimate(
-        prior,
-        float(min(low, prior)),
-        float(max(high, prior)),
-        count,
-        int(min(np.floor(count_low + 0.5), np.floor(count))),
-        int(max(np.ceil(count_high - 0.5), np.ceil(count))),
-        len(ratios),
-        _note(ratios, float(low), float(high)),
-    )
+    span = float(min(low, prior)), float(max(high, prior))
+    fewest = int(min(np.floor(count_low + 0.5), np.floor(count)))
+    most = int(max(np.ceil(count_high - 0.5), np.ceil(count)))
+    note = _note(ratios, float(low), float(high))
+    return PriorEstimate(prior, *span, count, fewest, most, len(ratios), note)
 
 
 @dataclass(frozen=True)
@@ -172,7 +167,7 @@ class _Pool:
         """Most likely proportion under each calibration."""
         gain = self.gain
 
-        def rising(odds: Array) -> NDArray[np.bool_]:
+        def rising(odds: Array) -> Mask:
             slope = (gain / (1 + expit(odds)[..., None] * gain)) @ self.counts
             return np.asarray(slope > 0)
 
@@ -223,7 +218,7 @@ class _Pool:
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return np.asarray((low + high) / 2)
 
-    def _bisect(self, below: Callable[[Array], NDArray[np.bool_]], width: int) -> Array:
+    def _bisect(self, below: Callable[[Array], Mask], width: int) -> Array:
         """Find the `width` proportions per calibration up to which a log-odds condition holds."""
         limit = np.log(self.counts.sum()) + 12  # the limits are far less than one row
         low = np.full((len(self.ratios), width), -limit)

@@ -191,38 +191,32 @@ def detection_cost(
     0.5
     """
     positive, scores, weights = check_trials(y_true, llr, "llr", pos_label, sample_weight)
+    use = {"prior": prior, "cost_miss": cost_miss, "cost_false_alarm": cost_false_alarm}
     # Two levels are enough: rejected and accepted.
-    cut = _settled(threshold, prior, cost_miss, cost_false_alarm)
+    cut = _settled(threshold, **use)
     trials = sort_trials(positive, (scores >= cut).astype(np.float64), weights)
-    return _cost_at(trials, prior, cost_miss, cost_false_alarm, 1.0, normalize)
+    return _cost_at(trials, 1.0, normalize, **use)
 
 
-def _settled(
-    threshold: float | None, prior: float, cost_miss: float, cost_false_alarm: float
-) -> float:
+def _settled(threshold: float | None, **use: float) -> float:
     if threshold is None:
-        return bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+        return bayes_threshold(**use)
     if np.isnan(threshold):
         raise ValueError("threshold=nan must be a number; scores at or above it are accepted")
     return threshold
 
 
 def _cost_at(
-    trials: Trials,
-    prior: float = 0.5,
-    cost_miss: float = 1.0,
-    cost_false_alarm: float = 1.0,
-    threshold: float | None = None,
-    normalize: bool = True,
+    trials: Trials, threshold: float | None = None, normalize: bool = True, **use: float
 ) -> float:
-    cut = _settled(threshold, prior, cost_miss, cost_false_alarm)
-    costs, scale = _costs(trials, prior, cost_miss, cost_false_alarm)
+    cut = _settled(threshold, **use)
+    costs, scale = _costs(trials, **use)
     cost = costs[np.searchsorted(trials.levels, cut)]
     return float(cost / scale if normalize else cost)
 
 
 def _costs(
-    trials: Trials, prior: float, cost_miss: float, cost_false_alarm: float
+    trials: Trials, prior: float = 0.5, cost_miss: float = 1.0, cost_false_alarm: float = 1.0
 ) -> tuple[Array, float]:
     """Return the expected cost at each threshold, and the cost of the better trivial decision."""
     miss, false_alarm = weighted_costs(prior, cost_miss, cost_false_alarm)
@@ -269,17 +263,12 @@ def min_detection_cost(
     """
     weighted_costs(prior, cost_miss, cost_false_alarm)  # checks before the sort
     trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    return _least_cost(trials, prior, cost_miss, cost_false_alarm, normalize)
+    use = {"prior": prior, "cost_miss": cost_miss, "cost_false_alarm": cost_false_alarm}
+    return _least_cost(trials, normalize, **use)
 
 
-def _least_cost(
-    trials: Trials,
-    prior: float = 0.5,
-    cost_miss: float = 1.0,
-    cost_false_alarm: float = 1.0,
-    normalize: bool = True,
-) -> tuple[float, float]:
-    costs, scale = _costs(trials, prior, cost_miss, cost_false_alarm)
+def _least_cost(trials: Trials, normalize: bool = True, **use: float) -> tuple[float, float]:
+    costs, scale = _costs(trials, **use)
     best = int(costs.argmin())
     cost = costs[best] / scale if normalize else costs[best]
     return float(cost), float(trials.thresholds[best])
@@ -323,9 +312,8 @@ def fnmr_at_fmr(
     >>> fnmr_at_fmr([0, 0, 0, 0, 1, 1, 1, 1], [-3, -2, -1, 1, 0, 2, 3, 4], fmr=0.25)
     (0.0, 0.0)
     """
-    return _rate_at(
-        sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight)), fmr
-    )
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _rate_at(trials, fmr)
 
 
 def _rate_at(trials: Trials, fmr: float = 0.01) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..validation import shorten
 from .trials import check_scores, is_positive
 
@@ -155,7 +155,7 @@ def _check_rank(k: int, most: int, name: str) -> None:
         raise ValueError(f"k={k!r} must be a whole number between 1 and {most} (= {name})")
 
 
-def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) -> NDArray[np.intp]:
+def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) -> Ints:
     """Return the column of each row's true label."""
     check_consistent_length(y_true, table)
     names = np.unique(y_true) if labels is None else column_or_1d(labels)
@@ -168,11 +168,10 @@ def _columns_of(y_true: NDArray[Any], table: Array, labels: ArrayLike | None) ->
     place = {name: column for column, name in enumerate(names.tolist())}
     if len(place) < len(names):
         raise ValueError(f"labels names some columns twice: {shorten(names.tolist())}")
-    found = [place.get(name, -1) for name in y_true.tolist()]
-    unknown = sorted({name for name, at in zip(y_true.tolist(), found, strict=True) if at < 0})
+    unknown = sorted({*y_true.tolist()} - place.keys())
     if unknown:
         raise ValueError(
             f"y_true has labels without a column, {shorten(unknown)}; ranks require a closed set: "
             "leave those rows out"
         )
-    return np.array(found, dtype=np.intp)
+    return np.array([place[name] for name in y_true.tolist()], dtype=np.intp)

@@ -73,8 +73,7 @@ def cllr(
 
 def _softplus(values: Array) -> Array:
     """Compute ``log(1 + exp(values))``, faster than ``np.logaddexp(0, values)``."""
-    cost: Array = np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0)
-    return cost
+    return np.asarray(np.log1p(np.exp(-np.abs(values))) + np.maximum(values, 0.0))
 
 
 def _cllr_of(trials: Trials) -> float:
@@ -127,9 +126,8 @@ def min_cllr(
     >>> min_cllr([0, 0, 1, 1], [-40, -30, -20, -10])
     0.0
     """
-    return _min_cllr_of(
-        sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
-    )
+    trials = sort_trials(*check_trials(y_true, y_score, "y_score", pos_label, sample_weight))
+    return _min_cllr_of(trials)
 
 
 def _min_cllr_of(trials: Trials) -> float:
@@ -201,8 +199,7 @@ def bayes_error_curve(
 def _normalized(odds: Array, match: Array, non_match: Array) -> Array:
     """Divide the error cost by the cost of accepting or rejecting all, whichever is lower."""
     of_miss, of_match = expit(odds), expit(-odds)
-    cost: Array = (of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match)
-    return cost
+    return np.asarray((of_miss * non_match + of_match * match) / np.minimum(of_miss, of_match))
 
 
 # The same metrics for sorted trials.

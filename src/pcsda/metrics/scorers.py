@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from ..core.linalg import Array
 from ..unwrap import unwrap
 from ..validation import MatrixLike
 from .detection import detection_cost
@@ -106,9 +107,7 @@ def make_detection_scorer(
     return DetectionScorer(metric, 1 if greater_is_better else -1, on_ratios, pos_label, options)
 
 
-def scores_of(
-    estimator: BaseEstimator, X: MatrixLike, label: object
-) -> tuple[NDArray[np.float64], bool]:
+def scores_of(estimator: BaseEstimator, X: MatrixLike, label: object) -> tuple[Array, bool]:
     """Return scores in favour of `label`, and whether they are log-likelihood ratios."""
     inside = unwrap(estimator)
     are_ratios = hasattr(inside.model, "log_likelihood_ratio")

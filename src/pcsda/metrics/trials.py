@@ -10,10 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import isotonic_regression
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints, Mask
 from ..validation import MIXED, distinct, shorten
-
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,8 @@ class Trials:
         total = self.positives + self.negatives
         share = isotonic_regression(self.positives / total, sample_weight=total)
         starts = _starts(share)
-        return Trials(
-            self.levels[starts],
-            np.add.reduceat(self.positives, starts),
-            np.add.reduceat(self.negatives, starts),
-        )
+        sums = (np.add.reduceat(part, starts) for part in (self.positives, self.negatives))
+        return Trials(self.levels[starts], *sums)
 
 
 @dataclass(frozen=True)
@@ -78,13 +73,13 @@ class Order:
     levels : array of shape (n_levels,)
     """
 
-    order: NDArray[np.intp]
-    positive: BoolArray
-    starts: NDArray[np.intp]
+    order: Ints
+    positive: Mask
+    starts: Ints
     levels: Array
 
     @classmethod
-    def of(cls, positive: BoolArray, scores: Array) -> Order:
+    def of(cls, positive: Mask, scores: Array) -> Order:
         """Sort checked scores; this is the only sort that a metric needs."""
         order = np.argsort(scores)
         scores = scores[order]
@@ -109,18 +104,17 @@ class Order:
         """Sum values over each level; without ties, return the values themselves."""
         if len(self.starts) == len(values):
             return values
-        sums: Array = np.add.reduceat(values, self.starts)
-        return sums
+        return np.asarray(np.add.reduceat(values, self.starts))
 
 
-def sort_trials(positive: BoolArray, scores: Array, weights: Array | None) -> Trials:
+def sort_trials(positive: Mask, scores: Array, weights: Array | None) -> Trials:
     """Sort checked samples into levels."""
     return Order.of(positive, scores).trials(weights)
 
 
-def _starts(values: Array) -> NDArray[np.intp]:
+def _starts(values: Array) -> Ints:
     """Return where runs of equal values start; equal infinities form one run."""
-    changes: NDArray[np.intp] = np.flatnonzero(values[1:] != values[:-1])
+    changes: Ints = np.flatnonzero(values[1:] != values[:-1])
     return np.append(0, changes + 1)
 
 
@@ -130,7 +124,7 @@ def check_trials(
     score_name: str,
     pos_label: object,
     sample_weight: ArrayLike | None,
-) -> tuple[BoolArray, Array, Array | None]:
+) -> tuple[Mask, Array, Array | None]:
     """Return positivity, scores and weights of the samples, without samples of zero weight."""
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
@@ -142,9 +136,8 @@ def check_trials(
         # A sample of weight zero is absent, even if its cost is infinite.
         kept = weights > 0
         positive, scores, weights = positive[kept], scores[kept], weights[kept]
-    n_positive = int(np.count_nonzero(positive))
-    for name, count in (("positive", n_positive), ("negative", len(positive) - n_positive)):
-        if count == 0:
+    for name, present in (("positive", positive.any()), ("negative", not positive.all())):
+        if not present:
             raise ValueError(
                 f"y_true has 0 {name} samples (of weight above 0), but at least 1 is needed; give"
                 " samples of both classes"
@@ -163,7 +156,7 @@ def check_scores(y_score: ArrayLike, name: str) -> Array:
     return scores
 
 
-def is_positive(labels: NDArray[Any], pos_label: object) -> BoolArray:
+def is_positive(labels: NDArray[Any], pos_label: object) -> Mask:
     """Return which labels denote the class of interest."""
     if labels.dtype.kind in "fc" and np.isnan(labels).any():
         raise ValueError(f"y_true has {np.isnan(labels).sum()} NaN; remove those samples")

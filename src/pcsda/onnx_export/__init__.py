@@ -128,13 +128,7 @@ def register_onnx() -> None:
     >>> [output.name for output in graph.graph.output]
     ['label', 'probabilities', 'log_likelihood_ratio', 'z']
     """
-    try:
-        import onnx  # noqa: F401
-        import skl2onnx  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'ONNX needs skl2onnx, which is not installed: pip install "pcsda[onnx]"'
-        ) from error
+    validation.import_extra("skl2onnx", "ONNX needs", "onnx", validation.NOT_INSTALLED)
     register()
 
 

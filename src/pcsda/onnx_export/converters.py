@@ -127,19 +127,15 @@ def _parse_model(
 
 
 def _declared(
-    scope: Scope,
-    model: BaseEstimator,
-    inputs: list[Variable],
-    kind: type,
-    chosen: slice = slice(None),
+    scope: Scope, model: BaseEstimator, given: list[Variable], kind: type, only: slice = slice(None)
 ) -> list[Variable]:
     """Declare a model as a node with a subset of its outputs."""
     from skl2onnx import get_model_alias
 
     operator = scope.declare_local_operator(get_model_alias(type(model)), model)
-    operator.inputs = inputs
+    operator.inputs = given
     named = list(zip(OUTPUTS, output_types(model, kind), strict=False))
-    for name, shape in named[chosen]:
+    for name, shape in named[only]:
         operator.outputs.append(scope.declare_local_variable(name, shape))
     outputs: list[Variable] = operator.outputs
     return outputs

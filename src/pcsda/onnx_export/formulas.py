@@ -234,8 +234,7 @@ def _bounded(graph: Graph, z: str) -> str:
 def prior_odds(models: Sequence[Verifier]) -> Array:
     """Return the prior log odds for the second class against the first."""
     priors = np.array([model.class_prior_ for model in models])
-    logs: Array = np.log(priors[:, 1] / priors[:, 0])
-    return logs
+    return np.asarray(np.log(priors[:, 1] / priors[:, 0]))
 
 
 def chances(graph: Graph, odds: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.impute import KNNImputer, SimpleImputer
 
+from ..core.linalg import Array
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _convert(scope: Scope, operator: Operator, container: Container) -> None:
     graph.write(graph("Where", graph("IsNaN", X), fillings, X))
 
 
-def _kept_and_fillings(imputer: SimpleImputer) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _kept_and_fillings(imputer: SimpleImputer) -> tuple[NDArray[np.int64], Array]:
     """Return the columns that an imputer keeps, and the value that it fills in for each.
 
     Two rows show both, whatever the strategy: one of column numbers and one of missing values. A

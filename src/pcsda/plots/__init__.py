@@ -8,13 +8,5 @@ from .selection import SelectionDisplay
 from .spectrum import SpectrumDisplay
 from .subspace import SubspaceDisplay
 
-__all__ = [
-    "BayesErrorDisplay",
-    "DetDisplay",
-    "ExplanationDisplay",
-    "ReliabilityDisplay",
-    "ScoreDisplay",
-    "SelectionDisplay",
-    "SpectrumDisplay",
-    "SubspaceDisplay",
-]
+__all__ = ["BayesErrorDisplay", "DetDisplay", "ExplanationDisplay", "ReliabilityDisplay"]
+__all__ += ["ScoreDisplay", "SelectionDisplay", "SpectrumDisplay", "SubspaceDisplay"]

@@ -34,12 +34,7 @@ def margin_decision(model: Verifier, axes: tuple[int, ...]) -> Decision:
     """Make a decision function for some axes only, from the marginals of the model's densities."""
     margin = model.density_.margin(axes)
     odds = logit(unwrap(model).prior)
-
-    def decision(points: Array) -> Array:
-        values: Array = model.calibration_(margin.views(points)) + odds
-        return values
-
-    return decision
+    return lambda points: model.calibration_(margin.views(points)) + odds
 
 
 def draw_decision(
@@ -54,9 +49,7 @@ def draw_decision(
     # Axes of equal scale may show much more than the points need.
     room, count = (0.15, _ON_LINE) if len(lows) == 1 else (1.0, _IN_PLANE)
     room *= float(np.max(highs - lows)) or 1.0
-    sides = [
-        np.linspace(low, high, count) for low, high in zip(lows - room, highs + room, strict=True)
-    ]
+    sides = list(np.linspace(lows - room, highs + room, count, axis=-1))
     grid = np.stack(np.meshgrid(*sides), axis=-1)
     values = decision(grid.reshape(-1, len(sides))).reshape(grid.shape[:-1])
     if not values.min() < 0 <= values.max():

@@ -15,16 +15,8 @@ from ..core.linalg import Array, Mask
 from ..metrics import bayes_threshold, detection_cost, equal_error_rate, min_detection_cost
 from ..metrics.trials import check_trials
 from ..validation import MatrixLike
-from .style import (
-    BESIDE,
-    LINE_COLOR,
-    MUTED_COLOR,
-    PALETTE,
-    POSITIVE_COLOR,
-    SECOND_COLOR,
-    Display,
-    score_rows,
-)
+from . import style
+from .style import Display, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,16 +119,10 @@ class DetDisplay(Display):
         DetDisplay
         """
         positive, scores, are_ratios = score_rows(estimator, X, y)
-        return cls.from_predictions(
-            positive,
-            scores,
-            prior=prior,
-            cost_miss=cost_miss,
-            cost_false_alarm=cost_false_alarm,
-            actual=are_ratios,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
+        options: dict[str, Any] = {"prior": prior, "actual": are_ratios, "ax": ax}
+        options |= {"cost_miss": cost_miss, "cost_false_alarm": cost_false_alarm}
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_predictions(positive, scores, name=name, **options)
 
     @classmethod
     def from_predictions(
@@ -199,29 +185,28 @@ class DetDisplay(Display):
         match, non_match = _thinned(self.false_match_rate, self.false_non_match_rate, low)
         # scikit-learn would name an unnamed curve itself.
         drawn = DetCurveDisplay(fpr=match, fnr=non_match, estimator_name=self.name or "scores")
-        drawn.plot(ax=self.ax_, color=LINE_COLOR, linewidth=2)
+        drawn.plot(ax=self.ax_, color=style.LINE_COLOR, linewidth=2)
         self.line_ = drawn.line_
         reach = norm.ppf([low, 0.995])
-        self.ax_.plot(reach, reach, color=MUTED_COLOR, linewidth=0.8, linestyle=":", zorder=1)
+        self.ax_.plot(reach, reach, linewidth=0.8, **style.REFERENCE_STYLE)
         least, paid = (
-            "" if cost is None else f" {cost:.3g}" for cost in self.costs or (None, None)
+            ("" if cost is None else f" {cost:.3g}") + f", prior {self.prior:g}"
+            for cost in self.costs or (None, None)
         )
-        at = f", prior {self.prior:g}"
         named = f"equal error rate {self.eer:.2%}"
-        self.eer_ = self._mark((self.eer, self.eer), low, named, "o", POSITIVE_COLOR)
-        self.minimum_ = self._mark(self.minimum, low, f"least cost{least}{at}", "s", SECOND_COLOR)
+        self.eer_ = self._mark((self.eer, self.eer), low, named, "o", style.POSITIVE_COLOR)
+        self.minimum_ = self._mark(self.minimum, low, f"least cost{least}", "s", style.SECOND_COLOR)
         self.actual_ = None
         if self.actual is not None:
-            self.actual_ = self._mark(self.actual, low, f"actual cost{paid}{at}", "X", PALETTE[3])
+            self.actual_ = self._mark(self.actual, low, f"actual cost{paid}", "X", style.PALETTE[3])
         self._frame(low)
-        self.legend_ = self.ax_.legend(**BESIDE)
+        self.legend_ = self.ax_.legend(**style.BESIDE)
 
     def _mark(
         self, rates: tuple[float, float], low: float, label: str, marker: str, color: str
     ) -> Line2D:
         places = norm.ppf(np.clip(rates, low, 0.995))
-        (point,) = self.ax_.plot(*places[:, None], marker, color=color, label=label, **_MARK)
-        return point
+        return self.ax_.plot(*places[:, None], marker, color=color, label=label, **_MARK)[0]
 
     def _frame(self, low: float) -> None:
         """Limit the axes to rates up to one half, or up to the largest rate at a marked point."""
@@ -233,9 +218,8 @@ class DetDisplay(Display):
         self.ax_.set_xticks(norm.ppf(ticks), names)
         self.ax_.set_yticks(norm.ppf(ticks), names)
         labels = {"xlabel": "false match rate (%)", "ylabel": "false non-match rate (%)"}
-        self.ax_.set(xlim=ends, ylim=ends, **labels)
+        self.ax_.set(xlim=ends, ylim=ends, axisbelow=True, **labels)
         self.ax_.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-        self.ax_.set_axisbelow(True)
         self.ax_.set_aspect("equal", adjustable="box")
 
 

@@ -15,7 +15,7 @@ from ..core.linalg import Array, Mask
 from ..metrics import bayes_error_curve, cllr, min_cllr
 from ..metrics.trials import check_trials, sort_trials
 from ..validation import MatrixLike
-from .style import LINE_COLOR, MUTED_COLOR, SECOND_COLOR, Display, score_rows
+from .style import LINE_COLOR, REFERENCE_STYLE, SECOND_COLOR, Display, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,27 +151,15 @@ class ReliabilityDisplay(Display):
         return cls(**bins, curve=_monotonic(positive, chance, weights), prior=prior).plot(ax=ax)
 
     def _draw(self) -> None:
-        (self.diagonal_,) = self.ax_.plot(
-            [0, 1], [0, 1], color=MUTED_COLOR, linestyle=":", label="calibrated", zorder=1
-        )
-        (self.curve_,) = self.ax_.plot(
-            *self.curve, color=SECOND_COLOR, linewidth=1.6, label="best monotonic map", zorder=2
-        )
+        (self.diagonal_,) = self.ax_.plot([0, 1], [0, 1], label="calibrated", **REFERENCE_STYLE)
+        style: dict[str, Any] = {"color": SECOND_COLOR, "linewidth": 1.6, "zorder": 2}
+        (self.curve_,) = self.ax_.plot(*self.curve, label="best monotonic map", **style)
         reach = np.abs(self.intervals - self.observed)
-        style: dict[str, Any] = {"color": LINE_COLOR, "markeredgecolor": "white", "markersize": 7}
-        self.points_ = self.ax_.errorbar(
-            self.predicted,
-            self.observed,
-            reach,
-            fmt="o",
-            capsize=3,
-            zorder=3,
-            **style,
-            label="bins, 95 % intervals",
-        )
-        self.ax_.set_xlabel(f"predicted probability at prior {self.prior:.3g}")
-        self.ax_.set_ylabel("observed share of the class of interest")
-        self.ax_.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        style = {"color": LINE_COLOR, "markeredgecolor": "white", "markersize": 7, "zorder": 3}
+        style |= {"fmt": "o", "capsize": 3, "label": "bins, 95 % intervals"}
+        self.points_ = self.ax_.errorbar(self.predicted, self.observed, reach, **style)
+        self.ax_.set(xlabel=f"predicted probability at prior {self.prior:.3g}", xlim=(-0.02, 1.02))
+        self.ax_.set(ylabel="observed share of the class of interest", ylim=(-0.02, 1.02))
         self.ax_.set_aspect("equal", adjustable="box")
         self.legend_ = self.ax_.legend(loc="upper left", frameon=False)
 
@@ -311,18 +299,16 @@ class BayesErrorDisplay(Display):
         ).plot(ax=ax)
 
     def _draw(self) -> None:
-        self.default_ = self.ax_.axhline(
-            1.0, color=MUTED_COLOR, linestyle=":", label="without looking", zorder=1
-        )
+        self.default_ = self.ax_.axhline(1.0, label="without looking", **REFERENCE_STYLE)
         self.actual_ = self._line(self.actual, "actual", "Cllr", self.cllr, SECOND_COLOR, "-")
         self.minimum_ = self._line(
             self.minimum, "minimum", "minCllr", self.min_cllr, LINE_COLOR, "--"
         )
-        self.ax_.set_xlim(self.prior_log_odds[0], self.prior_log_odds[-1])
+        ends = self.prior_log_odds[[0, -1]]
+        self.ax_.set(xlabel="prior log odds of the class of interest", xlim=ends)
         # The cost of misleading ratios is unbounded; it only matters that it is above 1.
-        self.ax_.set_ylim(0, float(np.clip(1.1 * self.actual.max(), 1.15, 2.0)))
-        self.ax_.set_xlabel("prior log odds of the class of interest")
-        self.ax_.set_ylabel("normalised Bayes error rate")
+        top = float(np.clip(1.1 * self.actual.max(), 1.15, 2.0))
+        self.ax_.set(ylabel="normalised Bayes error rate", ylim=(0, top))
         self.priors_ = self.ax_.secondary_xaxis("top")
         chances = np.array([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999])
         self.priors_.set_xticks(logit(chances), [f"{100 * chance:g} %" for chance in chances])
@@ -333,7 +319,5 @@ class BayesErrorDisplay(Display):
         self, costs: Array, name: str, total: str, value: float | None, color: str, style: str
     ) -> Line2D:
         label = name if value is None else f"{name} ({total} {value:.3g})"
-        (line,) = self.ax_.plot(
-            self.prior_log_odds, costs, color=color, linewidth=2, linestyle=style, label=label
-        )
-        return line
+        look: dict[str, Any] = {"color": color, "linewidth": 2, "linestyle": style, "label": label}
+        return self.ax_.plot(self.prior_log_odds, costs, **look)[0]

@@ -176,8 +176,7 @@ class ScoreDisplay(Display):
         at = f"{self.threshold_name} at {self.threshold:.3g}"
         place = float(np.clip(self.threshold, low, high))
         self.line_ = self.ax_.axvline(place, zorder=4, label=at, **DECISION_STYLE)
-        self.ax_.set(xlabel=self.score_name, ylabel="density within class")
-        self.ax_.set_ylim(bottom=0)
+        self.ax_.set(xlabel=self.score_name, ylabel="density within class", ylim=(0, None))
         self.legend_ = self.ax_.legend(loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False)
 
     def _edges(self) -> Array:

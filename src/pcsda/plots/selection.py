@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Ints
 from ..unwrap import steps
 from .style import POSITIVE_COLOR, SECOND_COLOR, Display
 
@@ -58,8 +57,8 @@ class SelectionDisplay(Display):
     """
 
     scores: Array
-    n_subclasses: NDArray[np.intp]
-    n_components: NDArray[np.intp]
+    n_subclasses: Ints
+    n_components: Ints
     chosen: tuple[int, int]
     score_name: str = "score"
 
@@ -79,9 +78,9 @@ class SelectionDisplay(Display):
         search = steps(estimator)[-1]
         check_is_fitted(search, "cv_results_")
         results, best = search.cv_results_, search.best_params_
-        subclasses, rows = np.unique(np.asarray(results["param_n_subclasses"]), return_inverse=True)
-        components, columns = np.unique(
-            np.asarray(results["param_n_components"]), return_inverse=True
+        (subclasses, rows), (components, columns) = (
+            np.unique(np.asarray(results[f"param_{name}"]), return_inverse=True)
+            for name in ("n_subclasses", "n_components")
         )
         values = np.asarray(results["mean_test_score"], dtype=np.float64)
         scores = np.full((len(subclasses), len(components)), np.nan)
@@ -106,9 +105,8 @@ class SelectionDisplay(Display):
             for label in self.ax_.get_xticklabels()[1::2]:
                 label.set_visible(False)
         row, column = np.unravel_index(np.nanargmax(self.scores), self.scores.shape)
-        self.best_ = self.ax_.scatter(
-            column + 0.5, row + 0.5, marker="x", color=POSITIVE_COLOR, s=60, label="best score"
-        )
+        cross: dict[str, Any] = {"marker": "x", "color": POSITIVE_COLOR, "s": 60}
+        self.best_ = self.ax_.scatter(column + 0.5, row + 0.5, label="best score", **cross)
         x = np.searchsorted(self.n_components, self.chosen[1]) + 0.5
         y = np.searchsorted(self.n_subclasses, self.chosen[0]) + 0.5
         ring: dict[str, Any] = {"facecolors": "none", "edgecolors": SECOND_COLOR}

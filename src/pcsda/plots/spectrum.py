@@ -83,7 +83,6 @@ class SpectrumDisplay(Display):
         self.ax_.set_xticks(places[:: 1 + len(places) // 20])
         # The bar of a single axis should not fill the plot.
         room = max(0.4, (5 - len(values)) / 2)
-        self.ax_.set_xlim(0.5 - room, len(values) + 0.5 + room)
-        self.ax_.set_xlabel("axis")
         above = " (above: share of the sum so far)" if self.texts_ else ""
-        self.ax_.set_ylabel(f"eigenvalue{above}")
+        self.ax_.set(xlim=(0.5 - room, len(values) + 0.5 + room))
+        self.ax_.set(xlabel="axis", ylabel=f"eigenvalue{above}")

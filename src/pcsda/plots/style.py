@@ -34,7 +34,8 @@ LINE_COLOR = "#0072B2"
 SECOND_COLOR = "#D55E00"
 MUTED_COLOR = "#777777"
 DECISION_STYLE: dict[str, Any] = {"color": POSITIVE_COLOR, "linestyle": "--", "linewidth": 1.6}
-
+# A line to compare with.
+REFERENCE_STYLE: dict[str, Any] = {"color": MUTED_COLOR, "linestyle": ":", "zorder": 1}
 
 # A legend beside the axes hides neither points nor curves.
 BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False}

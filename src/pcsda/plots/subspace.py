@@ -231,7 +231,7 @@ class SubspaceDisplay(Display):
         check_consistent_length(points, truth, subclasses, labels)
         groups, names = _encode_groups(truth == pos_label, subclasses, pos_label)
         names = _named_groups(groups, names, truth if labels is None else column_or_1d(labels))
-        display = cls(
+        return cls(
             z=points,
             groups=groups,
             names=names,
@@ -240,8 +240,7 @@ class SubspaceDisplay(Display):
             covariances=_check_moments("covariances", covariances, 3, len(names), points.shape[1]),
             eigenvalues=None if eigenvalues is None else column_or_1d(eigenvalues),
             decision=decision,
-        )
-        return display.plot(ax=ax)
+        ).plot(ax=ax)
 
     def _draw(self) -> None:
         self.axes = _check_axes(self.axes, self.z.shape[1])
@@ -253,13 +252,9 @@ class SubspaceDisplay(Display):
         if self.eigenvalues is not None:
             values = self.eigenvalues[list(self.axes)]
             labels = [f"{n} (eigenvalue {v:.3g})" for n, v in zip(labels, values, strict=True)]
-        self.ax_.set_xlabel(labels[0])
-        if len(self.axes) == 1:
-            self.ax_.set_ylabel("density within group")
-            self._draw_histograms()
-        else:
-            self.ax_.set_ylabel(labels[1])
-            self._draw_scatter()
+        alone = len(self.axes) == 1
+        self.ax_.set(xlabel=labels[0], ylabel="density within group" if alone else labels[1])
+        (self._draw_histograms if alone else self._draw_scatter)()
         if self.decision is not None:
             self.decision_ = draw_decision(self.ax_, self.decision, self.z[:, self.axes])
         self._draw_legend()
@@ -279,10 +274,9 @@ class SubspaceDisplay(Display):
             if group == 0:
                 style = {"alpha": 0.85, "s": 26, "edgecolors": "white", "zorder": 3}
             style |= group_style(group)
+            style |= {"linewidths": 0.4, "label": label}
             if len(points):
-                self.points_[group] = self.ax_.scatter(
-                    points[:, 0], points[:, 1], linewidths=0.4, label=label, **style
-                )
+                self.points_[group] = self.ax_.scatter(*points.T, **style)
             center, covariance = self._moments(group, points)
             if center is not None and covariance is not None:
                 self.ellipses_[group] = self._draw_ellipses(group, center, covariance)
@@ -330,18 +324,16 @@ class SubspaceDisplay(Display):
             name = name.partition(" (")[2].removesuffix(")").removeprefix("mostly ")
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": 6}
         x, y = center.tolist()
-        text = self.ax_.text(x, y, name, path_effects=rimmed(2.5), **style)
-        self.texts_.append(text)
+        self.texts_.append(self.ax_.text(x, y, name, path_effects=rimmed(2.5), **style))
 
     def _draw_histograms(self) -> None:
         values = self.z[:, self.axes[0]]
         edges = np.histogram_bin_edges(values, bins=min(60, max(10, round(len(values) ** 0.5))))
         for group, points, label in self._members():
             if len(points):
-                color = group_style(group)["color"]
-                self.points_[group] = draw_histogram(
-                    self.ax_, points[:, 0], edges, color, label, in_front=group == 0
-                )
+                look = group_style(group)["color"], label
+                bars = draw_histogram(self.ax_, points[:, 0], edges, *look, in_front=group == 0)
+                self.points_[group] = bars
 
     def _draw_legend(self) -> None:
         from matplotlib.lines import Line2D
@@ -365,8 +357,7 @@ class SubspaceDisplay(Display):
 def _subclass_centers(model: Verifier) -> Array:
     """Return the subclass means in the subspace."""
     if has_density(model):
-        centers: Array = model.density_.base.subclasses
-        return centers
+        return np.asarray(model.density_.base.subclasses)
     with warnings.catch_warnings():
         # The means are a plain array even if the model was fitted on named columns.
         warnings.filterwarnings("ignore", "X does not have valid feature names")

@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..estimators import MixtureVerifier
 from ..partition import MIXED, counted
 from ..scoring import Scorer
@@ -105,9 +105,8 @@ class Evaluation:
     def __repr__(self) -> str:
         what = f"{len(self.names)} labels" if self.is_bank else self.names[0]
         lines = [f"<Evaluation of {what} on {len(self.truth)} {self.unit}s>"]
-        return "\n".join(
-            lines + [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
-        )
+        lines += [f"{name:<26} {value:>8}  {span}" for name, value, span in self._rows()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """Return an HTML table of the figures and their intervals, for notebooks."""
@@ -171,7 +170,7 @@ def evaluate_scores(
     model: BaseEstimator,
     ratios: Array,
     y: ArrayLike,
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     *,
     pos_label: object = None,
     trials: ArrayLike | None = None,
@@ -243,23 +242,21 @@ def evaluate_scores(
     labels = column_or_1d(y)
     ids = np.arange(len(labels)) if ids is None else column_or_1d(ids)
     check_consistent_length(labels, ids, trials, groups)
-    prior, threshold = settle_threshold(scorer, prior, cost_miss, cost_false_alarm, threshold)
+    costs = cost_miss, cost_false_alarm
+    prior, threshold = settle_threshold(scorer, prior, *costs, threshold)
     seed = check_random_state(random_state).randint(2**31 - 1)
-    settings = Settings(
-        prior, cost_miss, cost_false_alarm, threshold, level, n_resamples, seed, verbose
-    )
+    settings = Settings(prior, *costs, threshold, level, n_resamples, seed, verbose)
     units = _gathered(labels, ids, groups, trials)
-    if len(ratios) != len(units.labels):
-        raise ValueError(
-            f"ratios has {len(ratios)} rows but y has {len(units.labels)} to decide on"
-        )
+    n_units = len(units.labels)
+    if len(ratios) != n_units:
+        raise ValueError(f"ratios has {len(ratios)} rows but y has {n_units} to decide on")
     if scorer.is_bank and pos_label is None:
         parts, drawn = _of_bank(scorer, units, ratios, settings)
     else:
         parts, drawn = _of_one(scorer, units, ratios, settings, pos_label)
     facts = _facts(scorer, labels)
     if trials is not None:
-        facts["Trials"] = str(len(units.labels))
+        facts["Trials"] = str(n_units)
     if hasattr(scorer.final, "threshold_") and scorer.is_bank and pos_label is None:
         facts[NAMES] = _named(scorer, units.labels, ratios)
     why: list[str] = []
@@ -355,9 +352,9 @@ def _of_bank(scorer: Scorer, units: _Units, ratios: Array, settings: Settings) -
     shown = [i for i, row in enumerate(by_label) if row["eer"] is not None]
     shown = sorted(sorted(shown, key=lambda i: -by_label[i]["eer"])[:LABEL_VIEWS])
     views = [make_view("all labels", positive, llr, settings)]
-    for i in shown:
-        name = by_label[i]["label"]
-        views.append(make_view(name, truth[:, i], ratios[:, i], settings, PART))
+    views += [
+        make_view(by_label[i]["label"], truth[:, i], ratios[:, i], settings, PART) for i in shown
+    ]
     found = identification(truth[known].argmax(axis=1), ratios[known], inside, settings)
     return {
         "names": [row["label"] for row in by_label],
@@ -405,7 +402,7 @@ def _subspaces(
     labels: NDArray[Any],
     ids: NDArray[Any],
     drawn: list[Drawn],
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     seed: int,
 ) -> list[dict[str, Any] | None]:
     """Project a sample of rows onto the first two axes of each label that is drawn.
@@ -467,6 +464,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
     """Describe the model and the size of the data."""
     models = [scorer.verifier(label) for label in scorer.labels]
     kind = type(models[0]).__name__
+    kind = f"bank of {len(models)} {kind} models" if scorer.is_bank else kind
     before = [type(step).__name__ for step in unwrap(scorer.model).before]
     given = [
         f"{name}={value!r:.60}"
@@ -485,9 +483,7 @@ def _facts(scorer: Scorer, labels: NDArray[Any]) -> dict[str, str]:
             sizes["Subclasses"] += ": " + ", ".join(counted(names))
     chosen = {} if scorer.threshold is None else {"Threshold of the model": str(scorer.threshold)}
     return {
-        "Model": ", ".join(
-            [*before, f"bank of {len(models)} {kind} models" if scorer.is_bank else kind]
-        ),
+        "Model": ", ".join([*before, kind]),
         "Parameters": ", ".join(given) or "defaults",
         **sizes,
         "Features": str(scorer.n_features),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..core.threshold import interval as binomial_interval
 from ..scoring import Scorer
 
@@ -62,9 +62,7 @@ class Figure:
 
 def percent(share: float) -> str:
     """Format a proportion in percent, with more digits if it is small."""
-    if share in (0, 1):
-        return f"{100 * share:.0f} %"
-    digits = 1 if share >= 0.01 else 2
+    digits = 0 if share in (0, 1) else 1 if share >= 0.01 else 2
     return f"{100 * share:.{digits}f} %"
 
 
@@ -124,10 +122,8 @@ def settle_threshold(
     if prior is None:
         prior = 0.5 if scorer.is_bank else scorer.prior()
     # Check prior and costs, whichever threshold is used.
-    at_costs = metrics.bayes_threshold(
-        prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm
-    )
-    threshold = at_costs if threshold is None else float(threshold)
+    usual = metrics.bayes_threshold(prior, cost_miss=cost_miss, cost_false_alarm=cost_false_alarm)
+    threshold = usual if threshold is None else float(threshold)
     if not np.isfinite(threshold):
         raise ValueError(f"threshold={threshold} must be a finite number")
     return prior, threshold
@@ -142,7 +138,7 @@ def figures(
     order = np.argsort(-llr, kind="stable")
     positive, llr = positive[order], llr[order]
     groups = None if groups is None else groups[order]
-    misses, alarms = (partial(_rate, threshold=s.threshold, missed=m) for m in (True, False))
+    misses, alarms = (partial(_rate, threshold=s.threshold, miss=miss) for miss in (True, False))
     n_best = min(BEST, int(positive.sum()))
     best = partial(metrics.precision_at_k, k=n_best)
     precision = average_precision_score
@@ -171,7 +167,7 @@ def figures(
 
 
 def identification(
-    truth: NDArray[np.intp], ratios: Array, groups: NDArray[Any] | None, settings: Settings
+    truth: Ints, ratios: Array, groups: NDArray[Any] | None, settings: Settings
 ) -> list[Figure]:
     """Measure how often a bank ranks the correct label first, and among the top five."""
     columns = np.arange(ratios.shape[1])
@@ -191,11 +187,11 @@ def _rate(
     sample_weight: Array | None = None,
     *,
     threshold: float,
-    missed: bool,
+    miss: bool,
 ) -> float:
     """Return the proportion of positives rejected, or of negatives accepted."""
-    of_kind = y_true == missed
-    wrong = (y_score < threshold) == missed
+    of_kind = y_true == miss
+    wrong = (y_score < threshold) == miss
     weights = None if sample_weight is None else sample_weight[of_kind]
     return float(np.average(wrong[of_kind], weights=weights))
 
@@ -221,20 +217,13 @@ def _bounds(key: str, found: metrics.Interval, trials: Trials) -> tuple[float, f
     return binomial_interval(found.value, n_units, found.level)
 
 
-def _figure(spec: Spec, trials: Trials, settings: Settings) -> Figure:
+def _figure(spec: Spec, trials: Trials, s: Settings) -> Figure:
     key, name, meaning, is_rate, metric = spec
     truth, scores, groups = trials
-    interval = metrics.bootstrap_interval(
-        metric,
-        truth,
-        scores,
-        groups=groups,
-        level=settings.level,
-        n_resamples=settings.resamples(scores.size),
-        random_state=settings.seed,
-        verbose=settings.verbose,
-    )
-    threshold = settings.threshold if key in AT_THRESHOLD else None
+    options: dict[str, Any] = {"groups": groups, "n_resamples": s.resamples(scores.size)}
+    options |= {"level": s.level, "random_state": s.seed, "verbose": s.verbose}
+    interval = metrics.bootstrap_interval(metric, truth, scores, **options)
+    threshold = s.threshold if key in AT_THRESHOLD else None
     if key in WITH_THRESHOLD:
         threshold = float(metric(truth, scores)[1])
     value, low, high = interval.value, *_bounds(key, interval, trials)

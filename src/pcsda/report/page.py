@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ..validation import NOT_INSTALLED, import_extra
 from ..writing import whole_file
 from .evaluation import NAMES, Evaluation
 from .figures import Figure, value_of, written
@@ -81,8 +82,6 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
     )
     slots = {
         "title": escape(title),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "version": escape(version("pcsda")),
         "answer": escape(answer(evaluation)),
         "command": _command(evaluation),
         "summary": "".join(f"<p>{escape(sentence)}</p>" for sentence in summary(evaluation)[1:]),
@@ -96,11 +95,21 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
             for name, value in _all_facts(evaluation).items()
         ),
         "data": as_json(_data(evaluation)),
-        "style": _asset("page.css"),
-        "script": _asset("page.js"),
+        "script": asset(__package__, "page.js"),
         "plotly": _plotly(),
     }
-    return _SLOT.sub(lambda slot: slots[slot[1]], _asset("page.html"))
+    return fill(__package__, "page.html", slots)
+
+
+def fill(package: str, template: str, slots: Mapping[str, str]) -> str:
+    """Fill in a page of a package; the style, the date and the version need not be given."""
+    known = {
+        "style": asset(package, "page.css"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "version": escape(version("pcsda")),
+        **slots,
+    }
+    return _SLOT.sub(lambda slot: known[slot[1]], asset(package, template))
 
 
 def _command(evaluation: Evaluation) -> str:
@@ -123,20 +132,16 @@ def as_json(value: Mapping[str, Any]) -> str:
     return text
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+def asset(package: str, name: str) -> str:
+    """Read a file of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _plotly() -> str:
     """Return the plotting library, compressed because it would otherwise dominate the page size."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            'the report needs plotly, which is not installed: pip install "pcsda[report]"'
-        ) from error
-    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    plotly = import_extra("plotly.offline", "the report needs", "report", NOT_INSTALLED)
+    return b64encode(gzip.compress(plotly.get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _figure_rows(evaluation: Evaluation) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from ..estimators import MixtureVerifier
 from ..scoring import Scorer
 from ..unwrap import unwrap
@@ -27,7 +28,7 @@ def reasons(
     labels: NDArray[np.str_],
     ids: NDArray[np.str_],
     positive: Mask,
-    take: Callable[[NDArray[np.intp]], Any],
+    take: Callable[[Ints], Any],
     seed: int,
 ) -> list[str]:
     """Explain the worst rows in a model's view, in the order they are listed.
@@ -60,18 +61,12 @@ def _explained(scorer: Scorer, X: MatrixLike) -> Any:
     return scorer.final.explain(unwrap(scorer.model).rows(X))
 
 
-def _near(
-    z: Array, rows: NDArray[np.intp], around: NDArray[np.intp], positive: Mask
-) -> list[list[int]]:
+def _near(z: Array, rows: Ints, around: Ints, positive: Mask) -> list[list[int]]:
     """For each row, find its nearest neighbours in `around`: one in the class, one in the rest."""
+    distances = cdist(z[rows], z[around])
+    distances[rows[:, None] == around] = np.inf
     found: list[list[int]] = []
-    for row in rows.tolist():
-        distance = np.linalg.norm(z[around] - z[row], axis=1)
-        distance[around == row] = np.inf
-        pair = []
-        for of_class in (True, False):
-            apart = np.where(positive[around] == of_class, distance, np.inf)
-            if np.isfinite(apart.min()):
-                pair.append(int(around[apart.argmin()]))
-        found.append(pair)
+    for distance in distances:
+        sides = (np.where(positive[around] == kind, distance, np.inf) for kind in (True, False))
+        found.append([int(around[side.argmin()]) for side in sides if np.isfinite(side.min())])
     return found

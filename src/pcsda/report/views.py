@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
+from scipy.stats import binomtest
 
 from .. import metrics
-from ..core.linalg import Array, Mask
+from ..core.linalg import Array, Ints, Mask
 from .figures import FMR, Settings
 
 # Limits that keep a page small: points of a curve, listed trials, points in a subspace, bins.
@@ -52,8 +53,8 @@ class View:
     marks: dict[str, float]
     eer: float
     thresholds: Array
-    misses: NDArray[np.intp]
-    false_alarms: NDArray[np.intp]
+    misses: Ints
+    false_alarms: Ints
     listed: dict[str, NDArray[Any]]
     histogram: dict[str, NDArray[Any]]
     calibration: dict[str, NDArray[Any]]
@@ -110,8 +111,7 @@ def _thinned(positives: Array, negatives: Array, limit: int) -> Array:
     along = ndtri(miss) - ndtri((alarm + 0.5) / (len(negatives) + 1))
     wanted = np.linspace(along[0], along[-1], limit)
     places = np.searchsorted(along, wanted).clip(max=len(along) - 1)
-    kept: Array = candidates[np.unique(places)]
-    return kept
+    return np.asarray(candidates[np.unique(places)])
 
 
 def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
@@ -145,15 +145,13 @@ def _calibration(positive: Mask, llr: Array, level: float) -> dict[str, NDArray[
     truth = np.array_split(positive[order], n_groups)
     count = np.array([len(part) for part in truth])
     share = np.array([part.mean() for part in truth])
-    z = ndtri(0.5 + level / 2)
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
     expected = np.array([part.mean() for part in np.array_split(chance, n_groups)])
-    bounds = {"low": np.minimum(middle - half, share), "high": np.maximum(middle + half, share)}
-    return {"expected": expected, "observed": share, **bounds, "count": count}
+    tests = (binomtest(int(part.sum()), len(part)) for part in truth)
+    low, high = np.array([test.proportion_ci(level, "wilson") for test in tests]).T
+    return {"expected": expected, "observed": share, "low": low, "high": high, "count": count}
 
 
-def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.intp]:
+def subspace_sample(positive: Mask, seed: int, share: int = 1) -> Ints:
     """Choose the rows to plot: all, or a sample in which at most half are positives."""
     limit = SUBSPACE_POINTS // share
     if len(positive) <= limit:
@@ -164,7 +162,7 @@ def subspace_sample(positive: Mask, seed: int, share: int = 1) -> NDArray[np.int
     return np.sort(np.concatenate([few, rest]))
 
 
-def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+def take_rows(X: Any, rows: Ints) -> Any:
     """Return the rows of an array or DataFrame with the given row numbers."""
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 

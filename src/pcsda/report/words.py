@@ -26,10 +26,7 @@ def summary(evaluation: Evaluation) -> list[str]:
             f"The right label comes first for {rate} of the {evaluation.unit}s ({s.level:.0%} "
             f"interval {interval})."
         )
-    sentences += [
-        _on_calibration(by_key["cllr"], by_key["min_cllr"]),
-        *_on_strangers(evaluation),
-    ]
+    sentences += [_on_calibration(by_key["cllr"], by_key["min_cllr"]), *_on_strangers(evaluation)]
     if view.n_positive < FEW:
         sentences.append(
             f"There are only {view.n_positive} positives: look at the intervals rather than at the "

@@ -43,9 +43,8 @@ class LabelBook:
         mark, shape = self.gallery.fingerprint(), str(self.gallery.shape)
         before, was = self.store.fact("fingerprint"), self.store.fact("shape")
         if before not in (None, mark) and not carry_over:
-            other = (
-                f"shape {was}" if was != shape else f"the same shape {shape}, but other rows or ids"
-            )
+            same = f"the same shape {shape}, but other rows or ids"
+            other = same if was == shape else f"shape {was}"
             self.store.close()
             raise StoreError(
                 f"{self.store.path} has labels of another gallery ({other}; this one has {shape}); "
@@ -62,17 +61,16 @@ class LabelBook:
         """Store answers; if some ids are unknown, store the others, then raise an error."""
         names = self._checked(ids)
         answers = answers_of(values, len(names))
-        known: list[tuple[Any, bool | None]] = []
-        lost = []
+        rows, known, lost = [], [], []
         for name, value in zip(names, answers, strict=True):
             place = self.gallery.place(name)
             if place is None:
                 lost.append(name)
             else:
-                known.append((self.gallery.ids[place], value))
+                rows.append(self.gallery.ids[place])
+                known.append(value)
         if known:
-            rows, given = [name for name, _ in known], [value for _, value in known]
-            self.store.add(rows, given, who or user_name(), model)
+            self.store.add(rows, known, who or user_name(), model)
         if lost:
             others = f"; the other {len(known)} labels were stored" if known else ""
             raise ValueError(
@@ -146,12 +144,8 @@ class LabelBook:
         """Say how many rows without an answer no bound covers, or return an empty string."""
         lost = ~self.gallery.usable
         lost[self.gallery.places(self.values())] = False
-        if not lost.any():
-            return ""
-        return (
-            f"Rows with {NOT_FINITE} can never be shown and are not counted: {lost.sum()} of "
-            f"{len(lost)}."
-        )
+        text = f"Rows with {NOT_FINITE} can never be shown and are not counted"
+        return f"{text}: {lost.sum()} of {len(lost)}." if lost.any() else ""
 
     def free(self) -> Ints:
         """Return the finite rows without an answer."""

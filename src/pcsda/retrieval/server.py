@@ -6,7 +6,6 @@ import json
 import socket
 import tempfile
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..report.page import asset
 from .guard import Guard
 from .media import Media, MediaError
 from .session import SearchSession
@@ -49,7 +49,8 @@ def make_app(session: SearchSession, media: Media, token: str, hosts: set[str]) 
         Route("/{token}/export/{name}", pages.export),
         Route("/{token}/{name}", pages.asset),
     ]
-    return Guard(Starlette(routes=routes), token, hosts)
+    handlers = {StoreError: _failed(500), MediaError: _failed(404)}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token, hosts)
 
 
 class Pages:
@@ -64,8 +65,7 @@ class Pages:
         name = request.path_params.get("name", "")
         if name not in ASSETS:
             return PlainTextResponse("there is no such page", status_code=404)
-        text = files(__package__).joinpath(name or "page.html").read_text(encoding="utf-8")
-        return Response(text, media_type=ASSETS[name])
+        return Response(asset(__package__, name or "page.html"), media_type=ASSETS[name])
 
     def state(self, request: Request) -> Response:
         """Return the search's progress: counts, expected remainder, curve and threshold."""
@@ -99,10 +99,7 @@ class Pages:
             name = self._session.gallery.ids[place]
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             return _refused("an answer has a place in the gallery and a value: yes, no or skip")
-        try:
-            await run_in_threadpool(self._session.label, [name], value, who=who)
-        except StoreError as error:
-            return PlainTextResponse(str(error), status_code=500)
+        await run_in_threadpool(self._session.label, [name], value, who=who)
         return JSONResponse({"stored": True})
 
     async def undo(self, request: Request) -> Response:
@@ -111,10 +108,7 @@ class Pages:
             who = str(json.loads(await request.body())["who"])[:100]
         except (ValueError, KeyError, TypeError, RecursionError):
             return _refused("say whose answer to undo")
-        try:
-            ids = await run_in_threadpool(self._session.undo, who)
-        except StoreError as error:
-            return PlainTextResponse(str(error), status_code=500)
+        ids = await run_in_threadpool(self._session.undo, who)
         places = [self._session.gallery.place(name) for name in ids]
         return JSONResponse({"places": [place for place in places if place is not None]})
 
@@ -123,10 +117,7 @@ class Pages:
         place = request.path_params["place"]
         if place >= len(self._session.gallery):
             return PlainTextResponse("there is no such row", status_code=404)
-        try:
-            path, kind = self._media.file(place)
-        except MediaError as error:
-            return PlainTextResponse(str(error), status_code=404)
+        path, kind = self._media.file(place)
         return FileResponse(path, media_type=kind)
 
     def export(self, request: Request) -> Response:
@@ -160,6 +151,11 @@ def model_file(session: SearchSession) -> bytes:
 
 def _refused(why: str) -> Response:
     return PlainTextResponse(why, status_code=400)
+
+
+def _failed(status: int) -> Callable[[Request, Exception], Response]:
+    """Return a handler that answers with the message of an error."""
+    return lambda _, error: PlainTextResponse(str(error), status_code=status)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from ..writing import whole_file
+
 # "PCSD" as a number, in the header of every store.
 APPLICATION = 0x50435344
 FORMAT = 1
@@ -167,13 +169,9 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Run several statements as one transaction; other programs wait."""
-        self._base.execute("BEGIN IMMEDIATE")
-        try:
+        with self._base:  # commits, or rolls back after an error
+            self._base.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._base.execute("ROLLBACK")
-            raise
-        self._base.execute("COMMIT")
 
     def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
         """Write labels as one act; they are on disk when this method returns."""
@@ -196,7 +194,7 @@ class Store:
             act = self._base.execute(find, (name, name)).fetchone()[0]
             ids = self._base.execute("SELECT id FROM labels WHERE act = ?", (act,)).fetchall()
             self._base.execute("UPDATE labels SET undone = ? WHERE act = ?", (_now(), act))
-            return list(dict.fromkeys(_read(name) for (name,) in ids))
+            return list(dict.fromkeys(json.loads(name) for (name,) in ids))
 
     def entries(self, after: int = 0) -> list[Entry]:
         """Return the labels numbered above `after`, in order, including undone ones."""
@@ -204,7 +202,7 @@ class Store:
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (after,)).fetchall()
-        return [Entry(row[0], row[1], _read(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
+        return [Entry(row[0], row[1], json.loads(row[2]), VALUES[row[3]], *row[4:]) for row in rows]
 
     def state(self) -> tuple[int, int]:
         """Return the last label number and the undo count; every label and undo changes them."""
@@ -235,7 +233,7 @@ class Store:
             rows = self._base.execute(find, (int(self.fact("ended_audits") or 0),)).fetchall()
         found: dict[int, Audit] = {}
         for number, name, pool, after in rows:
-            found.setdefault(number, Audit([], pool, after)).ids.append(_read(name))
+            found.setdefault(number, Audit([], pool, after)).ids.append(json.loads(name))
         return list(found.values())
 
     def fact(self, name: str) -> str | None:
@@ -251,18 +249,10 @@ class Store:
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Copy the store to another file, atomically."""
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with self._explained():
-                other = sqlite3.connect(part)
-                try:
-                    self._base.backup(other)
-                finally:
-                    other.close()
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        with self._explained():
+            content = self._base.serialize()
+        with whole_file(path) as file:
+            file.write(content)
 
     def close(self) -> None:
         """Close the file."""
@@ -292,7 +282,3 @@ def _write(name: object) -> str:
     """Write an id as text that distinguishes 3 from "3"."""
     text = json.dumps(name, ensure_ascii=False, default=str)
     return text if text == _legible(text) else json.dumps(name, default=str)
-
-
-def _read(text: str) -> Any:
-    return json.loads(text)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import re
 import warnings
 from base64 import b64encode
-from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from ..writing import whole_file
+from ..report.page import fill
 from .estimates import RESTS_ON
 from .media import Media, MediaError
 from .session import SearchSession
@@ -24,7 +19,6 @@ from .store import WORDS
 
 # Limits of a saved page: number of pictures, and size of each.
 MOST_PICTURES, LARGEST_PICTURE = 500, 200_000
-_SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str, Any]:
@@ -121,37 +115,15 @@ def _harmless(cell: object) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 
 
-def write_summary(
-    session: SearchSession,
-    path: str | os.PathLike[str],
-    media: Media | None = None,
-    title: str = "What was found",
-) -> None:
-    """Write a session report as one HTML file: what was found, the curve and the threshold.
+def render(session: SearchSession, media: Media) -> str:
+    """Make a session's report as one HTML file: what was found, the curve and the threshold.
 
-    Parameters
-    ----------
-    session : SearchSession
-    path : path
-        If writing fails, no partial file remains.
-    media : Media, optional
-        How to show the rows.
-    title : str
+    It needs no network and runs no script.
     """
-    with whole_file(path) as file:
-        file.write(render(session, media or Media(), title).encode("utf-8", "replace"))
-
-
-def render(session: SearchSession, media: Media, title: str = "What was found") -> str:
-    """Make a session's HTML report, which needs no network and runs no script."""
     state = state_of(session)
     found = [name for name, value in session.labels().items() if value is True]
     places = session.gallery.places(found).tolist()
     slots = {
-        "title": escape(title),
-        "style": files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "version": escape(version("pcsda")),
         "facts": "".join(f"<p>{escape(line)}</p>" for line in _sentences(state)),
         "curve": curve_svg(state["curve"], state["shown"]),
         "cards": "".join(
@@ -159,8 +131,7 @@ def render(session: SearchSession, media: Media, title: str = "What was found") 
             for number, place in enumerate(places)
         ),
     }
-    page = files(__package__).joinpath("summary.html").read_text(encoding="utf-8")
-    return _SLOT.sub(lambda slot: slots[slot[1]], page)
+    return fill(__package__, "summary.html", slots)
 
 
 def _sentences(state: dict[str, Any]) -> list[str]:

@@ -8,69 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..memory import available_memory
 from ..progress import progress
-from .arrays import npz_names, of_npy, read_npz
+from .arrays import of_npy, of_npz
 from .arrow import is_frame, of_frame, of_ipc, of_parquet, partition_values
-from .table import (
-    Chunk,
-    Table,
-    as_text,
-    bases,
-    did_you_mean,
-    example,
-    file_stamp,
-    first_line,
-    joined,
-    labels,
-    listed,
-    missing,
-    no_column,
-)
+from .table import Chunk, Table, as_text, did_you_mean, joined, labels, listed, missing, no_column
 from .text import PACKED, STDIN, Wording, of_csv, read_text
 
-__all__ = [
-    "KINDS",
-    "STDIN",
-    "Chunk",
-    "Table",
-    "Wording",
-    "as_text",
-    "bases",
-    "did_you_mean",
-    "example",
-    "first_line",
-    "is_frame",
-    "is_large",
-    "joined",
-    "kind_of",
-    "labels",
-    "list_files",
-    "listed",
-    "missing",
-    "no_column",
-    "of_frame",
-    "one_kind",
-    "open_chunks",
-    "pieces",
-    "read",
-]
+__all__ = ["STDIN", "Table", "Wording", "as_text", "did_you_mean", "is_frame", "joined", "labels"]
+__all__ += ["is_large", "list_files", "listed", "missing", "of_frame", "one_kind", "open_chunks"]
+__all__ += ["pieces", "read"]
 
-KINDS = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-}
+KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet"}
+KINDS |= dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow")
+KINDS |= dict.fromkeys((".csv", ".tsv", ".txt"), "csv")
 # Estimated bytes of parsed numbers per byte of a compressed CSV file.
 PACKED_SIZE = 5
 
@@ -135,8 +88,7 @@ def open_chunks(
         elif kind == "npy":
             chunks += of_npy(file, block_rows)
         elif kind == "npz":
-            names = tuple(npz_names(file))
-            chunks.append(Chunk(file.name, names, file_stamp(file), partial(read_npz, file)))
+            chunks += of_npz(file)
         else:
             chunks += of_csv(file, labels, block_rows)
     return chunks
@@ -144,7 +96,7 @@ def open_chunks(
 
 def read(path: str, wording: Wording | None = None) -> Table:
     """Read a whole table; ``-`` means CSV from standard input."""
-    table = joined(list(_parts(path, wording or Wording(), whole=True)))
+    table = joined(list(_parts(path, wording or Wording(), 0)))
     if len(table) == 0:
         raise ValueError(f"{table.source} has no rows, only columns: {listed(table.names)}")
     return replace(table, source="standard input" if path == STDIN else path)
@@ -177,22 +129,20 @@ def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
     yield from held
 
 
-def _parts(
-    path: str, wording: Wording, block_rows: int | None = None, whole: bool = False
-) -> Iterator[Table]:
-    """Yield a table in parts; text is read as a stream, since it may be compressed or a pipe."""
-    if path == STDIN:
-        yield from read_text(path, wording, 0 if whole else block_rows)
-        return
-    files = list_files(Path(path))
-    if kind_of(files[0]) == "csv":
+def _parts(path: str, wording: Wording, block_rows: int | None) -> Iterator[Table]:
+    """Yield a table in parts, of any size if `block_rows` is None; 0 leaves text in one part.
+
+    Text is read as a stream, since it may be compressed or a pipe.
+    """
+    files = [Path(path)] if path == STDIN else list_files(Path(path))
+    kind = "csv" if path == STDIN else kind_of(files[0])
+    if kind == "csv":
         for file in files:
-            yield from read_text(str(file), wording, 0 if whole else block_rows)
+            yield from read_text(str(file), wording, block_rows)
         return
-    for chunk in open_chunks(Path(path), block_rows=None if whole else block_rows):
+    for chunk in open_chunks(Path(path), block_rows=block_rows):
         # An archive may unpack to far more than its size, so missing columns are reported first.
-        packed = kind_of(files[0]) == "npz"
-        for name in wording.text if packed else ():
+        for name in wording.text if kind == "npz" else ():
             if name not in chunk.columns and not name.isdigit():
                 raise ValueError(no_column(path, name, chunk.columns))
         yield chunk.read(None)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..archive import UNREADABLE, array_shape, check_array
 from ..memory import memory_limit
-from .table import Chunk, Table, file_stamp, first_line
+from .table import Chunk, Names, Table, file_stamp, first_line
 
 # Size of one part in float64 bytes: large enough for little overhead, small enough to hold two. On
 # a machine with little memory it is a share of total memory, not of free memory, because a resumed
 # fit must get the same blocks.
 BLOCK_BYTES, BLOCK_SHARE = 64 << 20, 1 / 32
+# Reads the rows from the first number up to, but not including, the second.
+Reader: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 def rows_at_once(width: int, block_rows: int | None) -> int:
@@ -30,7 +33,7 @@ def rows_at_once(width: int, block_rows: int | None) -> int:
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
     """Memory-map the array in a .npy file."""
-    with _faults(path, "NPY"):
+    with faults(path, "NPY"):
         with open(path, "rb") as file:
             begin = file.read(6)
         if begin[:4] == b"PK\x03\x04":
@@ -42,23 +45,22 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 
 
 @contextmanager
-def _faults(path: Path, kind: str) -> Iterator[None]:
-    """Replace errors of NumPy with our own message."""
+def faults(
+    path: Path | str, kind: str, errors: tuple[type[Exception], ...] = UNREADABLE
+) -> Iterator[None]:
+    """Replace a reader's errors with our own message."""
     try:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist") from None
-    except UNREADABLE as error:
-        raise ValueError(f"{path} could not be read as {kind}: {_fault(error)}") from error
-
-
-def _fault(error: BaseException) -> str:
-    if "allow_pickle" in str(error) or "Python objects" in str(error):
-        return (
-            "it holds Python objects, which are not loaded because loading them can run code; save "
-            "labels as text instead: y.astype(str)"
-        )
-    return first_line(error)
+    except errors as error:
+        fault = first_line(error)
+        if "allow_pickle" in str(error) or "Python objects" in str(error):
+            fault = (
+                "it holds Python objects, which are not loaded because loading them can run code; "
+                "save labels as text instead: y.astype(str)"
+            )
+        raise ValueError(f"{path} could not be read as {kind}: {fault}") from error
 
 
 def read_npy(
@@ -87,6 +89,13 @@ def read_npy(
     return flat.reshape(stop - start, *width)
 
 
+def npy_rows(path: Path, mapped: np.memmap[Any, Any]) -> Reader:
+    """Return a function that reads a range of rows from the file of a mapped array."""
+    # A file in Fortran order can only be mapped.
+    offset = mapped.offset if mapped.flags.c_contiguous else None
+    return partial(read_npy, path, mapped.dtype, mapped.shape[1:], offset)
+
+
 def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
     """Split a .npy file into chunks of matrix rows or of records with named fields."""
     mapped = map_npy(path)
@@ -95,33 +104,22 @@ def of_npy(path: Path, block_rows: int | None) -> list[Chunk]:
             f"{path} has an array of shape {mapped.shape}; it must have two dimensions, rows and "
             "columns"
         )
-    # A file in Fortran order can only be mapped.
-    offset = mapped.offset if mapped.flags.c_contiguous else None
-    read = partial(_npy_table, path, mapped.dtype, mapped.shape[1:], offset)
+    read = partial(_npy_table, str(path), npy_rows(path, mapped))
     step = rows_at_once(math.prod(mapped.shape[1:]), block_rows)
     stamp, count = file_stamp(path), len(mapped)
-    cuts = [(start, min(start + step, count)) for start in range(0, count, step)]
     names = mapped.dtype.names or tuple(map(str, range(*mapped.shape[1:])))
     return [
         Chunk(f"{path.name}, rows {a} to {b - 1}", names, [a, b, *stamp], partial(read, a, b))
-        for a, b in cuts
+        for a, b in pairwise([*range(0, count, step), count])
     ]
 
 
-def _npy_table(
-    path: Path,
-    dtype: np.dtype[Any],
-    width: tuple[int, ...],
-    offset: int | None,
-    start: int,
-    stop: int,
-    names: Sequence[str] | None = None,
-) -> Table:
-    rows = read_npy(path, dtype, width, offset, start, stop)
-    if dtype.names is None:
-        return Table(str(path), {}, len(rows), rows)
-    wanted = dtype.names if names is None else names
-    return Table(str(path), {name: rows[name] for name in wanted}, len(rows))
+def _npy_table(source: str, read: Reader, start: int, stop: int, names: Names = None) -> Table:
+    rows = read(start, stop)
+    if rows.dtype.names is None:
+        return Table(source, {}, len(rows), rows)
+    wanted = rows.dtype.names if names is None else names
+    return Table(source, {name: rows[name] for name in wanted}, len(rows))
 
 
 def npz_names(path: Path) -> list[str]:
@@ -130,7 +128,7 @@ def npz_names(path: Path) -> list[str]:
         return list(arrays.files)
 
 
-def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def load_npz(path: Path, names: Names = None) -> dict[str, NDArray[Any]]:
     """Load arrays from an archive after checking that they fit in memory."""
     with _archive(path) as arrays:
         wanted = [name for name in arrays.files if names is None or name in names]
@@ -141,7 +139,7 @@ def load_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArra
 
 @contextmanager
 def _archive(path: Path) -> Iterator[Any]:
-    with _faults(path, "NPZ"), open(path, "rb") as file:
+    with faults(path, "NPZ"), open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
             raise ValueError("it holds one array; name it .npy")
         file.seek(0)
@@ -149,7 +147,12 @@ def _archive(path: Path) -> Iterator[Any]:
             yield arrays
 
 
-def read_npz(path: Path, names: Sequence[str] | None = None) -> Table:
+def of_npz(path: Path) -> list[Chunk]:
+    """Return a .npz archive as a single chunk."""
+    return [Chunk(path.name, tuple(npz_names(path)), file_stamp(path), partial(read_npz, path))]
+
+
+def read_npz(path: Path, names: Names = None) -> Table:
     """Read an archive: one-dimensional arrays become columns, a two-dimensional one features.
 
     If several arrays are two-dimensional and none is called X, each becomes an embedding with its

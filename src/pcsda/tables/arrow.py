@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from threading import local
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import import_extra
-from .arrays import rows_at_once
-from .table import INDEX, Chunk, Table, check_names, file_stamp, first_line, stacked, uneven
+from .arrays import faults, rows_at_once
+from .table import INDEX, Chunk, Names, Table, check_names, file_stamp, stacked, uneven
 
 # A folder name that sets a column, as in kind=weld/part-0.parquet.
 PARTITION = re.compile(r"([^=]+)=(.*)")
@@ -26,15 +26,8 @@ def _pyarrow(module: str = "pyarrow", what: str = "Parquet and Arrow files need"
     return import_extra(module, what, "parquet")
 
 
-@contextmanager
-def _faults(path: Path, format: str) -> Iterator[None]:
-    """Replace reader errors with our own message."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist") from None
-    except (_pyarrow().ArrowException, OSError, EOFError) as error:
-        raise ValueError(f"{path} could not be read as {format}: {first_line(error)}") from error
+def _faults(path: Path, format: str) -> AbstractContextManager[None]:
+    return faults(path, format, (_pyarrow().ArrowException, OSError, EOFError))
 
 
 def partition_values(folder: Path, path: Path) -> dict[str, Any]:
@@ -59,14 +52,13 @@ def of_parquet(path: Path, values: Mapping[str, Any], block_rows: int | None) ->
     chunks, stamp = [], file_stamp(path)
     for group, (count, size) in enumerate(sizes):
         # Uncompressed bytes, counted as eight-byte numbers.
-        step = block_rows or rows_at_once(int(size / max(count, 1) / 8), None)
-        step = count if count * 2 <= step * 3 and not block_rows else step
-        for start in range(0, count, max(step, 1)):
-            stop = min(start + step, count)
+        step = rows_at_once(int(size / max(count, 1) / 8), block_rows)
+        step = max(count, 1) if count * 2 <= step * 3 and not block_rows else step
+        for start, stop in pairwise([*range(0, count, step), count]):
             rows = "" if stop - start == count else f", rows {start} to {stop - 1}"
+            name = f"{path.name}, row group {group}{rows}"
             part = _Part(path, group, start, step, count)
             read = partial(_read_parquet, part, dict(values))
-            name = f"{path.name}, row group {group}{rows}"
             chunks.append(Chunk(name, names, [group, start, stop, *stamp], read))
     return chunks
 
@@ -103,7 +95,7 @@ class _Cursor(local):
 _cursor = _Cursor()
 
 
-def _read_parquet(part: _Part, values: dict[str, Any], names: Sequence[str] | None = None) -> Table:
+def _read_parquet(part: _Part, values: dict[str, Any], names: Names = None) -> Table:
     wanted = None if names is None else [name for name in names if name not in values]
     with _faults(part.path, "Parquet"):
         if part.step >= part.n_rows:
@@ -131,7 +123,7 @@ def _part_of_group(part: _Part, names: list[str] | None) -> Any:
     return _pyarrow().Table.from_batches([batch])
 
 
-def with_values(table: Table, values: Mapping[str, Any], names: Sequence[str] | None) -> Table:
+def with_values(table: Table, values: Mapping[str, Any], names: Names) -> Table:
     """Add constant columns, such as the ones defined by folder names."""
     extra = {
         name: np.full(len(table), value, dtype=None if isinstance(value, int) else object)
@@ -151,8 +143,7 @@ def of_ipc(path: Path, values: Mapping[str, Any], block_rows: int | None) -> lis
     chunks, stamp = [], file_stamp(path)
     for number, (count, size) in enumerate(sizes):
         step = rows_at_once(int(size / max(count, 1) / 8), block_rows)
-        for start in range(0, count, step):
-            stop = min(start + step, count)
+        for start, stop in pairwise([*range(0, count, step), count]):
             read = partial(_read_ipc, path, dict(values), number, start, stop)
             name = f"{path.name}, batch {number}, rows {start} to {stop - 1}"
             chunks.append(Chunk(name, names, [number, start, stop, *stamp], read))
@@ -174,12 +165,7 @@ def _batches(path: Path) -> Iterator[Any]:
 
 
 def _read_ipc(
-    path: Path,
-    values: dict[str, Any],
-    number: int,
-    start: int,
-    stop: int,
-    names: Sequence[str] | None = None,
+    path: Path, values: dict[str, Any], number: int, start: int, stop: int, names: Names = None
 ) -> Table:
     with _faults(path, "Arrow"):
         batch = next(islice(_batches(path), number, None))
@@ -212,8 +198,7 @@ def _column(name: str, column: Any) -> NDArray[Any]:
         return _embedding(name, column)
     if types.is_decimal(kind) or types.is_null(kind):
         column = column.cast("float64")
-    array: NDArray[Any] = column.to_numpy()
-    return array
+    return np.asarray(column.to_numpy())
 
 
 def _embedding(name: str, column: Any) -> NDArray[Any]:
@@ -224,8 +209,7 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
             f"column {name!r} holds lists of {column.type.value_type}; an embedding is a list of "
             "numbers in each row"
         )
-    there = column.is_valid().to_numpy() if column.null_count else slice(None)
-    given = column.drop_null() if column.null_count else column
+    given = column.drop_null()
     if not len(given):
         return np.full((len(column), 1), np.nan)
     lengths = compute.list_value_length(given).to_numpy()
@@ -238,7 +222,7 @@ def _embedding(name: str, column: Any) -> NDArray[Any]:
     if not column.null_count:
         return np.asarray(flat)
     rows = np.full((len(column), width), np.nan, np.result_type(flat, np.float32))
-    rows[there] = flat
+    rows[column.is_valid().to_numpy()] = flat
     return rows
 
 
@@ -253,8 +237,7 @@ def of_frame(data: Any, source: str = "the data frame") -> Table:
     if hasattr(data, "iloc"):
         names = [str(name) for name in data.columns]
         check_names(source, names)
-        series = [data.iloc[:, place] for place in range(len(names))]
-        columns = {n: _series(n, one) for n, one in zip(names, series, strict=True)}
+        columns = {name: _series(name, data.iloc[:, i]) for i, name in enumerate(names)}
         return Table(source, columns, len(data))
     if hasattr(data, "__arrow_c_stream__"):
         return of_arrow(source, _pyarrow("pyarrow", "data frames need").table(data))
@@ -269,10 +252,8 @@ def _series(name: str, series: Any) -> NDArray[Any]:
     if types.is_extension_array_dtype(dtype) and types.is_numeric_dtype(dtype) and series.hasnans:
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
     values: NDArray[Any] = series.to_numpy()
-    if values.dtype.kind == "O":
-        gaps = series.isna().to_numpy()
-        if gaps.any():
-            values = values.copy()
-            values[gaps] = None
-        return stacked(name, values)
-    return values
+    if values.dtype.kind != "O":
+        return values
+    values = values.copy()
+    values[series.isna().to_numpy()] = None
+    return stacked(name, values)

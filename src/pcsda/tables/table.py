@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..core.linalg import Ints, Mask
 
 # Number of names that a message lists.
 SHOWN = 20
@@ -20,6 +22,8 @@ SHOWN = 20
 STRIP_ROWS = 1024
 # Names of columns in which pandas stores an unnamed index.
 INDEX = re.compile(r"__index_level_\d+__")
+# Names of the columns to read; None means all.
+Names: TypeAlias = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,10 @@ class Table:
     n_rows: int
     matrix: NDArray[Any] | None = None
     start: int = 0
-    kept: NDArray[np.intp] | None = None
+    kept: Ints | None = None
 
     @property
-    def numbers(self) -> NDArray[np.intp]:
+    def numbers(self) -> Ints:
         """The row numbers within the whole table."""
         return self.start + (np.arange(self.n_rows) if self.kept is None else self.kept)
 
@@ -72,7 +76,7 @@ class Table:
         known = list(dict.fromkeys([*self.columns, *self.names]))
         raise ValueError(no_column(self.source, name, known, option))
 
-    def part(self, rows: slice | NDArray[np.intp]) -> Table:
+    def part(self, rows: slice | Ints) -> Table:
         """Return a subset of the rows; they keep their row numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         matrix = None if self.matrix is None else self.matrix[rows]
@@ -107,19 +111,15 @@ class Table:
         if self.matrix is not None:
             whole = list(names) == self.names  # not copied
             return self.matrix if whole else self.matrix[:, [int(name) for name in names]]
-        found = [self.columns[name] for name in names]
+        found = [np.atleast_2d(self.columns[name].T).T for name in names]
         if len(found) == 1:
-            return found[0].reshape(self.n_rows, -1)
-        widths = [math.prod(values.shape[1:]) for values in found]
-        edges = np.cumsum([0, *widths]).tolist()
+            return found[0]
+        edges = np.cumsum([0, *(values.shape[1] for values in found)]).tolist()
         rows = np.empty((self.n_rows, edges[-1]), np.result_type(*found) if found else np.float64)
         for begin in range(0, self.n_rows, STRIP_ROWS):  # columns of a strip stay in the cache
             strip = slice(begin, begin + STRIP_ROWS)
-            for values, width, edge in zip(found, widths, edges, strict=False):
-                if values.ndim == 1:
-                    rows[strip, edge] = values[strip]
-                else:
-                    rows[strip, edge : edge + width] = values[strip]
+            for values, (edge, end) in zip(found, pairwise(edges), strict=True):
+                rows[strip, edge:end] = values[strip]
         return rows
 
 
@@ -148,7 +148,7 @@ class Chunk:
     name: str
     columns: tuple[str, ...]
     stamp: list[Any]
-    read: Callable[[Sequence[str] | None], Table]
+    read: Callable[[Names], Table]
 
 
 def file_stamp(path: Path) -> list[Any]:
@@ -169,9 +169,7 @@ def joined(parts: Sequence[Table]) -> Table:
                 f"{first.source} are {listed(first.names)}; all files need the same columns in the "
                 "same order"
             )
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns
-    }
+    columns = {n: np.concatenate([part.columns[n] for part in parts]) for n in first.columns}
     matrix = None
     if first.matrix is not None:
         matrix = np.concatenate([np.asarray(part.matrix) for part in parts])
@@ -237,11 +235,10 @@ def labels(table: Table, name: str, option: str = "--label") -> NDArray[np.str_]
         codes = [seen.setdefault(value, len(seen)) for value in values.tolist()]
         return np.array([as_text(value) for value in seen], dtype=str)[codes]
     found, places = np.unique(values, return_inverse=True)
-    texts: NDArray[np.str_] = np.array([as_text(value) for value in found], dtype=str)[places]
-    return texts
+    return np.asarray(np.array([as_text(value) for value in found], dtype=str)[places])
 
 
-def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def missing(values: NDArray[Any]) -> Mask:
     """Return which rows have a missing value: None, NaN or NaT; in an embedding, any entry."""
     if values.dtype.kind == "O":
         # Apart from None, only missing values differ from themselves.

@@ -24,7 +24,8 @@ import numpy as np
 
 from ..core.warning import warn
 from ..validation import import_extra
-from .table import Chunk, Table, check_names, file_stamp, first_line, is_number, listed
+from .arrays import faults
+from .table import Chunk, Names, Table, check_names, file_stamp, first_line, is_number, listed
 
 STDIN = "-"
 PACKED: dict[str, Callable[..., Any]]
@@ -93,18 +94,14 @@ def read_header(source: str, line: bytes, wording: Wording) -> Header:
             "must name the columns"
         )
     if unnamed:
-        warn(
-            f"the first column of {source} has no name and is left out; it looks like row numbers",
-        )
+        warn(f"the first column of {source} has no name and is left out; it looks like row numbers")
         names[0] = ROW_NUMBER
     return Header(tuple(names), separator)
 
 
 def _fields(source: str, line: str, separator: str) -> list[str]:
-    try:
+    with faults(source, "CSV", (csv.Error,)):
         fields = next(csv.reader(StringIO(line, newline=""), delimiter=separator))
-    except csv.Error as error:
-        raise ValueError(f"{source} could not be read as CSV: {error}") from error
     return [field.strip() for field in fields]
 
 
@@ -118,11 +115,7 @@ def not_decoded(encoding: str, error: UnicodeError) -> str:
 
 
 def parse(
-    source: str,
-    lines: bytes,
-    header: Header,
-    wording: Wording,
-    names: Sequence[str] | None = None,
+    source: str, lines: bytes, header: Header, wording: Wording, names: Names = None
 ) -> Table:
     """Parse whole rows of a CSV file; `names` selects columns."""
     pandas = import_extra("pandas", "CSV files need", "cli")
@@ -182,62 +175,47 @@ def _uneven_row(lines: bytes, header: Header, wording: Wording) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class TextRows:
-    """A byte range in a CSV file that contains only whole rows."""
-
-    path: Path
-    start: int
-    stop: int
-    header: Header
-    wording: Wording
-
-    @property
-    def name(self) -> str:
-        """The file name and the byte range."""
-        return f"{self.path.name}, bytes {self.start} to {self.stop - 1}"
-
-    def read(self, names: Sequence[str] | None = None) -> Table:
-        """Parse the rows."""
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            lines = file.read(self.stop - self.start)
-        return parse(self.path.name, lines, self.header, self.wording, names)
-
-
-def cut_file(path: Path, wording: Wording, block_rows: int | None) -> list[TextRows]:
-    """Split a CSV file between rows into parts of about `block_rows` rows."""
-    with open(path, "rb") as file:
-        line, _ = _whole_row(file, 0)
-        begin = len(line)
-        step = TEXT_BYTES
-        if block_rows:
-            file.seek(begin)
-            sizes = [len(file.readline()) for _ in range(100)]
-            step = max(1, int(block_rows * np.mean([n for n in sizes if n] or [1])))
-        header = read_header(path.name, line, wording)
-        edges = _row_edges(file, begin, step)
-    return [TextRows(path, a, b, header, wording) for a, b in pairwise(edges)]
-
-
 def of_csv(path: Path, labels: Sequence[str], block_rows: int | None) -> list[Chunk]:
     """Split a CSV file into chunks; the first one decides whether labels are text.
 
     Otherwise the label 1 would be a number in some chunks and the text "1" in others. A compressed
     file is a single chunk.
     """
+    wording, stamp = Wording(labels=tuple(labels)), file_stamp(path)
     if path.suffix.lower() in PACKED:
-        read = partial(_read_packed, path, Wording(labels=tuple(labels)))
-        return [Chunk(path.name, _packed_names(path), file_stamp(path), read)]
-    cuts = cut_file(path, Wording(labels=tuple(labels)), block_rows)
-    if not cuts:
-        return []
-    seen = cuts[0].read(labels) if labels else None
-    text = [name for name in labels if seen and seen.column(name).dtype.kind not in "buif"]
-    wording = replace(cuts[0].wording, text=tuple(text))
-    stamp, known = file_stamp(path), cuts[0].header.known
-    parts = [replace(rows, wording=wording) for rows in cuts]
-    return [Chunk(rows.name, known, [rows.start, rows.stop, *stamp], rows.read) for rows in parts]
+        return [Chunk(path.name, _packed_names(path), stamp, partial(_read_packed, path, wording))]
+    header, edges = _cut(path, wording, block_rows)
+    cuts = list(pairwise(edges))
+    if labels and cuts:
+        seen = _read_range(path, header, wording, *cuts[0], labels)
+        text = [name for name in labels if seen.column(name).dtype.kind not in "buif"]
+        wording = replace(wording, text=tuple(text))
+    read, known = partial(_read_range, path, header, wording), header.known
+    return [
+        Chunk(f"{path.name}, bytes {a} to {b - 1}", known, [a, b, *stamp], partial(read, a, b))
+        for a, b in cuts
+    ]
+
+
+def _cut(path: Path, wording: Wording, block_rows: int | None) -> tuple[Header, list[int]]:
+    """Find where to split a CSV file between rows, into parts of about `block_rows` rows."""
+    with open(path, "rb") as file:
+        line, _ = _whole_row(file, 0)
+        step = TEXT_BYTES
+        if block_rows:
+            file.seek(len(line))
+            sizes = [len(file.readline()) for _ in range(100)]
+            step = max(1, int(block_rows * np.mean([n for n in sizes if n] or [1])))
+        return read_header(path.name, line, wording), _row_edges(file, len(line), step)
+
+
+def _read_range(
+    path: Path, header: Header, wording: Wording, start: int, stop: int, names: Names = None
+) -> Table:
+    """Parse a byte range that contains only whole rows."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return parse(path.name, file.read(stop - start), header, wording, names)
 
 
 def _packed_names(path: Path) -> tuple[str, ...]:
@@ -245,7 +223,7 @@ def _packed_names(path: Path) -> tuple[str, ...]:
         return read_header(path.name, _whole_row(file, 0)[0], wording).known
 
 
-def _read_packed(path: Path, wording: Wording, names: Sequence[str] | None = None) -> Table:
+def _read_packed(path: Path, wording: Wording, names: Names = None) -> Table:
     (table,) = read_text(str(path), wording, 0)
     return table if names is None else replace(table, columns={n: table.column(n) for n in names})
 
@@ -254,20 +232,18 @@ def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterato
     """Read a CSV file or standard input in parts of about `n_rows` rows, or whole if it is 0."""
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
-    with _opened(path, wording) as (file, wording):
-        try:
-            line, rest = _whole_row(file, 0)
-            header = read_header(source, line, wording)
-            if n_rows:
-                rest += file.readline()
-                step = n_rows * max(1, len(rest))
-            lines = None
-            for lines in _cut_stream(file, rest, step):
-                yield parse(source, lines, header, wording)
-            if lines is None:
-                yield parse(source, b"", header, wording)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(f"{source} could not be read as CSV: {first_line(error)}") from error
+    damaged = (OSError, EOFError, zlib.error, lzma.LZMAError)
+    with _opened(path, wording) as (file, wording), faults(source, "CSV", damaged):
+        line, rest = _whole_row(file, 0)
+        header = read_header(source, line, wording)
+        if n_rows:
+            rest += file.readline()
+            step = n_rows * max(1, len(rest))
+        lines = None
+        for lines in _cut_stream(file, rest, step):
+            yield parse(source, lines, header, wording)
+        if lines is None:
+            yield parse(source, b"", header, wording)
 
 
 @contextmanager
