@@ -33,25 +33,35 @@ def pytest_pycollect_makeitem(collector, obj):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the surplus cases of `each_value`, `each_pair` and `in_turn` tests as `more`."""
-    families, turns = {}, {}
+    families = {}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        for size, name in enumerate(("each_value", "each_pair"), start=1):
-            if name in marks and "more" not in marks:
-                families.setdefault((item.path, item.originalname, size), []).append(item)
-        if "in_turn" in marks and not marks & {"each_value", "each_pair", "more"}:
-            turns.setdefault((item.path, item.originalname), []).append(item)
-    for (*_, size), family in families.items():
-        for item in set(family).difference(covering(family, size)):
-            item.add_marker("more")
-    for (_, name), family in turns.items():
-        for item in set(family).difference(in_turn(family, crc32(name.encode()))):
+        size = 2 if "each_pair" in marks else int("each_value" in marks)
+        turns = "in_turn" in marks
+        if (size or turns) and "more" not in marks:
+            families.setdefault((item.path, item.originalname, size, turns), []).append(item)
+    for (_, name, size, turns), family in families.items():
+        kept = in_turn(family, crc32(name.encode()), size) if turns else family
+        for item in set(family).difference(covering(kept, size) if size else kept):
             item.add_marker("more")
 
 
-def in_turn(family, start):
-    """Return a third of the items. The offset differs per test, so some test covers every value."""
-    return family if len(family) < TURNS else family[start % TURNS :: TURNS]
+def in_turn(family, start, size):
+    """Return a third of the items. The offset differs per test, so some test covers every value.
+
+    Of a test that also takes each value, or each pair, these are all items with a third of the
+    values of its longest list, so that every other value is still taken.
+    """
+    if not size:
+        return a_third(family, start)
+    lists = [list(dict.fromkeys(values)) for values in zip(*map(values_of, family), strict=True)]
+    chosen = set(a_third(max(lists, key=len), start))
+    return [item for item in family if chosen.intersection(values_of(item))]
+
+
+def a_third(values, start):
+    """Return every third value; of one or two, all."""
+    return values if len(values) < TURNS else values[start % TURNS :: TURNS]
 
 
 def covering(family, size):
