@@ -4,7 +4,6 @@ import os
 import shutil
 from collections import Counter
 from itertools import combinations
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -40,23 +39,39 @@ def pytest_collection_modifyitems(items):
         turns = "in_turn" in marks
         if (size or turns) and "more" not in marks:
             families.setdefault((item.path, item.originalname, size, turns), []).append(item)
-    for (_, name, size, turns), family in families.items():
-        kept = in_turn(family, crc32(name.encode()), size) if turns else family
+    for (*_, size, turns), family in families.items():
+        kept = in_turn(family, size) if turns else family
         for item in set(family).difference(covering(kept, size) if size else kept):
             item.add_marker("more")
 
 
-def in_turn(family, start, size):
-    """Return a third of the items. The offset differs per test, so some test covers every value.
+def in_turn(family, size):
+    """Return a third of the items: the first, second or third, as the file's tests take turns.
 
     Of a test that also takes each value, or each pair, these are all items with a third of the
-    values of its longest list, so that every other value is still taken.
+    values that the mark names, so that every other value is still taken. Where another list is
+    as long, that would spare nothing.
     """
+    start = turn_of(family[0])
     if not size:
         return a_third(family, start)
-    lists = [list(dict.fromkeys(values)) for values in zip(*map(values_of, family), strict=True)]
-    chosen = set(a_third(max(lists, key=len), start))
+    names = names_in(*family[0].get_closest_marker("in_turn").args)
+    lists = {}
+    for item in family:
+        for value in values_of(item):
+            lists.setdefault(value[0], {})[value] = True
+    own = list(lists.pop(names))
+    if len(own) <= max(map(len, lists.values())):
+        return family
+    chosen = set(a_third(own, start))
     return [item for item in family if chosen.intersection(values_of(item))]
+
+
+def turn_of(item):
+    """Count the file's tests in turn before this one; which of them were selected is all one."""
+    tests = vars(item.module).items()
+    marked = [n for n, f in tests if "in_turn" in {m.name for m in getattr(f, "pytestmark", ())}]
+    return marked.index(item.originalname)
 
 
 def a_third(values, start):
@@ -78,12 +93,15 @@ def covering(family, size):
 def values_of(item):
     """Return an item's values; arguments of a single `parametrize` count as one value."""
     params = item.callspec.params
-    together = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    together = [n.split(",") if isinstance(n, str) else n for n in together]
-    together = [tuple(name.strip() for name in names) for names in together]
+    together = [names_in(mark.args[0]) for mark in item.iter_markers("parametrize")]
     alone = set(params).difference(*together)  # parametrised fixtures
     together += [(name,) for name in sorted(alone)]
     return [(names, *(id(params[name]) for name in names)) for names in together]
+
+
+def names_in(names):
+    """Return the names that `parametrize` was given, in a string or a sequence."""
+    return tuple(n.strip() for n in (names.split(",") if isinstance(names, str) else names))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from bank_factories import animals as problem
-from factories import close, tails_of, with_heavy_tails
+from factories import close, in_turn, lean, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
@@ -34,7 +34,7 @@ SHARED = [
     ("rbf number", KERNEL, 6),
     ("linear kernel", clone(KERNEL).set_params(kernel="linear"), 6),
 ]
-TEMPLATES = pytest.mark.parametrize(
+TEMPLATES = in_turn(
     ("template", "width"), [case[1:] for case in SHARED], ids=[case[0] for case in SHARED]
 )
 TWO = pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
@@ -876,7 +876,7 @@ def test_fitting_again_forgets_the_first_data():
 
 
 # With a seed: without one, k-means may divide the rows of two fits differently.
-@parametrize_with_checks([VerifierBank(PCSDA(random_state=0))])
+@lean(parametrize_with_checks([VerifierBank(PCSDA(random_state=0))]))
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 

@@ -37,7 +37,7 @@ def test_other_turns(a): ...
 @pytest.mark.parametrize("a", range(2))
 def test_two(a): ...
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("a")
 @pytest.mark.each_value
 @pytest.mark.parametrize("a", range(7))
 @pytest.mark.parametrize("b", "xy")

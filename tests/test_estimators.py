@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from factories import in_turn, make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from factories import labelled as problem
-from factories import make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, sparse
 from scipy.special import expit
@@ -43,9 +43,7 @@ SETTINGS = [
 
 def over(estimators):
     """Run a test on all estimators; in `make test`, each of them runs a third of the tests."""
-    by_name = {"ids": lambda e: " ".join(str(e).split())}
-    values = pytest.mark.parametrize("estimator", estimators, **by_name)
-    return lambda test: pytest.mark.in_turn(values(test))
+    return in_turn("estimator", estimators, ids=lambda e: " ".join(str(e).split()))
 
 
 EVERY = over(SETTINGS)
