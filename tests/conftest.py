@@ -80,12 +80,14 @@ def a_third(values, start):
 
 
 def covering(family, size):
-    """Return few items that together cover every value, or every pair of values."""
+    """Return few items that together cover every value, or every pair, and each about as often."""
     has = {item: set(combinations(values_of(item), size)) for item in family}
-    left, taken = set().union(*has.values()), []
+    left, taken, times = set().union(*has.values()), [], Counter()
     while left:
-        best = max(family, key=lambda item: len(has[item] & left))
+        gain = {item: (len(v & left), -sum(times[one] for one in v)) for item, v in has.items()}
+        best = max(family, key=gain.__getitem__)
         left -= has[best]
+        times.update(has[best])
         taken.append(best)
     return taken
 

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import skl2onnx
-from factories import make_rows
+from factories import in_turn, make_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_factories import SETTINGS, kernel_problem, labelled, rational
@@ -148,7 +148,7 @@ MODELS = {
 
 @pytest.mark.each_value
 @TYPES
-@pytest.mark.parametrize("name", MODELS)
+@in_turn("name", list(MODELS))
 def test_a_graph_agrees_with_the_model(name, dtype, tmp_path):
     model = MODELS[name].fit(X, Y)
     assert_agrees(exported(model, tmp_path, NEW, dtype), model, NEW, dtype)
@@ -251,13 +251,14 @@ def test_a_single_fourier_feature_can_be_exported(tmp_path):
 BANKS = {
     "linear": VerifierBank(PCSDA(3, random_state=0)),
     "kernel": VerifierBank(KernelPCSDA(gamma="all", n_subclasses=3, random_state=0)),
-    "search": VerifierBank(PCSDACV(n_subclasses=[1, 3], regularization=0.01)),
+    "search": VerifierBank(PCSDACV(n_subclasses=[1, 3], n_components=[1, 2], regularization=0.01)),
     "separate": VerifierBank(CSDA(2, random_state=0)),
     "separate kernels": VerifierBank(KernelPCSDA(n_subclasses=2, random_state=0)),
     "pipelines": VerifierBank(
         PCSDACV(
             make_pipeline(StandardScaler(), FourierMap(9, random_state=0), PCSDA(random_state=0)),
             n_subclasses=[1, 3],
+            n_components=[1, 2],
             regularization=0.01,
             cv=2,
         )
@@ -307,15 +308,15 @@ def test_a_bank_can_be_exported(name, dtype, tmp_path):
 
 
 def test_a_bank_may_mix_numbers_of_axes_and_subclasses(tmp_path):
-    search = PCSDACV(n_subclasses=[2], regularization=0.01)
+    search = PCSDACV(n_subclasses=[2], n_components=[2], regularization=0.01, cv=2)
     rows, groups, _ = make_rows([30, 25, 40, 35, 28], 4, spread=1.2)
     bank = VerifierBank(search).fit(rows, groups)
     # A search may choose one size for all labels; here two labels have another.
     for label, count in ((1, 1), (3, 3)):
-        other = clone(search).set_params(n_subclasses=[count])
+        other = clone(search).set_params(n_subclasses=[count], n_components=[count])
         bank._labels_.models[label] = other.fit(rows, groups == label)
     chosen = [model.best_estimator_.density_.base for model in bank.models_.values()]
-    assert [len(base.centres) for base in chosen] == [2, 1, 2, 3, 2]
+    assert [base.centres.shape for base in chosen] == [(n, n) for n in (2, 1, 2, 3, 2)]
     assert_agrees(exported(bank, tmp_path, rows), bank, rows)
 
 
@@ -351,15 +352,14 @@ LABELS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_may_have_any_type_of_onnx(kind, tmp_path):
-    labels = np.asarray(LABELS[kind])[Y]
-    model = PCSDA(2, random_state=0).fit(X, labels)
+@pytest.mark.parametrize("model", [PCSDA(2, random_state=0), VerifierBank(PCSDA(2))], ids=str)
+def test_labels_may_have_any_type_of_onnx(kind, model, tmp_path):
+    model = clone(model).fit(X, np.asarray(LABELS[kind])[Y])
     found = exported(model, tmp_path, NEW)
     assert found["label"].dtype == (object if kind in ("str", "object") else np.int64)
     assert_agrees(found, model, NEW)
-    bank = VerifierBank(PCSDA(2)).fit(X, labels)
-    assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
 
 
 def test_labels_that_onnx_cannot_store_are_refused(tmp_path):
@@ -492,7 +492,7 @@ def test_a_threshold_becomes_a_boolean_output(name, dtype, tmp_path):
 
 def test_thresholds_of_a_banks_models_are_not_exported(tmp_path):
     scaled = make_pipeline(StandardScaler(), PCSDA(random_state=0))
-    search = PCSDACV(scaled, n_subclasses=3, n_components=2, regularization=0.1)
+    search = PCSDACV(scaled, n_subclasses=3, n_components=2, regularization=0.1, cv=2)
     bank = VerifierBank(search).fit(X, GROUPS)
     for model in bank.models_.values():
         model.choose_threshold(prior=0.5)
@@ -514,9 +514,9 @@ def test_facts_are_stored_with_the_graph(tmp_path):
     assert (given_input.name, given_input.shape) == ("X", [None, 5])
 
 
-@pytest.mark.in_turn
+@pytest.mark.each_value
 @TYPES
-@pytest.mark.parametrize("name", MODELS)
+@in_turn("name", list(MODELS))
 def test_verifier_pipelines_convert_with_skl2onnx(name, dtype):
     register_onnx()
     model = MODELS[name].fit(X, Y)
