@@ -1,5 +1,6 @@
 """Settings for the whole test suite: which cases run, and what its last lines report."""
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -12,15 +13,27 @@ from hypothesis import settings
 FUZZ = "PCSDA_FUZZ" in os.environ
 
 # Times vary too much between machines to be a law.
+settings.register_profile("few", deadline=None, max_examples=6)
 settings.register_profile("pcsda", deadline=None, max_examples=15)
 settings.register_profile("fuzz", deadline=None, max_examples=300)
-settings.load_profile("fuzz" if FUZZ else "pcsda")
 
 # `make browser` sets it: then a missing browser or site is a failure.
 BROWSER = os.environ.get("PCSDA_BROWSER") == "required"
 
 # One in this many cases of a test marked `in_turn` runs.
 TURNS = 3
+
+
+def pytest_configure(config):
+    """Let hypothesis make few examples in `make test`, and more where every case runs."""
+    few = "few" if config.option.markexpr == "not more" else "pcsda"
+    settings.load_profile("fuzz" if FUZZ else few)
+
+
+def pytest_collection_finish():
+    """Keep the collector of cycles from walking through all modules and cases, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_pycollect_makeitem(collector, obj):

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from factories import make_rows
+from factories import in_turn, lean, make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -48,7 +48,7 @@ EVERY = {
     "pipeline": plain_pipeline(StandardScaler(), LINEAR),
     "search": PCSDACV(LINEAR, n_subclasses=[1, 3], regularization=0.1),
 }
-every = pytest.mark.parametrize("name", EVERY)
+every = in_turn("name", list(EVERY))
 METHODS = (
     *("log_likelihood_ratio", "decision_function", "predict", "predict_proba"),
     *("predict_log_proba", "score_samples", "rank"),
@@ -291,7 +291,10 @@ def joined(X, y, train, modes, test):
     return logsumexp(np.array(ratios) + np.log(shares)[:, None], axis=0)
 
 
-@pytest.mark.parametrize(("n_positive", "tried"), [(19, None), (25, [1, 2]), (38, [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("n_positive", "tried"),
+    [(19, None), pytest.param(25, [1, 2], marks=pytest.mark.more), (38, [1, 2, 3])],
+)
 def test_every_mode_has_ten_positives(n_positive, tried):
     rng = np.random.default_rng(0)
     places = 6 * np.eye(3)[np.arange(n_positive) % 3]
@@ -354,18 +357,7 @@ def repeated_rows_differ_by_nature(estimator):
     }
 
 
-def but_sparse(checks):
-    """Leave to `make every` two checks that fit every sparse format and take longest."""
-    names, cases = checks.args
-    params = [case if hasattr(case, "values") else pytest.param(*case) for case in cases]
-    for number, param in enumerate(params):
-        name = getattr(param.values[1], "func", param.values[1]).__name__
-        if name in ("check_estimator_sparse_matrix", "check_estimator_sparse_array"):
-            params[number] = pytest.param(*param.values, marks=pytest.mark.more)
-    return pytest.mark.parametrize(names, params, **checks.kwargs)
-
-
-@but_sparse(
+@lean(
     parametrize_with_checks(
         [MixtureVerifier(PCSDA(1, random_state=0), n_modes=2)],
         expected_failed_checks=repeated_rows_differ_by_nature,

@@ -6,7 +6,7 @@ from inspect import signature
 import numpy as np
 import pytest
 import sklearn
-from factories import make_rows
+from factories import lean, make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -66,7 +66,7 @@ def fail_by_nature(estimator):
     return failing
 
 
-@parametrize_with_checks(CHECKED, expected_failed_checks=fail_by_nature)
+@lean(parametrize_with_checks(CHECKED, expected_failed_checks=fail_by_nature))
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 

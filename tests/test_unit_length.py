@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from bank_factories import exposed, people
-from factories import close
+from factories import close, in_turn
 from numpy.testing import assert_array_equal
 from sklearn.preprocessing import Normalizer, normalize
 
@@ -18,7 +18,7 @@ from pcsda.estimators import kindred_labels
 PLAIN = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
 WIDTHS = pytest.mark.parametrize("width", [20, 130], ids=["tall", "wide"])
-CASES = pytest.mark.parametrize(
+CASES = in_turn(
     ("template", "width"),
     [(PLAIN, 20), (PLAIN, 130), (KERNEL, 20)],
     ids=["tall", "wide", "kernel"],
@@ -268,7 +268,9 @@ def test_files_from_before_the_choice_keep_rows_as_they_are():
     )
 
 
-@pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.parametrize(
+    "template", [PLAIN, pytest.param(KERNEL, marks=pytest.mark.more)], ids=["linear", "kernel"]
+)
 def test_strangers_are_accepted_as_often_as_promised(template):
     rates, came = (0.1, 0.05), []
     for seed in range(6):

@@ -113,12 +113,13 @@ def planted_class(size, seed):
 
 
 @pytest.mark.parametrize(
-    "size", [20, *(pytest.param(size, marks=pytest.mark.more) for size in (5, 100, 500))]
+    ("size", "n_searches"),
+    [(20, 3), *(pytest.param(size, 10, marks=pytest.mark.more) for size in (5, 20, 100, 500))],
 )
-def test_a_search_stops_soon_after_the_last_find_and_not_before(size):
+def test_a_search_stops_soon_after_the_last_find_and_not_before(size, n_searches):
     """A class of 20 was all found after 63 answers, and `stop` did not come within 800."""
     recalls, waits = [], []
-    for seed in range(10):
+    for seed in range(n_searches):
         X, truth, examples = planted_class(size, seed)
         session, found, wait = SearchSession(X), 3, 0
         session.label(examples, True)
