@@ -25,6 +25,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn
 @CASES
 def test_settings_score_like_separate_fits_on_the_banks_clusters(estimator, gamma, width):
     X, y = problem(width)

@@ -333,7 +333,7 @@ def test_banks_that_cannot_share_covariances_use_clusters():
         VerifierBank(PCSDA(n_components=2)).fit(X, y),
         VerifierBank().fit(X, y, groups=np.arange(len(X)) // 2),
         VerifierBank(calibration="per-label").fit(X, y),
-        VerifierBank().fit(*people(4, 40)),  # few labels, many rows
+        VerifierBank().fit(*people(4, 15)),  # few labels, many rows
     ):
         assert type(bank._labels_).__name__ != "KindredLabels"
 

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from factories import in_turn
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -25,7 +26,7 @@ BANKS = {
         )
     ),
 }
-EVERY = pytest.mark.parametrize("bank", BANKS.values(), ids=BANKS)
+EVERY = in_turn("bank", list(BANKS.values()), ids=list(BANKS))
 IDS = np.array([f"scan {number}" for number in range(400)])
 
 

@@ -230,6 +230,7 @@ def test_a_function_as_kernel_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("kind", [ExactKernelMap, NystroemMap, FourierMap])
 def test_maps_can_be_exported_alone(kind, dtype, tmp_path):
@@ -272,7 +273,7 @@ def with_tails(density, tails):
     return base if density.n_views == 1 else replace(density, base=base, tail=tails[1])
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @TYPES
 @pytest.mark.parametrize("tails", [(3.0, 7.0), (3.0, np.inf), (np.inf, 7.0), (np.inf, np.inf)])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
@@ -300,7 +301,7 @@ def test_a_bank_may_mix_tails_and_views(dtype, tmp_path):
 
 @pytest.mark.each_value
 @TYPES
-@pytest.mark.parametrize("name", BANKS)
+@in_turn("name", list(BANKS))
 def test_a_bank_can_be_exported(name, dtype, tmp_path):
     bank = BANKS[name].fit(X, GROUPS)
     assert_agrees(exported(bank, tmp_path, NEW, dtype), bank, NEW, dtype)
@@ -353,7 +354,7 @@ LABELS = {
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("kind", LABELS)
+@in_turn("kind", list(LABELS))
 @pytest.mark.parametrize("model", [PCSDA(2, random_state=0), VerifierBank(PCSDA(2))], ids=str)
 def test_labels_may_have_any_type_of_onnx(kind, model, tmp_path):
     model = clone(model).fit(X, np.asarray(LABELS[kind])[Y])
@@ -372,7 +373,7 @@ def test_labels_that_onnx_cannot_store_are_refused(tmp_path):
         export_onnx(model, tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("name", ["PCSDA", "CSDA", "KernelPCSDA", "NystroemMap", "StandardScaler"])
+@in_turn("name", ["PCSDA", "CSDA", "KernelPCSDA", "NystroemMap", "StandardScaler"])
 def test_a_large_offset_costs_no_digits_in_float32(name, tmp_path):
     offset = 1e4 * np.arange(1, X.shape[1] + 1)
     rows, new = (X + offset).astype(np.float32), (NEW + offset).astype(np.float32)
@@ -416,7 +417,7 @@ def test_far_rows_have_finite_logarithms(dtype, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "scale", [1e-200, *(pytest.param(s, marks=pytest.mark.more) for s in (1e-30, 1e120)), 1e200]
+    "scale", [1e200, *(pytest.param(s, marks=pytest.mark.more) for s in (1e-200, 1e-30, 1e120))]
 )
 def test_huge_rows_agree_with_the_model(scale, tmp_path):
     for model in (PCSDA(2, random_state=0), KernelPCSDA(kernel="cosine", n_subclasses=2)):
@@ -557,7 +558,9 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.more] * n.startswith("a ")) for n in PARTS]
+)
 def test_our_models_convert_inside_other_estimators(name):
     register_onnx()
     model = PARTS[name].fit(X, GROUPS if "bank" in name else Y)

@@ -189,7 +189,16 @@ def test_models_know_their_left_out_rows_and_examples(template):
 
 @pytest.mark.each_value
 @CASES
-@pytest.mark.parametrize("change", ["enroll", "update", "reject", "remove", "all", "loaded"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "all",
+        *(
+            pytest.param(c, marks=pytest.mark.more)
+            for c in ("enroll", "update", "reject", "remove", "loaded")
+        ),
+    ],
+)
 def test_after_a_change_labels_equal_those_of_normalised_rows(template, width, change, monkeypatch):
     """A bank of normalised rows, which other tests compare with fresh fits, changes alike."""
     X, y = rows_of(width=width)
@@ -268,9 +277,8 @@ def test_files_from_before_the_choice_keep_rows_as_they_are():
     )
 
 
-@pytest.mark.parametrize(
-    "template", [PLAIN, pytest.param(KERNEL, marks=pytest.mark.more)], ids=["linear", "kernel"]
-)
+@pytest.mark.more  # as in test_kindred_bank.py
+@pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
 def test_strangers_are_accepted_as_often_as_promised(template):
     rates, came = (0.1, 0.05), []
     for seed in range(6):

@@ -137,7 +137,7 @@ def assert_same_model(found, expected, X, name="direct", rtol=1e-7):
         assert_allclose(found.left_out, expected.left_out, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @TALL_AND_WIDE
 @RULES
 @pytest.mark.parametrize("name", ["eigen", "spectral", "white", "gram", "kernel", "features"])
