@@ -214,7 +214,7 @@ def test_kernel_values_with_a_large_part_in_common_keep_their_digits(template):
         close(bank.models_[label].loo_scores_, alone.loo_scores_)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "template",
     [
         CSDA(random_state=0),
@@ -893,7 +893,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "estimator",
     [
         PCSDA(2, random_state=0),

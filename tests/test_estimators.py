@@ -363,7 +363,7 @@ def test_heavy_tails_agree_across_all_methods(negatives):
     assert_allclose(why.contributions.sum(axis=1) + why.offset, found, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(gamma="all")], ids=["pcsda", "kernel"])
 @pytest.mark.parametrize("width", [6, 80])
 @pytest.mark.parametrize(
@@ -637,7 +637,7 @@ AFFINE = [
 SPECTRAL = PCSDA(regularization=0, solver="spectral", **PLAIN)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("make", "estimator"),
     [
         *((make, estimator) for make in (rotated, mixed) for estimator in [*AFFINE, SPECTRAL]),
@@ -1721,6 +1721,7 @@ def test_verbose_mentions_folds_only_where_there_are_some(estimator, capsys):
     assert "folds" not in capsys.readouterr().out
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -537,7 +537,7 @@ def test_a_wrong_number_of_subclass_labels_is_refused(labels):
 # KernelCSDA
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "solver", ["auto", "eigen", "lowrank", "labels", "raw_labels", "spectral", "trace_ratio"]
 )

@@ -42,7 +42,6 @@ def clusters(n_rows=400, n_clusters=8, width=4, seed=0):
 # The exact map
 
 
-@pytest.mark.in_turn
 @METHOD
 @EVERY_KERNEL
 @pytest.mark.parametrize("duplicates", [False, True], ids=["distinct", "repeated"])

@@ -178,7 +178,7 @@ def test_a_graph_agrees_with_every_kind_of_model(data, tmp_path_factory):
 
 @pytest.mark.each_value
 @TYPES
-@pytest.mark.parametrize("kernel", [name for name in SETTINGS if name != "callable"])
+@in_turn("kernel", [name for name in SETTINGS if name != "callable"])
 @pytest.mark.parametrize("kind", ["estimator", "map"])
 def test_every_kernel_can_be_exported(kernel, kind, dtype, tmp_path):
     rows, new, y, *_ = kernel_problem(kernel)
@@ -204,7 +204,7 @@ def test_a_zero_row_has_cosine_zero(tmp_path):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("slope", [1 + 1e-9, 1 - 1e-9, 2 + 1e-9, 0.5 - 1e-10, 1.0, 1e-5, 300.0])
+@in_turn("slope", [1 + 1e-9, 1 - 1e-9, 2 + 1e-9, 0.5 - 1e-10, 1.0, 1e-5, 300.0])
 @pytest.mark.parametrize("negatives", ["blend", "mixture"])
 def test_a_slope_of_almost_one_is_not_one(negatives, slope, tmp_path):
     model = PCSDA(2, negatives=negatives, random_state=0).fit(X, Y)
@@ -321,7 +321,10 @@ def test_a_bank_may_mix_numbers_of_axes_and_subclasses(tmp_path):
     assert_agrees(exported(bank, tmp_path, rows), bank, rows)
 
 
-@pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(gamma="all", n_subclasses=2)])
+@pytest.mark.parametrize(
+    "estimator",
+    [PCSDA(2), pytest.param(KernelPCSDA(gamma="all", n_subclasses=2), marks=pytest.mark.more)],
+)
 def test_banks_of_two_labels_and_after_enrolment_can_be_exported(estimator, tmp_path):
     bank = VerifierBank(estimator).fit(X, np.where(Y, "me", "else"))
     assert_agrees(exported(bank, tmp_path, NEW), bank, NEW)
@@ -620,7 +623,7 @@ IMPUTERS = {
 @pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:Skipping features without any observed values")
 @TYPES
-@pytest.mark.parametrize("name", IMPUTERS)
+@in_turn("name", list(IMPUTERS))
 def test_missing_values_are_filled_in(name, dtype, tmp_path):
     rows, new = with_gaps(X), with_gaps(NEW, 1)
     if "empty" in name:

@@ -14,8 +14,8 @@ from pcsda import metrics
 from pcsda.report.figures import percent
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
-WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
-BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
+WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5")
+BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5")
 
 
 def test_reported_figures_match_the_metrics(command, shop):

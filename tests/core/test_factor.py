@@ -163,6 +163,7 @@ def test_results_ignore_group_numbers_and_row_order(name, width):
     close(found.left.residuals * signs, expected.left.residuals[order], 1e-8)
 
 
+@pytest.mark.each_pair
 @EVERY
 @TALL_AND_WIDE
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
