@@ -300,6 +300,9 @@ def test_added_rows_keep_the_names_of_columns():
 @pytest.mark.parametrize(
     "estimator",
     [
+        PCSDA.published(4, 2, regularization=0.5, priors=(0.3, 0.7), random_state=3),
+        PCSDA(subclasses="samples", balance="resampled", pos_label="this", verbose=True),
+        CSDA.published(2, solver="lowrank", pos_label=0),
         KernelPCSDA.published(4, 2, kernel="laplacian", gamma=0.3, priors=(0.3, 0.7)),
         KernelPCSDA(rational, kernel_params={"width": 3.0}, solver="eigen", pos_label="this"),
         KernelCSDA.published(2, solver="lowrank", gamma="scale"),

@@ -128,7 +128,7 @@ LABELS = {
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("kind", LABELS)
+@in_turn("kind", list(LABELS))
 @pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(n_subclasses=2, gamma="all")])
 def test_a_bank_with_labels_of_any_type_survives_saving(kind, estimator, tmp_path):
     names = LABELS[kind]

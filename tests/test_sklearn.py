@@ -129,22 +129,6 @@ def test_grid_search_reaches_csda_inside_a_pipeline():
     assert search.best_score_ > 0.9
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        PCSDA.published(4, 2, regularization=0.5, priors=(0.3, 0.7), random_state=3),
-        PCSDA(subclasses="samples", balance="resampled", pos_label="this", verbose=True),
-        CSDA.published(2, solver="lowrank", pos_label=0),
-    ],
-    ids=["published", "other words", "CSDA"],
-)
-def test_clones_keep_every_parameter_and_nothing_fitted(estimator):
-    copy = clone(estimator)
-    assert copy is not estimator
-    assert copy.get_params() == estimator.get_params()
-    assert not hasattr(copy, "classes_")
-
-
 @BOTH
 def test_a_fitted_estimator_clones_to_an_unfitted_one_that_fits_to_the_same(estimator):
     X, y, _ = problem()
