@@ -237,6 +237,7 @@ def test_estimators_that_cannot_share_are_fitted_separately(template):
     assert bank.score(X, y) > 0.5
 
 
+@pytest.mark.more  # as in test_bank_search.py
 def test_a_search_in_folds_equals_each_labels_own_search():
     X, y = problem()
     search = PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 4], regularization=0.01)

@@ -98,7 +98,7 @@ def test_bandwidths_of_the_positives_are_searched_label_by_label():
 @pytest.mark.in_turn(("estimator", "gamma", "width"))
 @pytest.mark.each_value
 @CASES
-@pytest.mark.parametrize("cv", ["leave-one-out", "auto"])
+@pytest.mark.parametrize("cv", ["leave-one-out", pytest.param("auto", marks=pytest.mark.more)])
 def test_given_subclasses_are_not_searched(estimator, gamma, width, cv):
     X, y = problem(width)
     given = np.arange(len(X)) % 7

@@ -409,9 +409,10 @@ def test_labels_may_have_one_row(template, width, tmp_path):
     assert bank.refresh().score(X[~first & ~second], y[~first & ~second]) > 0.9
 
 
+@pytest.mark.more  # a matter of quality, on large samples
 @pytest.mark.parametrize(
     ("n_people", "n_known", "n_rows", "within", "gain"),
-    [(100, 60, 1, 0.5, 0.1), pytest.param(160, 120, 4, 1.0, 0.03, marks=pytest.mark.more)],
+    [(100, 60, 1, 0.5, 0.1), (160, 120, 4, 1.0, 0.03)],
 )
 def test_modelling_strangers_beats_modelling_the_other_labels(
     n_people, n_known, n_rows, within, gain
@@ -473,9 +474,8 @@ def test_strangers_are_accepted_as_often_as_promised(n_people, n_rows):
 
 
 @pytest.mark.filterwarnings("ignore:at the threshold of .* labels reject")
-@pytest.mark.parametrize(
-    ("n_people", "n_rows"), [(10, 20), pytest.param(30, 5, marks=pytest.mark.more)]
-)
+@pytest.mark.more  # at the default rate; higher ones, above, need fewer draws
+@pytest.mark.parametrize(("n_people", "n_rows"), [(10, 20), (30, 5)])
 def test_one_stranger_in_a_hundred_comes_in_on_average(n_people, n_rows):
     came = []
     for seed in range(8):

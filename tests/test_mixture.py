@@ -264,6 +264,7 @@ def test_one_cloud_is_one_mode_and_equals_the_estimator(seed):
     assert model.losses_[1] == min(model.losses_.values())
 
 
+@pytest.mark.more  # some hundred fits
 def test_losses_come_from_folds_that_find_the_modes_again():
     X, y, _ = two_clouds(spread=0.6)
     model = MixtureVerifier(LINEAR).fit(X, y)

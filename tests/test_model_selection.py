@@ -336,7 +336,7 @@ def test_either_method_can_be_requested():
     assert PCSDACV(LINEAR, cv=3, **SMALL).fit(X, y).cv_method_ == "k-fold"
 
 
-@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize("as_list", [False, pytest.param(True, marks=pytest.mark.more)])
 def test_a_splitter_or_its_splits_give_the_folds(as_list):
     X, y, _ = problem()
     splitter = KFold(3, shuffle=True, random_state=3)

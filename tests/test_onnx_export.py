@@ -456,12 +456,11 @@ def test_a_graph_takes_zero_rows_and_one_row(model, tmp_path):
     "opset",
     [
         13,
-        *(pytest.param(n, marks=pytest.mark.more) for n in (15, 17)),
-        18,
+        *(pytest.param(n, marks=pytest.mark.more) for n in (15, 17, 18)),
         skl2onnx.get_latest_tested_opset_version(),
     ],
 )
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2"])
+@in_turn("kernel", ["rbf", "laplacian", "chi2"])
 def test_earlier_operator_sets_work(opset, kernel, tmp_path):
     rows, new, _, groups, *_ = kernel_problem(kernel)
     bank = VerifierBank(KernelPCSDA(**SETTINGS[kernel], n_subclasses=2)).fit(rows, groups)

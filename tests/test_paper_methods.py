@@ -42,6 +42,7 @@ def spread(grid, count=3):
     return [grid[int(i)] for i in np.linspace(0, len(grid) - 1, count)]
 
 
+@pytest.mark.each_value
 @in_turn("name", [with_qda(name, name == "QDA") for name in CHOSEN])
 def test_choosing_scores_as_reporting_does(space, name):
     method = METHODS[name]
