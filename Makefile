@@ -12,7 +12,7 @@ STAMP := .venv/.installed
 
 help:
 	@echo "make demo    find, verify and reject strangers on digits, compared with other methods: one HTML page"
-	@echo "make test    run the tests, three to four minutes on two cores (ARGS=... goes to pytest)"
+	@echo "make test    run the tests, about three minutes on two cores (ARGS=... goes to pytest)"
 	@echo "make test-floors  the same with the lowest supported versions, in an environment of their own"
 	@echo "make coverage  every case with branch coverage, which has a floor; some twelve minutes"
 	@echo "make every   every case of every test, and 5000 random problems (CASES=...)"

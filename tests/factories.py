@@ -45,6 +45,26 @@ def random_cells(seed):
     return labels[order], clusters[order]
 
 
+def in_turn(names, values, **settings):
+    """Run a test on all values; in `make test`, each value in a third of the tests."""
+    over = pytest.mark.parametrize(names, values, **settings)
+    return lambda test: pytest.mark.in_turn(names)(over(test))
+
+
+def lean(checks):
+    """Leave to `make every` those of scikit-learn's checks that vary another or must fail."""
+    names, cases = checks.args
+    params = [case if hasattr(case, "values") else pytest.param(*case) for case in cases]
+    for number, param in enumerate(params):
+        check = param.values[1]
+        name, given = getattr(check, "func", check).__name__, getattr(check, "keywords", {})
+        varied = given.get("readonly_memmap") or "_sparse_" in name
+        if varied or name == "check_sample_weight_equivalence_on_dense_data":
+            marks = [*param.marks, pytest.mark.more]
+            params[number] = pytest.param(*param.values, marks=marks)
+    return pytest.mark.parametrize(names, params, **checks.kwargs)
+
+
 def refuses(message, error=ValueError):
     """Expect an error whose message contains these words."""
     return pytest.raises(error, match=re.escape(message))

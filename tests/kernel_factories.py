@@ -25,7 +25,7 @@ SETTINGS = {
     "callable": {"kernel": rational, "kernel_params": {"width": 20.0}},
     "precomputed": {"kernel": "precomputed"},
 }
-EVERY_KERNEL = pytest.mark.parametrize("name", SETTINGS)
+EVERY_KERNEL = factories.in_turn("name", list(SETTINGS))
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 
 

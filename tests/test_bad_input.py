@@ -266,7 +266,7 @@ def test_rows_whose_squares_vanish_are_refused(estimator, width):
         clone(estimator).fit(X, y)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @BOTH
 @WAYS_OUT
 @pytest.mark.parametrize("value", [1e20, 1e160, 1e300, -1e308])
@@ -748,7 +748,7 @@ def with_a_sum(X):
     return np.column_stack([X, X.sum(axis=1)])
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("widen", [with_a_copy, with_a_constant, with_a_sum])
 @pytest.mark.parametrize(
     "estimator",

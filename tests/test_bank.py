@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from bank_factories import animals as problem
-from factories import close, tails_of, with_heavy_tails
+from factories import close, in_turn, lean, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.base import clone
@@ -45,7 +45,7 @@ SHARED = [
     ("rbf number", KERNEL, 6),
     ("linear kernel", clone(KERNEL).set_params(kernel="linear"), 6),
 ]
-TEMPLATES = pytest.mark.parametrize(
+TEMPLATES = in_turn(
     ("template", "width"), [case[1:] for case in SHARED], ids=[case[0] for case in SHARED]
 )
 TWO = pytest.mark.parametrize("template", [LINEAR, KERNEL], ids=["linear", "kernel"])
@@ -225,7 +225,7 @@ def test_kernel_values_with_a_large_part_in_common_keep_their_digits(template):
         close(bank.models_[label].loo_scores_, alone.loo_scores_)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "template",
     [
         CSDA(random_state=0),
@@ -248,6 +248,7 @@ def test_estimators_that_cannot_share_are_fitted_separately(template):
     assert bank.score(X, y) > 0.5
 
 
+@pytest.mark.more  # as in test_bank_search.py
 def test_a_search_in_folds_equals_each_labels_own_search():
     X, y = problem()
     search = PCSDACV(PCSDA(random_state=0), n_subclasses=[1, 4], regularization=0.01)
@@ -921,7 +922,7 @@ def test_fitting_again_forgets_the_first_data():
 
 
 # With a seed: without one, k-means may divide the rows of two fits differently.
-@parametrize_with_checks([VerifierBank(PCSDA(random_state=0))])
+@lean(parametrize_with_checks([VerifierBank(PCSDA(random_state=0))]))
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
@@ -938,7 +939,7 @@ def test_scikit_learn_checks_pass_with_other_parameters(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "estimator",
     [
         PCSDA(2, random_state=0),

@@ -37,6 +37,12 @@ def test_other_turns(a): ...
 @pytest.mark.parametrize("a", range(2))
 def test_two(a): ...
 
+@pytest.mark.in_turn("a")
+@pytest.mark.each_value
+@pytest.mark.parametrize("a", range(7))
+@pytest.mark.parametrize("b", "xy")
+def test_turns_of_values(a, b): ...
+
 @pytest.mark.parametrize("a", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_more(a): ...
 
@@ -84,8 +90,11 @@ def test_each_value_or_pair_runs_and_every_combination_can(suite):
     for found in (one, other):
         assert found == set(range(min(found), 7, 3))
     assert len(params_of(result, "test_two")) == 2
-    n_run = 4 + len(triples) + 3 + len(one) + len(other) + 2 + 1
-    n_all = 15 + 27 + 6 + 7 + 7 + 2 + 2
+    letters, numbers = zip(*params_of(result, "test_turns_of_values"), strict=True)
+    assert set(letters) == set("xy")
+    assert {int(a) for a in numbers} == set(range(int(min(numbers)), 7, 3))
+    n_run = 4 + len(triples) + 3 + len(one) + len(other) + 2 + len(numbers) + 1
+    n_all = 15 + 27 + 6 + 7 + 7 + 2 + 14 + 2
     result.assert_outcomes(passed=n_run, skipped=2, xfailed=1, deselected=n_all - n_run)
     # A test that is left out as a whole is not even collected.
     run(suite, "-m", "").assert_outcomes(passed=n_all + 1, skipped=2, xfailed=1)

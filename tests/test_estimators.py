@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from factories import in_turn, make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from factories import labelled as problem
-from factories import make_rows, scores_by_scipy, tails_of, with_heavy_tails
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, sparse
 from scipy.special import expit
@@ -43,9 +43,7 @@ SETTINGS = [
 
 def over(estimators):
     """Run a test on all estimators; in `make test`, each of them runs a third of the tests."""
-    by_name = {"ids": lambda e: " ".join(str(e).split())}
-    values = pytest.mark.parametrize("estimator", estimators, **by_name)
-    return lambda test: pytest.mark.in_turn(values(test))
+    return in_turn("estimator", estimators, ids=lambda e: " ".join(str(e).split()))
 
 
 EVERY = over(SETTINGS)
@@ -365,7 +363,7 @@ def test_heavy_tails_agree_across_all_methods(negatives):
     assert_allclose(why.contributions.sum(axis=1) + why.offset, found, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(gamma="all")], ids=["pcsda", "kernel"])
 @pytest.mark.parametrize("width", [6, 80])
 @pytest.mark.parametrize(
@@ -635,7 +633,7 @@ AFFINE = [
 SPECTRAL = PCSDA(regularization=0, solver="spectral", **PLAIN)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("make", "estimator"),
     [
         *((make, estimator) for make in (rotated, mixed) for estimator in [*AFFINE, SPECTRAL]),
@@ -1719,6 +1717,7 @@ def test_verbose_mentions_folds_only_where_there_are_some(estimator, capsys):
     assert "folds" not in capsys.readouterr().out
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from factories import bent, tails_of, views_by_scipy
+from factories import bent, in_turn, tails_of, views_by_scipy
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import mahalanobis
@@ -34,7 +34,7 @@ MODELS = [
     KernelCSDA(n_components=3, random_state=0),
 ]
 NAMES = ["pcsda", "published", "first", "csda", "kernel", "kernel-published", "kernel-csda"]
-EVERY = pytest.mark.parametrize("model", MODELS, ids=NAMES)
+EVERY = in_turn("model", MODELS, ids=NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_a_first_batch_samples_like_fit(seed):
 @pytest.mark.each_value
 @TALL_AND_WIDE
 @over([*LEFT_OUT, *FOLDED])
-@pytest.mark.parametrize("n_batches", [2, 7, 40])
+@pytest.mark.parametrize("n_batches", [2, 7, pytest.param(40, marks=pytest.mark.more)])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_any_split_into_batches_equals_fit(estimator, width, n_batches, weighted):
     X, y, groups = problem(width)

@@ -23,7 +23,7 @@ from pcsda import PCSDA
 
 CASES = int(os.environ.get("PCSDA_FUZZ", "200"))
 SEED = os.environ.get("PCSDA_FUZZ_SEED")
-PARTS = 10
+PARTS = 20
 # One problem in so many goes along a costly route.
 ONE_IN = dict.fromkeys(("dask", "saved and loaded", "ONNX", "bank of searches"), 20)
 ONE_IN |= dict.fromkeys(("blocks", "batches", "search", "kernel map"), 2)

@@ -108,7 +108,9 @@ def faults_of(path):
     return list(faults(module, source, package))
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "examples", "benchmarks"])
+@pytest.mark.parametrize(
+    "folder", ["src", pytest.param("tests", marks=pytest.mark.more), "examples", "benchmarks"]
+)
 def test_every_file_imports_only_what_its_room_may(folder):
     found = {path: faults_of(path) for path in (ROOT / folder).rglob("*.py")}
     assert len(found) > 5

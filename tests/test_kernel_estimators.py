@@ -537,7 +537,7 @@ def test_a_wrong_number_of_subclass_labels_is_refused(labels):
 # KernelCSDA
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "solver", ["auto", "eigen", "lowrank", "labels", "raw_labels", "spectral", "trace_ratio"]
 )
@@ -1262,14 +1262,14 @@ def moons(n_rows, rng):
 @pytest.mark.parametrize(("make", "ridge"), [(shells, 1.0), (moons, 0.01)])
 def test_with_enough_positives_left_out_scores_choose_the_automatic_ridge(make, ridge):
     rng = np.random.default_rng(0)
-    X, y = make(1600, rng)
+    X, y = make(1200, rng)
     model = KernelPCSDA(random_state=0).fit(X, y)
     assert model.regularization_ == ridge
     new, truth = make(4000, rng)
     other = KernelPCSDA(regularization=0.1, random_state=0).fit(X, y)
     found, worse = (cllr(truth, one.log_likelihood_ratio(new)) for one in (model, other))
     assert found < worse
-    few = slice(None, None, 12)  # 17 positives
+    few = slice(None, None, 9)  # 17 positives
     assert KernelPCSDA(random_state=0).fit(X[few], y[few]).regularization_ == 0.1
 
 
@@ -1286,7 +1286,7 @@ def test_a_sample_chooses_no_ridge_that_all_left_out_rows_reject(digit):
 
 
 def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():
-    X, y = shells(1600, np.random.default_rng(0))
+    X, y = shells(1200, np.random.default_rng(0))
     for params, along, ridge in (
         ({}, {}, 1.0),
         ({}, {"sample_weight": np.ones(len(X))}, 1.0),

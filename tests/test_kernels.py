@@ -69,6 +69,7 @@ def count_values(monkeypatch):
     return counts
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("step", [1, 8 * 200 * 70])
 @EVERY_KERNEL
 def test_a_matrix_built_in_blocks_equals_the_whole(monkeypatch, name, step):

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from factories import refuses
+from factories import in_turn, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_factories import (
@@ -25,7 +25,7 @@ from pcsda.core.linalg import pivoted_cholesky
 from pcsda.maps import base, pivots
 
 METHOD = pytest.mark.parametrize("method", ["cholesky", "eigen"])
-LANDMARKS = pytest.mark.parametrize("landmarks", ["random", "kmeans", "pivoted"])
+LANDMARKS = in_turn("landmarks", ["random", "kmeans", "pivoted"])
 GAMMA = 0.05
 
 
@@ -42,7 +42,6 @@ def clusters(n_rows=400, n_clusters=8, width=4, seed=0):
 # The exact map
 
 
-@pytest.mark.in_turn
 @METHOD
 @EVERY_KERNEL
 @pytest.mark.parametrize("duplicates", [False, True], ids=["distinct", "repeated"])

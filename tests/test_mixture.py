@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from factories import make_rows
+from factories import in_turn, lean, make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -48,7 +48,7 @@ EVERY = {
     "pipeline": plain_pipeline(StandardScaler(), LINEAR),
     "search": PCSDACV(LINEAR, n_subclasses=[1, 3], regularization=0.1),
 }
-every = pytest.mark.parametrize("name", EVERY)
+every = in_turn("name", list(EVERY))
 METHODS = (
     *("log_likelihood_ratio", "decision_function", "predict", "predict_proba"),
     *("predict_log_proba", "score_samples", "rank"),
@@ -151,7 +151,7 @@ def test_positives_are_left_out_of_their_own_mode_and_new_to_the_others():
     assert not np.allclose(model.loo_scores_, model.log_likelihood_ratio(X))
 
 
-@pytest.mark.parametrize("name", ["csda", "kernel csda"])
+@pytest.mark.parametrize("name", ["csda", pytest.param("kernel csda", marks=pytest.mark.more)])
 def test_estimators_without_left_out_rows_are_calibrated_on_folds(name):
     X, y, _ = two_clouds(spread=0.5)
     model = MixtureVerifier(EVERY[name], n_modes=2).fit(X, y)
@@ -285,6 +285,7 @@ def test_one_cloud_is_one_mode_and_equals_the_estimator(seed):
     assert model.losses_[1] == min(model.losses_.values())
 
 
+@pytest.mark.more  # some hundred fits
 def test_losses_come_from_folds_that_find_the_modes_again():
     X, y, _ = two_clouds(spread=0.6)
     model = MixtureVerifier(LINEAR).fit(X, y)
@@ -312,7 +313,10 @@ def joined(X, y, train, modes, test):
     return logsumexp(np.array(ratios) + np.log(shares)[:, None], axis=0)
 
 
-@pytest.mark.parametrize(("n_positive", "tried"), [(19, None), (25, [1, 2]), (38, [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("n_positive", "tried"),
+    [(19, None), pytest.param(25, [1, 2], marks=pytest.mark.more), (38, [1, 2, 3])],
+)
 def test_every_mode_has_ten_positives(n_positive, tried):
     rng = np.random.default_rng(0)
     places = 6 * np.eye(3)[np.arange(n_positive) % 3]
@@ -375,18 +379,7 @@ def repeated_rows_differ_by_nature(estimator):
     }
 
 
-def but_sparse(checks):
-    """Leave to `make every` two checks that fit every sparse format and take longest."""
-    names, cases = checks.args
-    params = [case if hasattr(case, "values") else pytest.param(*case) for case in cases]
-    for number, param in enumerate(params):
-        name = getattr(param.values[1], "func", param.values[1]).__name__
-        if name in ("check_estimator_sparse_matrix", "check_estimator_sparse_array"):
-            params[number] = pytest.param(*param.values, marks=pytest.mark.more)
-    return pytest.mark.parametrize(names, params, **checks.kwargs)
-
-
-@but_sparse(
+@lean(
     parametrize_with_checks(
         [MixtureVerifier(PCSDA(1, random_state=0), n_modes=2)],
         expected_failed_checks=repeated_rows_differ_by_nature,
@@ -419,11 +412,15 @@ def test_models_are_saved_and_loaded(name, n_modes, tmp_path):
     assert (facts["n_samples"], facts["n_positive"], facts["pos_label"]) == (170, 85, 1)
 
 
-def test_losses_survive_saving(tmp_path):
+def test_losses_survive_saving_and_a_refit_drops_them(tmp_path):
     X, y, _ = two_clouds()
     model = MixtureVerifier(LINEAR).fit(X, y)
     save(model, tmp_path / "m.pcsda")
     assert load(tmp_path / "m.pcsda").losses_ == model.losses_
+    assert hasattr(model, "loo_scores_")
+    model.set_params(n_modes=1, estimator=CSDA(2, random_state=0)).fit(X, y)
+    assert not hasattr(model, "losses_")
+    assert not hasattr(model, "loo_scores_")
 
 
 def test_pickles_clones_and_searches_work():
@@ -509,12 +506,3 @@ def test_one_positive_is_one_mode():
     model = MixtureVerifier(LINEAR).fit(X, y)
     expected = clone(LINEAR).fit(X, y)
     assert_array_equal(model.log_likelihood_ratio(X), expected.log_likelihood_ratio(X))
-
-
-def test_a_refit_drops_earlier_attributes():
-    X, y, _ = two_clouds()
-    model = MixtureVerifier(LINEAR).fit(X, y)
-    assert hasattr(model, "losses_")
-    model.set_params(n_modes=1, estimator=CSDA(2, random_state=0)).fit(X, y)
-    assert not hasattr(model, "losses_")
-    assert not hasattr(model, "loo_scores_")

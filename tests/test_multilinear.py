@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from factories import lean
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
@@ -306,7 +307,7 @@ def fail_by_nature(estimator):
     }
 
 
-@parametrize_with_checks([MultilinearCSDA()], expected_failed_checks=fail_by_nature)
+@lean(parametrize_with_checks([MultilinearCSDA()], expected_failed_checks=fail_by_nature))
 def test_scikit_learn_checks_hold(estimator, check):
     check(estimator)
 

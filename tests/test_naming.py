@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from factories import in_turn
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -19,9 +20,13 @@ BANKS = {
     "own-clusters": VerifierBank(PCSDA(n_subclasses=9, random_state=0), subclasses="per-class"),
     "kernel": VerifierBank(KERNEL),
     "bandwidths": VerifierBank(clone(KERNEL).set_params(gamma="positive")),
-    "search": VerifierBank(PCSDACV(PCSDA(n_subclasses=5, random_state=0), regularization=[0.01])),
+    "search": VerifierBank(
+        PCSDACV(
+            PCSDA(random_state=0), n_subclasses=[5], n_components=[2], regularization=[0.01], cv=2
+        )
+    ),
 }
-EVERY = pytest.mark.parametrize("bank", BANKS.values(), ids=BANKS)
+EVERY = in_turn("bank", list(BANKS.values()), ids=list(BANKS))
 IDS = np.array([f"scan {number}" for number in range(400)])
 
 

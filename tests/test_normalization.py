@@ -259,7 +259,7 @@ def test_frames_keep_their_columns():
 
 def test_models_of_different_levels_share_a_threshold_after_z_norm():
     X, y = load_digits(return_X_y=True)
-    bank = VerifierBank(PCSDA(random_state=0)).fit(X[:600], y[:600])
+    bank = VerifierBank(PCSDA(random_state=0)).fit(X[:300], y[:300])
     spoilt = np.arange(1, 11.0), np.linspace(-200, 200, 10)
     dev, test = (
         bank.log_likelihood_ratio(part) * spoilt[0] + spoilt[1] for part in (X[600:1200], X[1200:])

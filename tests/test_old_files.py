@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from factories import in_turn
 from golden.make_models import results
 
 import pcsda
@@ -17,7 +18,7 @@ from pcsda import persistence
 
 FOLDER = Path(__file__).parent / "golden" / "models"
 FILES = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.pcsda.gz"))
-EVERY_FILE = pytest.mark.parametrize("name", FILES)
+EVERY_FILE = in_turn("name", list(FILES))
 # scikit-learn's warning when its part of a file is older than itself.
 OLDER = pytest.mark.filterwarnings("ignore:Trying to unpickle estimator")
 

@@ -7,6 +7,7 @@ from benchmarks.paper.methods import KINDS, METHODS
 from benchmarks.paper.methods.interface import Method
 from benchmarks.paper.spaces import Space
 from benchmarks.paper.subspaces import Subspace
+from factories import in_turn
 from peer_factories import with_qda
 from scipy import linalg
 from scipy.stats import multivariate_normal
@@ -42,7 +43,7 @@ def spread(grid, count=3):
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("name", [with_qda(name, name == "QDA") for name in CHOSEN])
+@in_turn("name", [with_qda(name, name == "QDA") for name in CHOSEN])
 def test_choosing_scores_as_reporting_does(space, name):
     method = METHODS[name]
     settings = spread(method.grid)

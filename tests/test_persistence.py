@@ -17,7 +17,7 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 import skops.io
-from factories import tails_of, with_heavy_tails
+from factories import in_turn, tails_of, with_heavy_tails
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_factories import labelled, rational
@@ -70,7 +70,7 @@ MODELS = {
     ),
     "ExactKernelMap pipeline": make_pipeline(ExactKernelMap(), PCSDA(2, random_state=0)),
 }
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+EVERY_MODEL = in_turn("name", list(MODELS))
 
 
 def outputs(model, rows):
@@ -128,7 +128,7 @@ LABELS = {
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("kind", LABELS)
+@in_turn("kind", list(LABELS))
 @pytest.mark.parametrize("estimator", [PCSDA(2), KernelPCSDA(n_subclasses=2, gamma="all")])
 def test_a_bank_with_labels_of_any_type_survives_saving(kind, estimator, tmp_path):
     names = LABELS[kind]

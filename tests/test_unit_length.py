@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from bank_factories import exposed, people
-from factories import close
+from factories import close, in_turn
 from numpy.testing import assert_array_equal
 from sklearn.preprocessing import Normalizer, normalize
 
@@ -18,7 +18,7 @@ from pcsda.estimators import kindred_labels
 PLAIN = PCSDA(random_state=0)
 KERNEL = KernelPCSDA(gamma="all", random_state=0)
 WIDTHS = pytest.mark.parametrize("width", [20, 130], ids=["tall", "wide"])
-CASES = pytest.mark.parametrize(
+CASES = in_turn(
     ("template", "width"),
     [(PLAIN, 20), (PLAIN, 130), (KERNEL, 20)],
     ids=["tall", "wide", "kernel"],
@@ -189,7 +189,16 @@ def test_models_know_their_left_out_rows_and_examples(template):
 
 @pytest.mark.each_value
 @CASES
-@pytest.mark.parametrize("change", ["enroll", "update", "reject", "remove", "all", "loaded"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "all",
+        *(
+            pytest.param(c, marks=pytest.mark.more)
+            for c in ("enroll", "update", "reject", "remove", "loaded")
+        ),
+    ],
+)
 def test_after_a_change_labels_equal_those_of_normalised_rows(template, width, change, monkeypatch):
     """A bank of normalised rows, which other tests compare with fresh fits, changes alike."""
     X, y = rows_of(width=width)
@@ -268,6 +277,7 @@ def test_files_from_before_the_choice_keep_rows_as_they_are():
     )
 
 
+@pytest.mark.more  # as in test_kindred_bank.py
 @pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
 def test_strangers_are_accepted_as_often_as_promised(template):
     rates, came = (0.1, 0.05), []

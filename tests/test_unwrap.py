@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-from factories import make_rows
+from factories import in_turn, make_rows
 from matplotlib import pyplot as plt
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator
@@ -142,7 +142,7 @@ def pictures():
     plt.close("all")
 
 
-every = pytest.mark.parametrize("name", NESTED)
+every = in_turn("name", list(NESTED))
 single = pytest.mark.parametrize("name", SINGLE)
 # Pictures and reports take longer; each way to wrap a model once.
 IN_SHORT = ["plain", "search of a pipeline", "grid in a pipeline", "bank in a pipeline"]
@@ -153,7 +153,6 @@ def in_short(names):
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
 
-@pytest.mark.in_turn
 @every
 def test_the_model_inside_is_found(fitted, name):
     wrapped, final, rows = fitted(name)
@@ -314,7 +313,6 @@ def test_wrapped_models_predict_on_dask(fitted, name, method):
     assert_allclose(found.compute(scheduler="sync"), getattr(final, method)(rows), rtol=1e-9)
 
 
-@pytest.mark.in_turn
 @every
 def test_wrapped_models_can_be_exported(fitted, name, tmp_path):
     wrapped, final, rows = fitted(name)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from factories import in_turn
 
 WAYS = {
     "plain": (),
@@ -64,7 +65,7 @@ BAD = {
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", GOOD)
+@in_turn("name", list(GOOD))
 def test_difficult_data_give_finite_scores(command, name, way):
     GOOD[name].to_csv("t.csv", index=False)
     few = name in ("one negative", "one positive") and way == "search"

@@ -14,8 +14,8 @@ from pcsda import metrics
 from pcsda.report.figures import percent
 
 FEATURES = ["width", "depth", "hue", "grain", "rim"]
-WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
-BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "20")
+WELD = ("evaluate", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5")
+BANK = ("evaluate", "{shop}/bank.pcsda", "{shop}/test.csv", "--label", "kind", "--resamples", "5")
 
 
 def test_reported_figures_match_the_metrics(command, shop):
@@ -230,6 +230,7 @@ def test_the_demo_needs_no_data_and_agrees_with_its_report(command, tmp_path, fe
     assert hardest[2] in cells
 
 
+@pytest.mark.more  # the words and the report are tested above
 def test_the_demo_writes_json(command, tmp_path, few_digits):
     found = json.loads(command("demo", "--json", "-o", "a.svg", "--report", "r.html").out)
     assert [row["label"] for row in found["digits"]] == [*"0123456789"]

@@ -166,6 +166,7 @@ CRITERIA = {
 }
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("given", CRITERIA.values(), ids=CRITERIA)
 @pytest.mark.parametrize("width", [6, 90], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("d", [2, None])

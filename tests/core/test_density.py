@@ -583,7 +583,7 @@ def test_the_only_row_behind_a_covariance_has_a_finite_view():
 # --- tails ---------------------------------------------------------------------------------------
 
 
-@WEIGHTED
+@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.more)])
 def test_tails_are_fitted_to_left_out_negatives(weighted):
     """Each row is left out of the covariance of the mixture, and the cloud is held.
 

@@ -90,7 +90,7 @@ def test_axes_are_the_generalised_eigenvectors(name, width, weighted, regulariza
         close(found.origin, components @ s.m, 1e-7)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @EVERY
 @WEIGHTED
 @pytest.mark.parametrize("width", [4, 9, 40], ids=["D<K", "D<N", "D>N"])
@@ -111,7 +111,7 @@ def test_left_out_rows_equal_refits(name, weighted, width, regularization):
 # --- against each other --------------------------------------------------------------------------
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @OTHERS
 @WEIGHTED
 @pytest.mark.parametrize("seed", range(3))
@@ -163,6 +163,7 @@ def test_results_ignore_group_numbers_and_row_order(name, width):
     close(found.left.residuals * signs, expected.left.residuals[order], 1e-8)
 
 
+@pytest.mark.each_pair
 @EVERY
 @TALL_AND_WIDE
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -226,7 +227,7 @@ def of_rank(rank, width, sizes, *, seed=0, offset=0.0):
     return X @ rng.standard_normal((rank, width)) + offset * rng.standard_normal(width), groups
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @OTHERS
 @pytest.mark.parametrize("width", [10, 150], ids=["D<N", "D>N"])
 @pytest.mark.parametrize("regularization", [1e-2, 1e-6, 1e-8, 1e-10])

@@ -82,7 +82,7 @@ def published_rule(X, groups, d, regularization, priors):
     return score
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("priors", ["empirical", "equal"])
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def assert_same_model(found, expected, X, name="direct", rtol=1e-7):
         assert_allclose(found.left_out, expected.left_out, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.each_pair
+@pytest.mark.each_value
 @TALL_AND_WIDE
 @RULES
 @pytest.mark.parametrize("name", ["eigen", "spectral", "white", "gram", "kernel", "features"])
@@ -574,7 +574,9 @@ def test_any_object_with_solve_is_a_factor():
     assert_same_model(found, fit_rows(X, groups, None, Rule(leave_one_out=False), d=2), X)
 
 
-@pytest.mark.parametrize("n_positive", [3, 5, 10])
+@pytest.mark.parametrize(
+    "n_positive", [3, *(pytest.param(n, marks=pytest.mark.more) for n in (5, 10))]
+)
 def test_left_out_positives_score_as_refits_without_them_do(n_positive):
     """The others' residuals, the target and Fisher's axis must not reveal a left-out positive."""
     left_out, refitted = [], []

@@ -61,6 +61,7 @@ def assert_same_components(projection, values, rows, rtol=1e-7):
     assert np.all(error <= rtol * np.abs(rows).max(axis=1, keepdims=True)), error.max()
 
 
+@pytest.mark.each_pair
 @PCSDA
 @RIDGE
 @WEIGHTED

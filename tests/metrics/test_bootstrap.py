@@ -77,7 +77,7 @@ def test_sorting_once_weighting_and_repeating_rows_agree(metric):
     scores = scores.round(1)
     groups = np.array([f"person {i}" for i in np.arange(60) // 3])
     found = [
-        bootstrap_interval(m, y, scores, groups=groups, n_resamples=40, random_state=1)
+        bootstrap_interval(m, y, scores, groups=groups, n_resamples=15, random_state=1)
         for m in (
             metric,
             lambda y, s, sample_weight=None: metric(y, s, sample_weight=sample_weight),

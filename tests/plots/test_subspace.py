@@ -357,13 +357,16 @@ def test_a_decision_that_never_changes_is_not_drawn(toy, ax):
 
 
 @pytest.mark.parametrize("kernel", [KernelPCSDA, KernelCSDA])
-def test_kernel_models_and_searches_are_drawn(toy, ax, kernel):
+def test_kernel_models_are_drawn(toy, ax, kernel):
     model = kernel(n_components=2, random_state=0)
     if kernel is KernelPCSDA:
         model.set_params(n_subclasses=3)
     model.fit(toy.data, toy.target)
     display = SubspaceDisplay.from_estimator(model, toy.data, toy.target, ax=ax)
     assert len(display.points_) == 1 + len(model.subclass_counts_)
+
+
+def test_searches_are_drawn(toy):
     grids = {"n_subclasses": [2], "n_components": [2], "regularization": [0.01]}
     search = PCSDACV(PCSDA(random_state=0), **grids).fit(toy.data, toy.target)
     display = SubspaceDisplay.from_estimator(search, toy.data, toy.target, ax=Figure().subplots())

@@ -127,8 +127,8 @@ def test_a_subspace_sample_keeps_small_groups(n_positive):
         PCSDA(n_subclasses=3, random_state=0),
         CSDA(n_components=1, random_state=0),
         KernelPCSDA(n_subclasses=2, random_state=0),
-        PCSDACV(PCSDA(random_state=0), n_subclasses=[2], n_components=[1, 2]),
-        PCSDACV(make_pipeline(StandardScaler(), PCSDA()), n_subclasses=[2], n_components=[1]),
+        PCSDACV(PCSDA(random_state=0), n_subclasses=[2], n_components=[1, 2], regularization=0.1),
+        PCSDACV(make_pipeline(StandardScaler(), PCSDA()), n_subclasses=2, n_components=1, cv=2),
         make_pipeline(NystroemMap(30, random_state=0), PCSDA(random_state=0)),
     ],
     ids=["PCSDA", "CSDA", "kernel", "search", "search of pipelines", "pipeline"],
@@ -186,7 +186,7 @@ def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
     X, y, X_test, y_test = blobs
     inside = y != "cedar"
     bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X[inside], y[inside])
-    found = evaluate(bank, X_test, y_test, n_resamples=50)
+    found = evaluate(bank, X_test, y_test, n_resamples=10)
     names = bank.identify(X_test, unknown="nobody")
     known, named = y_test != "cedar", names != "nobody"
     assert named[known].any()
@@ -209,7 +209,7 @@ def test_a_name_that_many_subclasses_share_is_drawn_once(blobs):
     model = PCSDA(n_subclasses=12, random_state=0).fit(X, y == "ash")
     names = np.array(["oak", "oak", "fir"])[np.arange(12) % 3]
     model.name_rows(np.where(y == "ash", "ash", names[np.maximum(model.partition_, 1) - 1]))
-    found = evaluate(model, X_test, y_test == "ash", n_resamples=50)
+    found = evaluate(model, X_test, y_test == "ash", n_resamples=10)
     (drawn,) = found.subspaces
     (oak,) = (centre for centre in drawn["centres"] if centre[0].startswith("oak"))
     assert oak[0] == "oak (largest of 8)"
@@ -230,7 +230,7 @@ def test_zero_errors_in_few_rows_leave_a_wide_interval(blobs, groups):
         y_test[rows],
         lambda chosen: X_test[rows[chosen]],
         pos_label="birch",
-        n_resamples=50,
+        n_resamples=10,
         groups=groups,
         level=0.9,
     )
@@ -249,7 +249,7 @@ def test_intervals_of_a_bank_resample_rows(blobs):
     """Scores of one row for several labels are not independent trials."""
     X, y, X_test, y_test = blobs
     bank = VerifierBank(PCSDA(n_subclasses=3, random_state=0)).fit(X, y)
-    found = evaluate(bank, X_test, y_test, n_resamples=50)
+    found = evaluate(bank, X_test, y_test, n_resamples=10)
     ratios = bank.log_likelihood_ratio(X_test)
     truth = y_test[:, None] == bank.classes_
     expected = metrics.bootstrap_interval(
@@ -257,7 +257,7 @@ def test_intervals_of_a_bank_resample_rows(blobs):
         truth.ravel(order="F"),
         ratios.ravel(order="F"),
         groups=np.tile(np.arange(150), 4),
-        n_resamples=50,
+        n_resamples=10,
         random_state=found.settings.seed,
     )
     eer = next(figure for figure in found.figures if figure.key == "eer")

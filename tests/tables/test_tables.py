@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from factories import in_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
@@ -119,7 +120,7 @@ def test_all_formats_give_the_same_table(folder, name):
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("rows", [1, 7, 90, 1000, None])
-@pytest.mark.parametrize("name", [*WRITERS, "t.npz", "matrix.npy"])
+@in_turn("name", [*WRITERS, "t.npz", "matrix.npy"])
 def test_pieces_add_up_to_the_whole_table(folder, name, rows):
     path, wording = str(folder / name), WORDINGS.get(name, TEXT)
     parts = list(tables.pieces(path, wording, rows))
