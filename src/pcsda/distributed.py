@@ -178,7 +178,7 @@ def _is_frame(value: object) -> bool:
 class _Lazy(NamedTuple):
     """A block to compute: its name, the full block, and the block without X.
 
-    For files, both are the address of the block.
+    For a file, both say where in the file the block is.
     """
 
     name: str

@@ -205,7 +205,7 @@ def _finite(spread: float) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
-    """Return 1/gamma: twice the squared mean distance, or the mean kernel-specific distance."""
+    """Return 1/gamma: twice the square of the mean distance, or a kernel's own mean distance."""
     rng = check_random_state(random_state)
     if len(X) > BANDWIDTH_ROWS:
         X = X[rng.choice(len(X), BANDWIDTH_ROWS, replace=False)]

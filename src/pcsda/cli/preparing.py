@@ -84,7 +84,7 @@ def of_options(a: Namespace, kept: Preparation | None = None) -> Preparation:
 
 
 def of_model(a: Namespace) -> Preparation:
-    """Read the preparation from a model file, giving precedence to the options."""
+    """Read from a model file how tables are prepared; options of the command take precedence."""
     kept = describe(a.model).get("table") or {}
     known = {field.name for field in fields(Preparation)}
     values: dict[str, Any] = {

@@ -183,14 +183,14 @@ def calibrated_on(calibration: Calibration, unseen: Scored) -> tuple[Calibration
     Returns the calibration and the calibrated scores, or no calibration at all and None unless
     both classes have scores.
     """
-    scores, positive, weights = unseen = unseen.finite()
-    if not unseen.has_both:
+    scores, positive, weights = unseen.finite()
+    if positive.all() or not positive.any():
         return Calibration.none(len(calibration.weights)), None
     weight = np.ones(len(scores)) if weights is None else weights
     found = fit_calibration(*with_strays(scores[None], positive, weight))
     count = float(weight[positive].sum())
     then = calibration.then(found.slope, found.offset).limited(count)
-    return then, unseen._replace(scores=then.since(calibration)(scores[None]))
+    return then, Scored(then.since(calibration)(scores[None]), positive, weights)
 
 
 def estimate(subspace: Subspace, rule: Rule) -> tuple[Density, Array | None]:

@@ -320,7 +320,10 @@ def row_span(centred: Array) -> tuple[Array, Array]:
 
 
 def row_floor(X: Floats, tol: float) -> float:
-    """Return the squared distance up to which a row counts as in a span; `tol` is relative."""
+    """Return the squared distance below which a row counts as part of a span.
+
+    `tol` is relative to the largest squared length of a row.
+    """
     rounding = float(np.finfo(np.float64).eps) * max(X.shape)
     lengths: Array = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     share: float = max(tol, rounding**2)

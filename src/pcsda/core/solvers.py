@@ -160,7 +160,7 @@ def cholesky(scatter: GroupScatter, ridge: float) -> Projection:
 
 
 def _require_spread(scatter: GroupScatter) -> None:
-    """Reject features that are constant up to rounding, which the pivots do not reveal."""
+    """Reject features that are constant up to rounding; the pivots do not reveal them."""
     rounding = MEANS_ROUNDING * np.abs(scatter.means).max(axis=0)
     if np.any(scatter.intra.diagonal() <= scatter.counts.sum() * rounding**2):
         raise SingularMatrixError("a feature does not vary within groups")

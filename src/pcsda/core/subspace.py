@@ -154,7 +154,7 @@ class Solution:
         leave: Leave | None,
         means: Array | None = None,
     ) -> Subspace:
-        """Rotate the solution to its axes, choose how many to keep, and leave rows out."""
+        """Rotate the solution to its axes, choose how many to keep, and score left-out rows."""
         axes = self.axes(len(groups), n_components, means)
         turn = axes.turn
         left = None if leave is None else self.left_out(axes, groups, counts, weights, leave)

@@ -68,7 +68,7 @@ class WhiteFactor:
     def solve(
         self, groups: Ints, n_components: int | None = None, *, leave_out: Leave | bool = True
     ) -> Subspace:
-        """Solve one division, at a cost of ``2 N D K + O(N K^2)``."""
+        """Find the subspace of one division, at a cost of ``2 N D K + O(N K^2)``."""
         counts = np.bincount(groups, self.weights).astype(np.float64)
         white = group_means(self.rows, groups, counts, self.weights)
         means = group_means(self.X - self.origin, groups, counts, self.weights)

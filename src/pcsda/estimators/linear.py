@@ -260,9 +260,10 @@ class PCSDA(Verifier):
         Notes
         -----
         The criterion has a ridge of 0.01. The paper solves "a regularized version" of a singular
-        problem and states neither its form nor its size: a ridge on the denominator, relative to
-        the mean squared distance from the grand mean, is our reading. ``regularization=0`` gives
-        the paper's literal problem, which must then be regular.
+        problem, but says neither how nor how strongly it is regularized. We take it to be a ridge
+        on the denominator, relative to the mean squared distance from the grand mean.
+        ``regularization=0`` solves the problem as the paper writes it, which must then be
+        nonsingular.
         """
         return cls(n_subclasses, n_components, **(PUBLISHED | params))
 

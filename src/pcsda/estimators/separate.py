@@ -1,4 +1,4 @@
-"""Bank labels that are calibrated separately."""
+"""Labels of a bank, each calibrated on its own scores."""
 
 from __future__ import annotations
 

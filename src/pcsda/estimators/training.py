@@ -135,7 +135,7 @@ def _checked(model: Verifier, data: TrainingRows) -> Iterator[None]:
 
 
 def _regrouping(model: Verifier, data: TrainingRows) -> Callable[[Mask], Ints]:
-    """Return a function that divides a linear model's negatives, excluding likely positives."""
+    """Return a function that forms a linear model's subclasses without the likely positives."""
 
     def join(others: Ints, found: Ints) -> Ints:
         seen = np.flatnonzero(found > 0)

@@ -233,7 +233,7 @@ class _Pool:
 
 
 def _check_ratios(llr: ArrayLike) -> Array:
-    """Check that ratios are finite, one-dimensional and not empty; clip them where near certain."""
+    """Check that ratios are finite, one-dimensional and not empty; clip extreme ones."""
     ratios = np.asarray(column_or_1d(llr), dtype=np.float64)
     if len(ratios) == 0:
         raise ValueError("llr has 0 rows, but at least 1 is needed")
