@@ -71,6 +71,26 @@ def test_known_scores_give_known_figures():
     assert found["named_0.01"] == pytest.approx(1 / 3)
     assert found["accepted_0.1"] == pytest.approx(0.1)
     assert found["named_promised_0.1"] == pytest.approx(1 / 3)
+    assert "named_others_0.1" not in found  # the set has no doubles
+    found = figures(Scores(values, True, {0.1: 1.9}), truth, np.isin(np.arange(13), [3, 4, 5]))
+    assert found["named_0.1"] == pytest.approx(1 / 3)
+    assert found["named_others_0.1"] == pytest.approx(2 / 3)  # the bar is 0.67
+    assert found["accepted_0.1"] == pytest.approx(0.1)
+    assert found["accepted_others_0.1"] == 0
+
+
+def test_only_a_stranger_whose_double_is_known_is_marked():
+    y = np.repeat(np.arange(8), 10)
+    X = np.arange(80.0)[:, None]
+    assert draw(X, y, 4, 0).double is None
+    marked = set()
+    for seed in range(40):
+        problem = draw(X, y, 4, seed, (1, 2))
+        strange = [label in problem.new[problem.truth < 0] // 10 for label in (1, 2)]
+        expected = (problem.truth < 0) & np.isin(problem.new[:, 0] // 10, [1, 2])
+        np.testing.assert_array_equal(problem.double, expected & (sum(strange) == 1))
+        marked.add(sum(strange))
+    assert marked == {0, 1, 2}
 
 
 def test_plda_is_the_ratio_of_two_gaussians_where_covariances_are_known():

@@ -8,6 +8,7 @@ import pytest
 from bank_factories import exposed, people
 from factories import close, in_turn
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.preprocessing import Normalizer, normalize
 
 from pcsda import PCSDA, KernelPCSDA, VerifierBank, VerifierPipeline, export_onnx, load, save
@@ -85,12 +86,10 @@ def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypat
     assert type(bank.models_[3]) is PCSDA
 
 
-def test_only_banks_with_left_out_rows_and_common_covariances_choose(monkeypatch):
+def test_only_banks_with_common_covariances_choose(monkeypatch):
     monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)  # all that choose take unit length
     X, y = rows_of()
     assert VerifierBank(PLAIN).fit(X, y).unit_length_
-    first = np.arange(0, len(X), 4)
-    assert not VerifierBank(PLAIN).fit(X[first], y[first]).unit_length_
     assert not VerifierBank(PCSDA(3, random_state=0)).fit(X, y).unit_length_
     assert not VerifierBank(PLAIN, calibration="per-label").fit(X, y).unit_length_
 
@@ -133,6 +132,43 @@ def test_pairs_decide_where_strangers_hide_the_known(monkeypatch):
     new, names = exposed(people(60, 9, width=20, within=1.5)[0], 1), np.repeat(np.arange(60), 9)
     monkeypatch.setattr(kindred_labels, "LEAST_GAIN", np.inf)
     assert bank.score(new, names) > VerifierBank(PLAIN).fit(X, y).score(new, names) + 0.05
+
+
+@CASES
+def test_single_rows_are_divided_where_lengths_have_heavy_tails(template, width, monkeypatch):
+    X, y = rows_of(40, 1, width)
+    bank = VerifierBank(template).fit(X, y)
+    assert bank.unit_length_
+    plain = VerifierBank(template).fit(normalize(X), y)
+    assert not plain.unit_length_
+    again, names = people(40, 3, width)
+    new = exposed(again, 1)
+    ratios = bank.log_likelihood_ratio(new)
+    close(ratios, plain.log_likelihood_ratio(normalize(new)), 1e-7)
+    assert bank.threshold_.value == pytest.approx(plain.threshold_.value, rel=1e-6)
+    for one, given in ((bank, lambda rows: rows), (plain, normalize)):
+        one.update(given(new[:2]), 0).enroll(given(new[-2:]), 40).remove(3)
+    close(bank.log_likelihood_ratio(X), plain.log_likelihood_ratio(normalize(X)), 1e-6)
+    refreshed = plain.refresh().log_likelihood_ratio(normalize(X))
+    close(bank.refresh().log_likelihood_ratio(X), refreshed, 1e-6)
+    monkeypatch.setattr(kindred_labels, "LIGHTER_TAILS", np.inf)
+    raw = VerifierBank(template).fit(X, y)
+    assert not raw.unit_length_
+    assert np.mean(ratios.argmax(axis=1) == names) > raw.score(new, names) + 0.1
+
+
+@pytest.mark.parametrize("template", [PLAIN, KERNEL], ids=["linear", "kernel"])
+def test_single_rows_without_heavy_tails_stay_as_they_are(template):
+    X, y = people(40, 1)
+    assert not VerifierBank(template).fit(X + 3, y).unit_length_
+    gaussian = clone(template).set_params(tails="gaussian")  # without tails, nothing shows it
+    assert not VerifierBank(gaussian).fit(exposed(X), y).unit_length_
+
+
+def test_some_single_rows_decide_for_many(monkeypatch):
+    X, y = rows_of(60, 1)
+    monkeypatch.setattr(kindred_labels, "CHOICE_LABELS", 30)
+    assert VerifierBank(PLAIN).fit(X, y).unit_length_
 
 
 def test_rows_that_differ_only_in_length_are_left_alone():

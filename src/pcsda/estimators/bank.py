@@ -116,8 +116,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
     which are meant for rows as they are. Each background row counts as a separate label with one
     row. If most labels have one row and fewer than ten have more, the rows do not determine the
     within-label covariance. It is assumed to be the square root of the total covariance, with 30 %
-    of the variance; ratios are calibrated on simulated rows, rows keep their length, and models
-    have no left-out scores.
+    of the variance; ratios are calibrated on simulated rows, and models have no left-out scores.
+    Rows are then divided by their length if this makes the tails of their distribution lighter:
+    if the reciprocal of the degrees of freedom falls by more than 0.02.
 
     `enroll`, `update`, `reject`, `remove` and `refresh` need no earlier data from you: the bank
     keeps its training rows. They refit the affected label at once; `refresh` refits the others and

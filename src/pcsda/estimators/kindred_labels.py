@@ -37,8 +37,9 @@ from .spaces import PlainSpace, Space
 LEAST_LABELS = 10
 # From this many rows per label on, clusters separate labels better, unless labels are many.
 MANY_ROWS, MANY_LABELS = 50, 100
-# Rows are scaled to unit length if this lowers the left-out losses by more than this many nats.
-LEAST_GAIN = 0.03
+# Rows are scaled to unit length if this lowers the left-out losses by more than this many nats, or
+# if labels have one row, the reciprocal of the degrees of freedom of the tails by more than this.
+LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
 # If there are more labels, this many decide whether rows are scaled.
 CHOICE_LABELS = 300
 # Rows are scored for all labels in batches of about this many bytes.
@@ -496,26 +497,35 @@ def _prefers_unit(settings: Settings, rows: BankRows) -> bool:
     """Return whether unit length makes left-out rows clearly easier to tell from strangers.
 
     Strangers count with their best scores and with those for random labels: the first decide who is
-    named, and the second show a difference even if hardly anybody can be. Simulated rows cannot
-    show this.
+    named, and the second show a difference even if hardly anybody can be.
+
+    No row can be left out of a label with one row. There, heavy tails that unit length removes are
+    taken as a sign that lengths vary from row to row; a kernel follows the rows themselves.
     """
-    if _single(rows) or not _follows_rows(settings.template):
+    template, single = settings.template, _single(rows)
+    if not _follows_rows(template):
         return False
-    some, quiet = _some_labels(rows, settings.seed), replace(settings, verbose=False)
+    if single:
+        template = PCSDA(regularization=template.regularization, tails=template.tails)
+    quiet = replace(settings, template=template, verbose=False)
+    some = _some_labels(rows, settings.seed, 1 if single else 2)
     try:
-        raw, scaled = (Trial.of(quiet, some, unit, ridges=(1.0,)) for unit in (False, True))
+        raw, scaled = (Trial.of(quiet, some, unit, ridges=(1.0,)).found for unit in (False, True))
     except ValueError:  # such as rows that differ only in length
         return False
-    before, after = (one.found.loss + one.found.pair_loss for one in (raw, scaled))
+    if single:
+        return 1 / scaled.kindred.tail < 1 / raw.kindred.tail - LIGHTER_TAILS
+    before, after = (one.loss + one.pair_loss for one in (raw, scaled))
     return after < before - LEAST_GAIN
 
 
-def _some_labels(rows: BankRows, seed: int) -> BankRows:
-    """Return all rows, or those of some labels that have two or more if labels are many."""
+def _some_labels(rows: BankRows, seed: int, least: int) -> BankRows:
+    """Return all rows, or those of some labels with at least `least` rows if labels are many."""
     counts = np.bincount(rows.labels[rows.labels >= 0])
     if len(counts) <= CHOICE_LABELS:
         return rows
-    chosen = np.random.default_rng(seed).permutation(np.flatnonzero(counts > 1))[:CHOICE_LABELS]
+    enough = np.flatnonzero(counts >= least)
+    chosen = np.random.default_rng(seed).permutation(enough)[:CHOICE_LABELS]
     numbers = np.full(len(counts), BACKGROUND)
     numbers[np.sort(chosen)] = np.arange(len(chosen))
     return rows.numbered(numbers).kept(np.isin(rows.labels, chosen))
