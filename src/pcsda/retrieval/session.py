@@ -194,7 +194,8 @@ class SearchSession:
         Returns
         -------
         list of Entry
-            Each with id, value, who, at (the time) and model (the last label the model had seen).
+            Each with id, value, who, at (the time), model (the last label the model had seen) and
+            score (the row's ratio from that model, or None).
         """
         with self._lock:
             return list(self._book.history())
