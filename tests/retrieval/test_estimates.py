@@ -1,18 +1,23 @@
 """How many members remain: estimates from the model and from an audit, and when to stop."""
 
 from functools import cache
+from itertools import product
 from math import comb
 
 import numpy as np
 import pytest
+from benchmarks.planted_text import planted
 from scipy.special import softmax
+from scipy.stats import poisson
 from sklearn.datasets import load_digits
 
 from pcsda import SearchSession
 from pcsda.retrieval.estimates import (
+    SLOPE_ERROR,
     count_by_audit,
     count_by_model,
     count_by_shape,
+    counts_by_answers,
     counts_by_odds,
     falling,
     log_likelihood,
@@ -175,6 +180,80 @@ def test_true_ratios_reveal_how_many_are_left():
         left = positive[pool].sum()
         errors.append(np.log(np.array(counts_by_odds(*known, ratios[pool])) / left))
     assert np.abs(np.mean(errors, axis=0)).max() < 0.25
+
+
+def drawn_by_rank(slope, seed):
+    """Answers to the best 150 of 4000 rows, whose log odds are a line in their scores."""
+    rng = np.random.default_rng(seed)
+    scores = np.sort(rng.normal(-4, 3, 4000))[::-1]
+    members = rng.random(4000) < 1 / (1 + np.exp(-slope * (scores - 2)))
+    return members[:150].tolist(), scores[:150], scores[150:], int(members[150:].sum())
+
+
+def quantiles(counts, chances, parts):
+    order = np.argsort(counts)
+    return np.interp(parts, np.cumsum(chances[order]), counts[order])
+
+
+def test_with_slopes_from_the_prior_the_answers_reveal_how_many_are_left():
+    rng, errors, held = np.random.default_rng(0), [], []
+    for seed in range(60):
+        slope = np.exp(SLOPE_ERROR * rng.normal())
+        answers, scores, pool, left = drawn_by_rank(slope, seed)
+        counts, chances = counts_by_answers(answers, scores, pool)
+        assert chances.sum() == pytest.approx(1)
+        low, middle, high = quantiles(counts, chances, [0.05, 0.5, 0.95])
+        low, high = poisson.ppf([0.05, 0.95], [low, high])
+        held.append(low <= left <= high)
+        errors.append(np.log(middle + 0.5) - np.log(left + 0.5))
+    assert np.mean(held) >= 0.9
+    assert abs(np.median(errors)) < 0.2
+
+
+def test_odds_that_fall_more_slowly_than_ratios_do_not_hide_members():
+    """The mean of both counts from ratios taken as they are was a twentieth of the truth."""
+    shares = []
+    for seed in range(20):
+        answers, scores, pool, left = drawn_by_rank(0.5, seed)
+        found = np.array(answers)
+        plain = counts_by_odds(scores[found], scores[~found], pool)
+        fitted = quantiles(*counts_by_answers(answers, scores, pool), [0.5])
+        shares.append(np.array([np.sqrt(np.prod(plain)), *fitted]) / left)
+    before, fitted = np.median(shares, axis=0)
+    assert before < 0.1
+    assert 0.3 < fitted < 1.5
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_equal_answers_and_scores_far_apart_give_finite_counts(answer):
+    pool = np.linspace(-3, 0, 50)
+    counts, chances = counts_by_answers([answer] * 5, np.linspace(0, 1, 5), pool)
+    assert np.isfinite(counts).all()
+    assert chances @ counts > 10 if answer else chances @ counts < 10
+    counts, chances = counts_by_answers([True, False], np.array([1e6, -1e6]), pool)
+    assert np.isfinite(counts).all()
+    assert np.isfinite(chances).all()
+    assert counts_by_answers([answer] * 5, np.full(5, np.nan), pool) is None
+
+
+@pytest.mark.parametrize("n_seeds", [1, pytest.param(6, marks=pytest.mark.more)])
+def test_documents_still_hidden_are_counted(n_seeds):
+    """After 100 answers a tenth to a quarter were counted; intervals held in half of searches."""
+    logs, held = [], []
+    for seed, kind in product(range(n_seeds), ("one kind", "three kinds with a common topic")):
+        X, truth = planted(seed, 0.1, kind)
+        session = SearchSession(X.astype(np.float32))
+        for value in (True, False):
+            session.label(int(np.flatnonzero(truth == value)[0]), value)
+        for _ in range(10):
+            rows = session.suggest(10)
+            session.label(rows, truth[rows])
+        left = truth.sum() - sum(value is True for value in session.labels().values())
+        guess = session.remaining()
+        logs.append(np.log((guess.count + 0.5) / (left + 0.5)))
+        held.append(guess.count_low <= left <= guess.count_high)
+    assert np.exp(np.median(np.abs(logs))) < 3
+    assert np.mean(held) >= 0.85
 
 
 def test_finds_with_lawfully_falling_odds_reveal_how_many_are_left():

@@ -593,3 +593,59 @@ def test_threads_share_a_session(tmp_path):
 def test_a_verifier_can_be_pickled(searched):
     model = pickle.loads(pickle.dumps(searched.model_))
     np.testing.assert_array_equal(model.rank(X), searched.model_.rank(X))
+
+
+def rare():
+    """A session in which many answers are "no", so that the count rests on the answers."""
+    keep = np.flatnonzero((y != 8) | (np.cumsum(y == 8) <= 30))
+    session, truth = SearchSession(X[keep]), y[keep] == 8
+    session.label(np.flatnonzero(truth)[:3], True)
+    search(session, truth, 3)
+    assert np.mean([value is False for value in session.labels().values()]) > 0.4
+    return session, truth
+
+
+def test_an_answer_keeps_the_score_that_the_row_had_before_it():
+    session, truth = rare()
+    assert all(entry.score is None for entry in session.history()[:3])
+    rows, before = session.suggest(20), session.scores()
+    session.label(rows, truth[rows])
+    known = [entry.score for entry in session.history()[-20:]]
+    drawn = np.isin(rows, session._drawn)  # the model has learned from these, so they are left out
+    np.testing.assert_allclose(np.array(known)[~drawn], before[rows][~drawn])
+    if drawn.any():
+        assert (np.array(known)[drawn] != before[rows][drawn]).all()
+    session.refit()
+    session.label(rows[0], not truth[rows[0]])
+    assert session.history()[-1].score is None  # the model had seen an answer for this row
+    session.undo()
+    assert session.history()[-1].score == known[-1]
+
+
+def test_the_count_survives_saving_undo_and_skips(tmp_path):
+    session, truth = rare()
+    before = session.remaining()
+    session.save(tmp_path / "labels.db")
+    rows = np.flatnonzero((y != 8) | (np.cumsum(y == 8) <= 30))
+    assert SearchSession.open(tmp_path / "labels.db", X[rows]).remaining() == before
+    shown = session.suggest(20)
+    session.label(shown, truth[shown])
+    assert session.remaining() != before
+    session.undo()
+    assert session.remaining() == before
+    session.label(shown[0], None)
+    assert session.remaining().count == pytest.approx(before.count, rel=0.2)
+
+
+def test_the_count_does_not_need_rows_that_were_suggested():
+    """Answers given by id have a score as well, and labels of an earlier version have none."""
+    session, truth = rare()
+    unknown = [row for row in range(len(truth)) if row not in session.labels()][:10]
+    session.label(unknown, truth[unknown])
+    assert 0 <= session.remaining().count_low <= session.remaining().count_high
+    with session.store._writing():
+        session.store._base.execute("UPDATE labels SET score = NULL")
+    again = SearchSession(session.gallery)
+    again.store = again._book.store = session.store
+    left = int(truth.sum()) - sum(value is True for value in session.labels().values())
+    assert again.remaining().count_low <= left <= again.remaining().count_high

@@ -157,3 +157,20 @@ def test_names_that_are_not_text_are_kept(tmp_path):
     assert [entry.id for entry in store.entries()] == [odd, "\u00e9"]
     assert store.undo("somebody else") == []
     assert store.undo(odd) == [odd, "\u00e9"]
+
+
+def test_a_store_of_an_earlier_version_without_scores_still_serves(tmp_path):
+    path = tmp_path / "s.db"
+    store = Store(path)
+    store.add([1], [True], "ann", 3, [0.5])
+    store.close()
+    with sqlite3.connect(path) as base:
+        base.execute("ALTER TABLE labels DROP COLUMN score")
+    store = Store(path)
+    store.add([2], [False], "ann", 4, [-1.5])
+    # The earlier version still writes to it.
+    with sqlite3.connect(path) as base:
+        base.execute(
+            "INSERT INTO labels (act, id, value, who, at, model) VALUES (3, '5', 'no', 'a', '', 4)"
+        )
+    assert [entry.score for entry in store.entries()] == [None, -1.5, None]

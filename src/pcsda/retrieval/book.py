@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.linalg import Ints
+from ..core.linalg import Array, Ints
 from .gallery import NOT_FINITE, Gallery
 from .store import VALUES, Entry, Store, StoreError
 
@@ -57,8 +57,18 @@ class LabelBook:
             self.store.keep("fingerprint", mark)
             self.store.keep("shape", shape)
 
-    def add(self, ids: Any, values: ArrayLike, who: str | None, model: int) -> None:
-        """Store answers; if some ids are unknown, store the others, then raise an error."""
+    def add(
+        self,
+        ids: Any,
+        values: ArrayLike,
+        who: str | None,
+        model: int,
+        scores_of: Callable[[Ints], Array],
+    ) -> None:
+        """Store answers; if some ids are unknown, store the others, then raise an error.
+
+        `scores_of` returns the scores of rows before their answers; NaN where there is none.
+        """
         names = self._checked(ids)
         answers = answers_of(values, len(names))
         rows, known, lost = [], [], []
@@ -70,7 +80,9 @@ class LabelBook:
                 rows.append(self.gallery.ids[place])
                 known.append(value)
         if known:
-            self.store.add(rows, known, who or user_name(), model)
+            found = scores_of(self.gallery.places(rows)).tolist()
+            scores = [score if np.isfinite(score) else None for score in found]
+            self.store.add(rows, known, who or user_name(), model, scores)
         if lost:
             others = f"; the other {len(known)} labels were stored" if known else ""
             raise ValueError(
@@ -110,11 +122,11 @@ class LabelBook:
         self.history()
         return dict(self._values)
 
-    def ranked(self, others: Container[Any]) -> list[bool]:
+    def ranked(self, others: Container[Any]) -> list[Entry]:
         """Return the answers for rows shown by rank, in answer order, leaving out `others`."""
         last = {entry.id: entry for entry in self.history()}
         return [
-            last[name].value is True
+            last[name]
             for name, value in self._values.items()
             if value is not None and last[name].model > 0 and name not in others
         ]

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from scipy.stats import hypergeom, poisson
 
-from ..core.linalg import Array
+from ..core.linalg import Array, Mask
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
@@ -28,6 +28,10 @@ CLOUDS, STEPS = (1, 2, 3), 150
 ENOUGH, STANDS_OUT = 5, 0.8
 # More scores than this are binned; at most this many bins, none narrower than WIDTH.
 MANY, WIDTH = 600, 0.05
+# Standard deviation of the log slope of the log odds in the ratios, and the grid over slope and
+# height: numbers of values, ends in standard deviations, and the largest standard deviation of the
+# height, which matters if the scores separate the answers.
+SLOPE_ERROR, SLOPES, HEIGHTS, VAGUE = 0.4, np.linspace(-2, 2, 9), np.linspace(-3, 3, 13), 4.0
 # Answers per segment of a search, and limits of the decline of the log odds per row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
 # Weight of an answer: finds come in clusters, so each tells less than an independent draw.
@@ -127,19 +131,12 @@ class Stop:
 
 
 def count_by_model(
-    yes: Array, no: Array, pool: Array, answers: Sequence[bool]
+    yes: Array, no: Array, pool: Array, answers: Sequence[bool], scores: Sequence[Array] = ()
 ) -> tuple[float, int, int]:
     """Estimate the number of positives in a pool, with an interval.
 
-    While nearly all answers are finds, the prior comes from the shape of the score distribution, a
-    mixture of one Gaussian for the positives and a few for the rest. How many the rest needs is
-    unknown, so the log count is averaged over one, two and three Gaussians. For a rare class this
-    is far too high, because the upper tail of the rest looks like more positives. In that case many
-    answers are "no", and the odds of the unanswered rows give a better prior; the share of "no"
-    answers decides between the two. The prior becomes wider the less its parts agree and the more
-    answers are "no". It comes closer to zero the longer no member has been found: otherwise a small
-    class would never count as exhausted. The likelihood comes from the rate at which finds decline,
-    and the estimate is the posterior median.
+    The prior comes from the scores, see `prior_of_scores`. The likelihood comes from the rate at
+    which finds decline, and the estimate is the posterior median.
 
     Parameters
     ----------
@@ -147,25 +144,18 @@ def count_by_model(
         Left-out scores of the rows with that answer. Do not include unanswered random rows: if they
         counted as negatives, the positives among them would hide others with similar scores.
     pool : array of scores
-        All rows without an answer.
+        All rows without an answer, each scored by a model that did not learn from it.
     answers : sequence of bool
         Answers for rows that were chosen by rank, in the order they were given.
+    scores : sequence of arrays, optional
+        One or more sets of scores for the rows in `answers`; NaN where there is none.
     """
-    refused = len(no) / (len(yes) + len(no))
-    half = HALF * 0.5 ** (since_find(answers) / HALVING)
-    trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
-    middle = apart = 0.0
-    if trust < 1:
-        shapes = np.log(half + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
-        middle = (1 - trust) * (shapes.mean() + SHAPE_LOW)
-        apart = (1 - trust) * shapes.std(ddof=1)
-    if trust > 0:
-        odds = np.log(half + np.array(counts_by_odds(yes, no, pool)))
-        middle, apart = middle + trust * odds.mean(), apart + trust * odds.std()
-    spread = np.hypot(SHAPE_ERROR + NO_ERROR * trust * refused, apart)
+    half = HALF * _since(answers)
+    middles, chances, spread = prior_of_scores(yes, no, pool, answers, scores)
     weight = LIVELY + (1 - LIVELY) * 0.5 ** sum(answers[-DRY:])
     counts = np.geomspace(LEAST, max(len(pool), 2 * LEAST), GRID)
-    logs = -0.5 * ((np.log(counts + half) - middle) / spread) ** 2
+    off = (np.log(counts + half)[:, None] - middles) / spread
+    logs = logsumexp(np.log(np.maximum(chances, 1e-300)) - 0.5 * off**2, axis=1)
     shares = np.cumsum(softmax(logs + weight * log_likelihood(counts, falling(answers))))
     parts = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     low, count, high = np.interp([parts[0], 0.5, parts[1]], shares, counts)
@@ -174,24 +164,126 @@ def count_by_model(
     return float(min(max(count, low), high)), int(low), int(min(high, len(pool)))
 
 
+def prior_of_scores(
+    yes: Array, no: Array, pool: Array, answers: Sequence[bool], scores: Sequence[Array]
+) -> tuple[Array, Array, float]:
+    """Return a prior for the log count: a mixture of Gaussians of one width.
+
+    While nearly all answers are finds, it comes from the shape of the score distribution, a mixture
+    of one Gaussian for the positives and a few for the rest. How many the rest needs is unknown, so
+    the log count is averaged over one, two and three Gaussians. For a rare class this is far too
+    high, because the upper tail of the rest looks like more positives. In that case many answers
+    are "no", and what they say of the odds of the unanswered rows gives a better prior; the share
+    of "no" answers decides between the two.
+
+    The longer no member has been found, the closer the prior comes to zero, and the more it relies
+    on the ratios alone: otherwise a small class would never count as exhausted, because answers
+    cannot show that the odds of rows far below them are nil. The prior becomes wider the less its
+    parts agree and the more answers are "no".
+
+    Returns
+    -------
+    middles, chances : arrays
+        Mean and weight of each Gaussian.
+    spread : float
+    """
+    fresh = _since(answers)
+    half = HALF * fresh
+    refused = len(no) / (len(yes) + len(no))
+    trust = float(np.clip((refused - SOME_NO) / (MANY_NO - SOME_NO), 0, 1))
+    middles, chances, apart = np.zeros(1), np.ones(1), 0.0
+    if trust < 1:
+        shapes = np.log(half + np.array([count_by_shape(yes, no, pool, n) for n in CLOUDS]))
+        middles = (1 - trust) * (shapes.mean(keepdims=True) + SHAPE_LOW)
+        apart = (1 - trust) * shapes.std(ddof=1)
+    if trust > 0:
+        odds = np.log(half + np.array(counts_by_odds(yes, no, pool)))
+        fits = [fit for part in scores if (fit := counts_by_answers(answers, part, pool))]
+        fresh = fresh if fits else 0.0
+        if fits:
+            counts, chances = (np.concatenate(parts) for parts in zip(*fits, strict=True))
+            middles = middles + trust * fresh * np.log(half + counts)
+        middles = middles + trust * (1 - fresh) * odds.mean()
+        apart += trust * (1 - fresh) * odds.std()
+    spread = float(np.hypot(SHAPE_ERROR + NO_ERROR * trust * refused, apart))
+    return middles, chances / chances.sum(), spread
+
+
+def _since(answers: Sequence[bool]) -> float:
+    """Return 1 if the last answer is a find, and half as much for each HALVING answers since."""
+    return float(0.5 ** (since_find(answers) / HALVING))
+
+
 def since_find(answers: Sequence[bool]) -> int:
     """Return how many answers have been given since the last find."""
     found = np.flatnonzero(answers)
     return len(answers) - (int(found[-1]) + 1 if len(found) else 0)
 
 
+def counts_by_answers(
+    answers: Sequence[bool], scores: Array, pool: Array
+) -> tuple[Array, Array] | None:
+    """Return possible numbers of positives in a pool, and their probabilities given the answers.
+
+    The log odds of a row are a line in its score. If the scores were perfect ratios, its slope
+    would be 1. But they were calibrated on finds, which score higher than the members that are
+    still hidden, because finds were chosen by rank. For documents the slope is lower. A line fitted
+    to the answers allows for that, as rows were chosen by their scores and not by their answers.
+    The prior for the log slope is Gaussian, and that for the height is flat.
+
+    The scores from before an answer are those it was chosen by, but from a model that knew less
+    than the one that scores the pool. Left-out scores come from that model, but it has learned from
+    similar rows since. Either may be the better one, so both are fitted.
+
+    Returns
+    -------
+    counts, chances : arrays, or None if no answer has a score
+    """
+    known = ~np.isnan(scores)
+    if not known.any():
+        return None
+    ages = np.arange(len(scores))[::-1][known]
+    given, scores = np.array(answers)[known], scores[known]
+    weights = EACH * 0.5 ** (ages / HALF_LIFE)
+    rows, mass = _binned(pool)
+    logs, counts = [], []
+    for place in SLOPES:
+        slope = np.exp(SLOPE_ERROR * place)
+        middle = _offset(slope * scores, given, weights)
+        chance = expit(slope * scores + middle)
+        error = max(float(weights @ (chance * (1 - chance))), VAGUE**-2) ** -0.5
+        heights = middle + error * HEIGHTS[:, None]
+        odds = slope * scores + heights
+        logs.append((given * odds - np.logaddexp(0, odds)) @ weights + np.log(error))
+        logs[-1] -= 0.5 * place**2
+        counts.append(expit(slope * rows + heights) @ mass)
+    return np.concatenate(counts), softmax(np.concatenate(logs))
+
+
+def _offset(scores: Array, answers: Mask, weights: Array) -> float:
+    """Return what to add to the log odds so that they predict as many finds as there are.
+
+    If all answers are equal, half an answer is taken for the other kind.
+    """
+    total = float(weights.sum())
+    found = float(
+        np.clip(weights @ answers, total / (2 * len(answers)), total * (1 - 0.5 / len(answers)))
+    )
+    ends = -scores.max() - 20, -scores.min() + 20
+    return float(brentq(lambda shift: weights @ expit(scores + shift) - found, *ends))
+
+
 def counts_by_odds(yes: Array, no: Array, pool: Array) -> tuple[float, float]:
     """Estimate the number of positives in a pool in two ways, both by summing probabilities.
 
-    The first adds an offset to the log-likelihood ratios, chosen so that the expected number of
-    positives among the answered rows equals the observed number. It is too high if the answered
-    rows were more likely to be positive than other rows with the same scores. The second uses the
-    share of positives that maximises the likelihood of all ratios. It is too low if the missing
-    members have lower scores than left-out finds.
+    Both take the ratios as they are. The first adds an offset to the log-likelihood ratios, chosen
+    so that the expected number of positives among the answered rows equals the observed number. It
+    is too high if the answered rows were more likely to be positive than other rows with the same
+    scores. The second uses the share of positives that maximises the likelihood of all ratios. It
+    is too low if the missing members have lower scores than left-out finds.
     """
     answered = np.concatenate([yes, no])
-    ends = -answered.max() - 20, -answered.min() + 20
-    offset = brentq(lambda shift: expit(answered + shift).sum() - len(yes), *ends)
+    offset = _offset(answered, np.arange(len(answered)) < len(yes), np.ones(len(answered)))
     scores, mass = _binned(pool)
     share = 0.05
     for _ in range(STEPS):

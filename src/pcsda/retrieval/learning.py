@@ -96,6 +96,17 @@ class Learned:
         """Mask of the rows in `answers` that have an answer."""
         return np.arange(len(self.left_out)) < len(self.answers.yes) + len(self.answers.no)
 
+    def unseen(self, places: Ints) -> Array:
+        """Return the ratios of rows, each from a model that did not learn from it.
+
+        Among many columns a model knows its own rows: members of the class among the unchecked
+        random rows, which it takes for negatives, would score far lower than other members.
+        """
+        rows, known = self.answers.rows, ~np.isnan(self.left_out)
+        ratios = self.ratios.copy()
+        ratios[rows[known]] = self.left_out[known]
+        return ratios[places]
+
 
 def learn(
     gallery: Gallery, clusters: Clusters, answers: Answers, estimator: BaseEstimator

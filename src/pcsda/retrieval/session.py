@@ -153,7 +153,15 @@ class SearchSession:
         """
         with self._lock:
             model = 0 if self._learned_at is None else self._learned_at[0]
-            self._book.add(ids, values, who, model)
+            self._book.add(ids, values, who, model, self._scores_before)
+
+    def _scores_before(self, places: Ints) -> Array:
+        """Return the ratios of rows whose answers the model has not seen; NaN for other rows."""
+        learned = self._learned
+        if learned is None:
+            return np.full(len(places), np.nan)
+        seen = np.isin(places, learned.answers.rows[learned.answered])
+        return np.where(seen | ~self.gallery.ordinary[places], np.nan, learned.unseen(places))
 
     def undo(self, who: str | None = None) -> list[Any]:
         """Undo the last call to :meth:`label`, so that earlier answers count again.
@@ -186,7 +194,8 @@ class SearchSession:
         Returns
         -------
         list of Entry
-            Each with id, value, who, at (the time) and model (the last label the model had seen).
+            Each with id, value, who, at (the time), model (the last label the model had seen) and
+            score (the row's ratio from that model, or None).
         """
         with self._lock:
             return list(self._book.history())
@@ -420,13 +429,28 @@ class SearchSession:
         # Rows that are far off would distort the score distribution.
         near = pool[self.gallery.ordinary[pool]]
         count, low, high = count_by_model(
-            yes, no, learned.ratios[near if len(near) else pool], ranked
+            yes,
+            no,
+            learned.unseen(near if len(near) else pool),
+            [entry.value is True for entry in ranked],
+            self._scores_of(ranked, learned),
         )
         # If the last answers were mostly finds, more are left, whatever the model says.
         lately = [value for value in self.labels().values() if value is not None][-LATELY:]
         high = min(max(high, sum(lately)), len(pool))
         note = "Answer random rows for a bound without this condition."
         return Remaining(count, low, high, len(pool), "model", note)
+
+    def _scores_of(self, ranked: list[Entry], learned: Learned) -> tuple[Array, Array]:
+        """Return the scores of answered rows before their answers, and their left-out scores now.
+
+        If a row has only one of them, it stands for both; if it has none, they are NaN.
+        """
+        places = self.gallery.places(entry.id for entry in ranked)
+        left_out = dict(zip(learned.answers.rows.tolist(), learned.left_out, strict=True))
+        now = np.array([left_out.get(place, np.nan) for place in places.tolist()])
+        then = np.array([np.nan if entry.score is None else entry.score for entry in ranked])
+        return np.where(np.isnan(then), now, then), np.where(np.isnan(now), then, now)
 
     def recall(self) -> float:
         """Estimate the share of the class that has been found, from :meth:`remaining`.

@@ -68,6 +68,9 @@ class Entry:
         Number of the last label that the model had seen when the row was shown.
     undone : str or None
         When the label was undone, or None.
+    score : float or None
+        The row's log-likelihood ratio from that model, or None if there was no model or it had
+        already learned from an answer for this row.
     """
 
     number: int
@@ -78,6 +81,7 @@ class Entry:
     at: str
     model: int
     undone: str | None
+    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,10 @@ class Store:
             )
         if run("PRAGMA quick_check").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("its pages are inconsistent")
+        with self._writing():
+            # Earlier versions kept no scores. They can still read and write a file that has them.
+            if "score" not in {row[1] for row in run("PRAGMA table_info(labels)")}:
+                run("ALTER TABLE labels ADD COLUMN score REAL")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -173,16 +181,25 @@ class Store:
             self._base.execute("BEGIN IMMEDIATE")
             yield
 
-    def add(self, ids: Sequence[Any], values: Sequence[bool | None], who: str, model: int) -> None:
+    def add(
+        self,
+        ids: Sequence[Any],
+        values: Sequence[bool | None],
+        who: str,
+        model: int,
+        scores: Sequence[float | None] | None = None,
+    ) -> None:
         """Write labels as one act; they are on disk when this method returns."""
+        scores = [None] * len(ids) if scores is None else scores
         who = _person(who)
         with self._explained(), self._writing():
             act = self._base.execute("SELECT coalesce(max(act), 0) + 1 FROM labels").fetchone()[0]
             self._base.executemany(
-                "INSERT INTO labels (act, id, value, who, at, model) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO labels (act, id, value, who, at, model, score) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (act, _write(name), WORDS[value], who, _now(), model)
-                    for name, value in zip(ids, values, strict=True)
+                    (act, _write(name), WORDS[value], who, _now(), model, score)
+                    for name, value, score in zip(ids, values, scores, strict=True)
                 ],
             )
 
@@ -198,7 +215,7 @@ class Store:
 
     def entries(self, after: int = 0) -> list[Entry]:
         """Return the labels numbered above `after`, in order, including undone ones."""
-        columns = "number, act, id, value, who, at, model, undone"
+        columns = "number, act, id, value, who, at, model, undone, score"
         find = f"SELECT {columns} FROM labels WHERE number > ? ORDER BY number"
         with self._explained():
             rows = self._base.execute(find, (after,)).fetchall()
