@@ -9,10 +9,7 @@ import textwrap
 
 import pytest
 
-from pcsda.retrieval import store
 from pcsda.retrieval.store import Store, StoreError
-
-FOLDER = os.path.dirname(store.__file__)
 
 
 def test_a_label_records_person_time_answer_and_model(tmp_path):
@@ -32,17 +29,14 @@ def test_a_killed_program_loses_no_label(tmp_path):
     path = tmp_path / "s.db"
     code = """
         import sys, itertools
-        sys.path.append(sys.argv[2])
-        from store import Store  # without the package, the child starts in no time
+        from pcsda.retrieval.store import Store
         store = Store(sys.argv[1])
         for number in itertools.count():
             store.add([number], [True], "child", 0)
             print(number, flush=True)
     """
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), str(path), FOLDER],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE, text=True
     )
     for line in child.stdout:
         if int(line) == 10:
