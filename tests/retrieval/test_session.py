@@ -37,6 +37,11 @@ def searched():
     return session
 
 
+def test_what_is_no_estimator_is_refused_at_once():
+    with pytest.raises(TypeError, match=r"^estimator=3 must be a verifier, such as PCSDA\(\)"):
+        SearchSession(np.eye(4), estimator=3)
+
+
 def test_a_session_finds_the_class_and_gives_a_verifier(searched, tmp_path):
     found = [row for row, value in searched.labels().items() if value]
     assert len(found) >= 0.9 * np.sum(y == 3)
