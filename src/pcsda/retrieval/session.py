@@ -105,8 +105,8 @@ class SearchSession:
     ) -> None:
         if estimator is not None and not isinstance(estimator, BaseEstimator):
             raise TypeError(
-                f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline that ends "
-                "in one"
+                f"estimator={estimator!r} must be a verifier, such as PCSDA(), or a pipeline "
+                "that ends in one"
             )
         self.gallery = gallery if isinstance(gallery, Gallery) else Gallery(gallery, ids)
         self.estimator = estimator
