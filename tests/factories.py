@@ -254,6 +254,11 @@ def positives_without(base, left, members):
     return (scatter + prior) / (count + nu), -mean_without(out)
 
 
+def axis_ridge(n_positive):
+    """Return the ridge of Fisher's axis relative to the criterion's: 5 / sqrt(n), 0 from 20 on."""
+    return 5 * max(n_positive**-0.5 - 20**-0.5, 0.0)
+
+
 def cloud_without(density, covariance, move, counts, z):
     """Return the cloud's log ratio of a row on Fisher's axis, for other positives."""
     base, shares = density.base, np.exp(density.base.log_weights)
@@ -261,7 +266,9 @@ def cloud_without(density, covariance, move, counts, z):
     spread = base.centres - centre
     cloud = base.negative + (spread.T * shares) @ spread
     share = counts[0] / counts.sum()
-    axis = np.linalg.solve(share * covariance + (1 - share) * cloud, centre + move)
+    pooled = share * covariance + (1 - share) * cloud
+    pooled += axis_ridge(counts[0]) / counts.sum() * np.eye(len(z))
+    axis = np.linalg.solve(pooled, centre + move)
     inside = log_density(z @ axis, 0.0, axis @ covariance @ axis, density.tail)
     at = (centre + move) @ axis
     return inside - log_density(z @ axis, at, axis @ cloud @ axis, density.tail)

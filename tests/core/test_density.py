@@ -8,6 +8,7 @@ import pytest
 from factor_factories import WEIGHTED
 from factories import (
     assert_same_density,
+    axis_ridge,
     cloud_of,
     cloud_without,
     leave_rows_out,
@@ -266,11 +267,17 @@ def test_positives_at_one_point_are_refused():
 # --- Fisher's axis -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("n_positive", [6, 20])
 @pytest.mark.parametrize("ridge", [0.0, 5.0])
 @WEIGHTED
-def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weighted):
-    """Covariances times sample counts must be the scatter of the fit, ridge included."""
-    X, groups, weights = make_rows([20, 9, 12, 15, 10], 8, weighted=weighted)
+def test_fishers_axis_of_all_k_axes_is_the_ridged_solution_of_one_subclass(
+    ridge, weighted, n_positive
+):
+    """Covariances times sample counts must be the scatter of the fit, ridge included.
+
+    For few positives the axis has a ridge of its own: a multiple of the scatter within subclasses.
+    """
+    X, groups, weights = make_rows([n_positive, 9, 12, 15, 10], 8, weighted=weighted)
     scatter = GroupScatter.from_samples(X, groups, weights=weights)
     projection = solvers.cholesky(scatter, ridge)
     assert projection.rank == 4
@@ -281,7 +288,9 @@ def test_fishers_axis_of_all_k_axes_is_the_solution_of_one_subclass(ridge, weigh
     moments = Moments(projected, np.eye(4), projected.n_positive, projected.n_negative)
     axis = fit_density(moments, negatives="blend", shrinkage=0.0).axis
     one = GroupScatter.from_samples(X, np.minimum(groups, 1), weights=weights)
-    expected = solvers.cholesky(one, ridge).components[0]
+    within = scatter.intra + ridge * np.eye(8)
+    more = axis_ridge(scatter.n_positive) * within
+    expected = np.linalg.solve(one.intra + ridge * np.eye(8) + more, one.delta[0])
     found = axis @ W
     found *= np.linalg.norm(expected) / np.linalg.norm(found) * np.sign(found @ expected)
     assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())

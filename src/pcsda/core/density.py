@@ -8,7 +8,7 @@ negatives:
 - `Posterior`: one Gaussian or t distribution about the centre of all labels in a bank;
 - `Blend`: the mixture, combined with all negatives as one cloud along Fisher's axis of the subspace
   (the model for K = 1). The mixture resolves more detail; the single cloud has fewer parameters.
-  With a single positive, the cloud lies along an axis that the positive's own error turns less.
+  If positives are few, a ridge keeps their error from turning that axis.
 
 Each density provides one or more *views*, log ratios ln p(z | positive) - ln p(z | negative),
 stacked along the first axis. The calibration weights the views and adds an offset. A new density
@@ -30,7 +30,7 @@ from . import left_density, linalg
 from .covariance import Moments, require_regular
 from .left_density import Remaining, Spread
 from .linalg import Array, Floats, Ints, SingularMatrixError, TooFewRowsError
-from .loo import SMALLEST_GAP, LeftOut
+from .loo import FEW_POSITIVES, SMALLEST_GAP, LeftOut
 from .scatter import GroupScatter
 from .student import (
     energy,
@@ -42,6 +42,10 @@ from .student import (
     sum_by,
     whitening,
 )
+
+# Ridge on the covariance behind Fisher's axis, relative to the criterion's denominator: this number
+# times 1/sqrt(n) for n positives, less what remains once they are no longer few.
+AXIS_RIDGE = 5.0
 
 
 class Density(Protocol):
@@ -481,7 +485,9 @@ class Blend:
         turn = linalg.lower_solve(cloud, linalg.cholesky(base.positive))
         inner = turn @ rest.covariances @ turn.T
         toward = linalg.lower_solve(cloud, centre) + rest.moves @ turn.T
+        back = linalg.lower_solve(cloud, np.eye(len(centre)))
         pooled = share * inner + (1 - share) * np.eye(len(centre))
+        pooled += _axis_ridge(counts) * back @ back.T
         axis = np.linalg.solve(pooled, toward[:, :, None])[:, :, 0]
         outside = np.einsum("bi,bi->b", axis, axis)
         inside = np.einsum("bi,bij,bj->b", axis, inner, axis)
@@ -575,19 +581,28 @@ def _cloud_axis(mixture: Mixture, moments: Moments) -> Array | None:
     """Return the axis that best separates positives from the cloud of all negatives, or None.
 
     Fisher's axis amplifies the error of the positive mean along directions in which rows vary
-    little. The mean of a single positive is off by as much as a row varies, so if no positive can
-    be left out, the axis uses the criterion's ridged scatter instead.
+    little, and hidden positives turn it away from the class. So if positives are few, a ridge is
+    added: a multiple of the criterion's denominator, which is the identity on the axes. The mean of
+    a single positive is off by as much as a row varies, so if no positive can be left out, the axis
+    uses only the criterion's ridged scatter.
     """
-    centre = np.exp(mixture.log_weights) @ mixture.centres
+    centre, counts = np.exp(mixture.log_weights) @ mixture.centres, moments.scatter.counts
     if moments.n_positive > 0 or moments.ridged is None:
         covariance = _pooled(mixture, centre, moments.scatter)
+        covariance += _axis_ridge(counts) * np.eye(len(centre))
     else:
-        covariance = moments.ridged / moments.scatter.counts.sum()
+        covariance = moments.ridged / counts.sum()
     axis = np.asarray(np.linalg.solve(covariance, centre), dtype=np.float64)
     if centre @ axis <= linalg.SAME_POINT**2:  # the means differ only by rounding
         return None
     axis = _of_unit_size(axis)
     return axis if axis.any() else None
+
+
+def _axis_ridge(counts: Array) -> float:
+    """Return the ridge for Fisher's axis, given the group sizes, positives first."""
+    few = 1 / np.sqrt(max(counts[0], 1.0)) - 1 / np.sqrt(FEW_POSITIVES)
+    return max(AXIS_RIDGE * float(few), 0.0) / float(counts.sum())
 
 
 def _pooled(mixture: Mixture, centre: Array, scatter: GroupScatter) -> Array:
