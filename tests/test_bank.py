@@ -260,6 +260,7 @@ def test_a_search_in_folds_equals_each_labels_own_search():
         assert_allclose(scores[:, column], alone.log_likelihood_ratio(X), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "template",
     [

@@ -411,7 +411,7 @@ def test_routes_without_contamination_refuse_it():
         model.partial_fit(X, y)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.more), True])
 def test_a_fit_in_blocks_equals_one_in_memory(weighted):
     X, y, *_ = make_contaminated()
     weights = np.linspace(1, 2, len(y)) if weighted else np.ones(len(y))
@@ -435,7 +435,7 @@ def test_a_sample_of_blocks_keeps_the_prior_of_all_rows():
     assert_allclose(sample.class_prior_, whole.class_prior_, atol=0.01)
 
 
-@BOTH
+@LINEAR
 def test_a_bank_takes_its_background_as_unchecked(kind):
     X, y, *_ = make_contaminated()
     own, rest = np.flatnonzero(y == 1), np.flatnonzero(y == 0)

@@ -294,6 +294,7 @@ def test_explanations_are_short_and_have_a_table_in_notebooks(data):
     assert "<table>" not in kernel.explain(data.data[:1])._repr_html_()
 
 
+@pytest.mark.more
 def test_rows_are_explained_in_blocks(data, monkeypatch):
     model = PCSDA(4, random_state=0).fit(data.data, data.target)
     whole = model.explain(data.data)

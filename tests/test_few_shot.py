@@ -24,6 +24,7 @@ def rows(tmp_path_factory):
     return path
 
 
+@pytest.mark.more
 def test_a_run_writes_every_cell_once_and_resumes(rows):
     before = rows.read_bytes()
     found = few_shot.read(rows)

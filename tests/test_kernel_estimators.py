@@ -1285,6 +1285,7 @@ def test_a_sample_chooses_no_ridge_that_all_left_out_rows_reject(digit):
     assert loss("auto") <= loss(0.1) < loss(1.0)
 
 
+@pytest.mark.more
 def test_left_out_scores_choose_neither_given_ridges_nor_those_of_groups():
     X, y = shells(1200, np.random.default_rng(0))
     for params, along, ridge in (

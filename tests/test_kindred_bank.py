@@ -325,6 +325,7 @@ def test_verifying_one_label_builds_no_estimator(monkeypatch):
     close(bank.verify(X, 5), bank.log_likelihood_ratio(X)[:, 5])
 
 
+@pytest.mark.more
 def test_banks_that_cannot_share_covariances_use_clusters():
     X, y = people(10, 3)
     assert type(VerifierBank().fit(X, y)._labels_).__name__ == "KindredLabels"

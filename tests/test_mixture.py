@@ -55,6 +55,7 @@ METHODS = (
 )
 
 
+@pytest.mark.each_value
 @every
 @pytest.mark.parametrize("n_modes", [1, 2])
 def test_a_mixture_has_the_methods_of_a_verifier(name, n_modes):

@@ -146,6 +146,7 @@ def test_a_new_calibration_moves_scores_in_folds_too():
     np.testing.assert_allclose(verifier.held_out_[0], slope * before + offset, rtol=1e-6)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", IN_FOLDS)
 def test_models_without_left_out_scores_take_given_rows(kind):
     verifier = clone(IN_FOLDS[kind])

@@ -432,6 +432,7 @@ def test_labels_calibrated_separately_have_a_threshold_too(name):
     assert np.mean(named) > 2 * np.mean(accepted)
 
 
+@pytest.mark.more
 def test_separate_labels_are_scored_as_strangers_by_banks_that_lack_them():
     X, y = people(9, 6, width=8)
     clusters = np.arange(len(X)) % 3
@@ -482,6 +483,7 @@ def test_labels_are_scored_as_strangers_only_when_the_threshold_is_needed():
     assert late.remove(4).refresh().threshold_.rule.endswith("on the 20 given")
 
 
+@pytest.mark.more
 def test_a_matrix_of_kernel_values_has_the_threshold_of_its_kernel():
     X, y = people(9, 6, width=8)
     clusters = np.arange(len(X)) % 3
@@ -526,6 +528,7 @@ def test_a_bank_that_names_hardly_anybody_says_so():
     bank.identify(X)
 
 
+@pytest.mark.more
 def test_models_without_left_out_scores_are_refitted_to_know_their_misses():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 5)), np.repeat([0, 1, 2], 10)

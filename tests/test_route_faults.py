@@ -227,6 +227,7 @@ def test_a_row_that_keeps_the_scatter_regular_cannot_be_left_out(tails):
             assert np.isfinite(model.loo_scores_).all()
 
 
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore:a calibration fold could not be fitted")
 def test_calibration_does_not_collapse_where_folds_fail():
     collapsed = []

@@ -401,6 +401,7 @@ def test_a_terminal_sees_every_round_in_one_line(monkeypatch, capsys):
     )
 
 
+@pytest.mark.more
 def test_the_picture_shows_every_contestant_and_is_the_same_each_time(tmp_path):
     found = of_job(fake_job("fits", {"N": 5})) + of_job(fake_job("more", {"N": 6}))
     found += grown_rows()

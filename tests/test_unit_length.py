@@ -86,6 +86,7 @@ def test_rows_stay_as_they_are_where_length_matters(width, background, monkeypat
     assert type(bank.models_[3]) is PCSDA
 
 
+@pytest.mark.more
 def test_only_banks_with_common_covariances_choose(monkeypatch):
     monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)  # all that choose take unit length
     X, y = rows_of()
@@ -94,6 +95,7 @@ def test_only_banks_with_common_covariances_choose(monkeypatch):
     assert not VerifierBank(PLAIN, calibration="per-label").fit(X, y).unit_length_
 
 
+@pytest.mark.more
 def test_kernels_choose_unless_they_were_given_for_rows_as_they_are(monkeypatch):
     monkeypatch.setattr(kindred_labels, "LEAST_GAIN", -np.inf)
     X, y = rows_of()

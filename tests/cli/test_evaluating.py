@@ -211,6 +211,7 @@ def few_digits(monkeypatch):
     monkeypatch.setattr("pcsda.cli.demo.RESAMPLES", 20)
 
 
+@pytest.mark.more
 def test_the_demo_needs_no_data_and_agrees_with_its_report(command, tmp_path, few_digits):
     out = command("demo", "--digit", "8", "--report", "r.html").out
     lines = out.splitlines()

@@ -31,6 +31,7 @@ def mean_positive(y, scores, sample_weight=None):
     )
 
 
+@pytest.mark.more
 def test_the_interval_of_a_mean_matches_theory():
     y, scores = gaussian_scores(1.0, 400)
     found = bootstrap_interval(mean_positive, y, scores, n_resamples=4000, random_state=0)

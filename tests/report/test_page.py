@@ -132,6 +132,7 @@ def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 def test_a_large_bank_with_long_names_stays_small():
     """Reach all limits at once, with names of the maximum length."""
     rng = np.random.default_rng(0)
