@@ -320,7 +320,8 @@ def page(rows: list[Row]) -> str:
     ]
     parts += [details("Recall after 5, 10, 20 and 30 % of the records", *screened)]
     parts += ["## How many are left, and when to stop", ESTIMATES_WORDS.strip()]
-    parts += [*_estimates(rows), "## Speed"]
+    factors, *stops = _estimates(rows)
+    parts += [factors, details("Where searches stopped", *stops), "## Speed"]
     seconds = _table(rows, SETS, "seconds", least=True)
     parts += [details("Seconds of processor time per round", seconds)]
     return "\n\n".join(parts) + "\n"
