@@ -427,6 +427,16 @@ def test_a_fit_in_blocks_equals_one_in_memory(weighted):
     assert not hasattr(model, "partition_")
 
 
+def test_a_fit_in_blocks_forgets_an_earlier_fit():
+    X, y, *_ = make_contaminated()
+    model = PCSDA(contamination=0.05, random_state=0).fit(X, y)
+    model.choose_threshold(max_false_alarms=0.1)
+    fit_blocks(model, [(X, y)])
+    left = ("loo_scores_", "partition_", "responsibilities_", "threshold_")
+    assert not [name for name in left if hasattr(model, name)]
+    assert hasattr(model, "held_out_")
+
+
 def test_a_sample_of_blocks_keeps_the_prior_of_all_rows():
     X, y, *_ = make_contaminated()
     whole = PCSDA(contamination=0.05, random_state=0).fit(X, y)

@@ -31,7 +31,7 @@ from ..estimators import CSDA, PCSDA
 from ..estimators.linear import held_out_scores, pcsda_factory
 from ..estimators.operating import left_out
 from ..estimators.rows import TrainingRows
-from ..estimators.steps import check_rank, say, settle_ridge, sign_of
+from ..estimators.steps import OF_ONE_FIT, check_rank, say, settle_ridge, sign_of
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count, warn_of_empty
@@ -312,9 +312,11 @@ class _Fit:
         (X, _, weights), positive, _ = _joined(found.samples)
         own.fit(X, np.where(positive, *self._labels), sample_weight=_unless_equal(weights))
         known = left_out(own)
-        own.held_out_ = None if known is None else tuple(known)
-        for name in ("loo_scores_", "loo_weights_", "partition_", "responsibilities_"):
+        # The rows have no numbers, and an earlier fit may have left some of these attributes.
+        for name in (*OF_ONE_FIT, "responsibilities_"):
             own.__dict__.pop(name, None)
+            model.__dict__.pop(name, None)
+        own.held_out_ = None if known is None else tuple(known)
         self._keep_columns(found, own.n_features_in_)
         fitted = {name: value for name, value in vars(own).items() if name.endswith("_")}
         model.__dict__.update(fitted | {"classes_": self.intake.classes})

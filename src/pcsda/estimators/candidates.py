@@ -30,7 +30,7 @@ REGULARIZATION = (1e-2, 1e-1, 1.0)
 GAMMA = ("positive", 0.3, 1.0, 3.0)
 
 
-def template_of(search: Any) -> Any:
+def template_of(search: BaseEstimator) -> Any:
     """Return the estimator that a search tunes or a mixture copies, or a pipeline around it."""
     return PCSDA() if search.estimator is None else search.estimator
 

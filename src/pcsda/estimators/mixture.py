@@ -22,7 +22,6 @@ from ..validation import MatrixLike
 from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import final_of, template_of
-from .linear import PCSDA
 from .modes import Modes, Rows, join
 from .ratios import narrowed, ranking_of
 from .search import PCSDACV
@@ -117,12 +116,12 @@ default=None
     @property
     def pos_label(self) -> Any:
         """The class of interest: the estimator's `pos_label`."""
-        return _verifier_of(_template_of(self)).pos_label
+        return _verifier_of(template_of(self)).pos_label
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = get_tags(_template_of(self)).input_tags.sparse
+        tags.input_tags.sparse = get_tags(template_of(self)).input_tags.sparse
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -153,7 +152,7 @@ default=None
         -------
         self : MixtureVerifier
         """
-        template = _template_of(self)
+        template = template_of(self)
         final = _check_template(template)
         validation.check_count("n_modes", self.n_modes, "auto")
         validation.refuse_dask(X, y)
@@ -329,11 +328,6 @@ default=None
         validation.check_option("by", by, ("distance", "likelihood"))
         score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
         return np.argsort(-score, kind="stable")
-
-
-def _template_of(mixture: MixtureVerifier) -> Any:
-    """Return the estimator for each mode, or the pipeline or search that ends in it."""
-    return PCSDA() if mixture.estimator is None else mixture.estimator
 
 
 def _verifier_of(template: BaseEstimator) -> Any:
