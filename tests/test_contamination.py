@@ -435,6 +435,8 @@ def test_a_fit_in_blocks_forgets_an_earlier_fit():
     left = ("loo_scores_", "partition_", "responsibilities_", "threshold_")
     assert not [name for name in left if hasattr(model, name)]
     assert hasattr(model, "held_out_")
+    fit_blocks(model.set_params(contamination=0), [(X, y)])
+    assert not hasattr(model, "contamination_")
 
 
 def test_a_sample_of_blocks_keeps_the_prior_of_all_rows():

@@ -28,6 +28,7 @@ from ..core.scatter import GroupScatter
 from ..core.spread import OverflowingSquares
 from ..core.warning import warn
 from ..estimators import CSDA, PCSDA
+from ..estimators.hidden import keep_shares
 from ..estimators.linear import held_out_scores, pcsda_factory
 from ..estimators.operating import left_out
 from ..estimators.rows import TrainingRows
@@ -371,9 +372,10 @@ class _Fit:
         keep_linear(self.model, fitted.without_numbers(), dtype)
 
     def _keep_columns(self, found: Statistics, width: int) -> None:
-        """Store the classes and columns, and delete what an earlier `partial_fit` left."""
+        """Store the classes and columns, and delete what an earlier fit left."""
         model = self.model
         forget_stream(model)
+        keep_shares(model, None, slice(None), 0)
         model.classes_ = self.intake.classes
         model.n_features_in_ = width
         model.__dict__.pop("feature_names_in_", None)
