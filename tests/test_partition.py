@@ -15,7 +15,7 @@ from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pcsda import partition
+from pcsda import PCSDA, PCSDACV, KernelPCSDA, VerifierBank, fit_blocks, partition
 from pcsda.partition import count_distinct, given_labels, make_groups
 from pcsda.validation import distinct
 
@@ -90,6 +90,35 @@ def test_auto_takes_few_subclasses_in_few_columns_for_few_positives(n_positives,
     X = np.random.default_rng(0).standard_normal((400, width))
     positive = np.arange(400) < n_positives
     assert_numbered(make_groups(X, positive, random_state=0)[0], positive, expected)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 7])
+def test_auto_makes_enough_subclasses_for_the_axes_asked_for(n_components):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 9)), np.arange(40) < 10
+    expected = max(n_components, 2)
+    for model in (PCSDA(n_components=n_components), KernelPCSDA(n_components=n_components)):
+        assert model.fit(X, y).n_components_ == n_components
+        assert len(model.subclass_counts_) == expected
+    precomputed = KernelPCSDA("precomputed", n_components=n_components)
+    assert precomputed.fit(X @ X.T, y).n_components_ == n_components
+    blocks = fit_blocks(PCSDA(n_components=n_components), X, y=y)
+    assert len(blocks.subclass_counts_) == expected
+    stream = PCSDA(n_components=n_components)
+    for start in range(0, 40, 2):
+        stream.partial_fit(X[start : start + 2], y[start : start + 2], classes=[False, True])
+    assert stream.n_components_ == n_components
+    found = PCSDACV(PCSDA(n_components=n_components)).fit(X, y)
+    assert found.best_estimator_.n_components_ == n_components
+
+
+def test_a_bank_makes_enough_subclasses_although_a_label_fills_one():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 3)
+    X = rng.standard_normal((10, 20))[y] + 0.5 * rng.standard_normal((30, 20))
+    for seed in range(40):
+        bank = VerifierBank(PCSDA(n_components=2, random_state=seed)).fit(X, y)
+        assert np.isfinite(bank.log_likelihood_ratio(X)).all()
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 3])

@@ -56,6 +56,7 @@ def make_groups(
     weights: Array | None = None,
     random_state: Seed = None,
     products: Array | None = None,
+    least: int = 1,
 ) -> tuple[Ints, NDArray[Any]]:
     """Assign each row a group number: 0 for positives, 1..K for subclasses of negatives.
 
@@ -77,6 +78,8 @@ def make_groups(
     random_state : int, RandomState instance or None
     products : array of shape (N, N), optional
         Inner products of all rows about any origin close to the data, if already known.
+    least : int
+        The fewest subclasses that "auto" may choose.
 
     Returns
     -------
@@ -94,7 +97,9 @@ def make_groups(
         labels = np.arange(len(rows))
     else:
         weight = None if weights is None else weights[rows]
-        wanted = settle_count(X, n_subclasses, among=rows, n_positive=float(positive.sum()))
+        wanted = settle_count(
+            X, n_subclasses, among=rows, n_positive=float(positive.sum()), least=least
+        )
         labels = np.zeros(len(rows), dtype=np.intp)
         if wanted > 1:
             labels = run_kmeans(X, wanted, weight, random_state, among=rows, products=products)
@@ -144,6 +149,7 @@ def settle_count(
     sampled: bool = False,
     among: Ints | None = None,
     n_positive: float = np.inf,
+    least: int = 1,
 ) -> int:
     """Turn `n_subclasses` into a number, and check that there are enough distinct negatives.
 
@@ -152,13 +158,14 @@ def settle_count(
 
     K cells in D columns are about ``K^(-1/D)`` as wide as all negatives. Few positives are expected
     to spread like a cell, so with few positives "auto" makes cells half as wide, no narrower.
+    It makes at least `least` cells, which can give as many axes.
     """
     if n_subclasses == "auto":
         total = (negatives.shape[0] if among is None else len(among)) if total is None else total
         wanted = min(max(round(total / NEGATIVES_PER_SUBCLASS), 1), MOST_AUTO)
         if n_positive < FEW_POSITIVES:
             wanted = min(wanted, max(2 ** min(negatives.shape[1], MOST_AUTO), int(n_positive)))
-        return count_distinct(negatives, wanted, among)
+        return count_distinct(negatives, max(wanted, least), among)
     wanted = int(n_subclasses)
     distinct = count_distinct(negatives, wanted, among)
     if wanted > distinct:

@@ -32,7 +32,14 @@ from ..estimators.hidden import keep_shares
 from ..estimators.linear import held_out_scores, pcsda_factory
 from ..estimators.operating import left_out
 from ..estimators.rows import TrainingRows
-from ..estimators.steps import OF_ONE_FIT, check_rank, say, settle_ridge, sign_of
+from ..estimators.steps import (
+    OF_ONE_FIT,
+    check_rank,
+    least_subclasses,
+    say,
+    settle_ridge,
+    sign_of,
+)
 from ..estimators.stream import CALIBRATION_ROWS, fit_left_out, fit_scatter, forget_stream
 from ..estimators.training import keep_linear
 from ..partition import find_centroids, settle_count, warn_of_empty
@@ -269,7 +276,10 @@ class _Fit:
         sampled = len(X) < sample.rows.n_offered
         total, wanted = sample.n_negative, self.model.n_subclasses
         n_positive = sample.rows.n_offered - total
-        count = settle_count(rows, wanted, total, sampled=sampled, n_positive=n_positive)
+        least = least_subclasses(self.model)
+        count = settle_count(
+            rows, wanted, total, sampled=sampled, n_positive=n_positive, least=least
+        )
         if count == 1:
             return Division()
         weight = _unless_equal(weights[negative])

@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from .. import validation
+from ..core.linalg import Ints
 from ..kernels import SCALED_KERNELS, bandwidth
 from ..partition import count_distinct, given_labels, settle_count
 from .grid import Cell, Data
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .steps import auto_ridge
+from .steps import auto_ridge, least_subclasses
 
 if TYPE_CHECKING:
     from .search import PCSDACV
@@ -80,9 +81,7 @@ def _counts(search: PCSDACV, final: BaseEstimator, data: Data) -> list[int]:
             "give subclass_labels"
         )
     negatives = np.flatnonzero(~data.positive)
-    standard = standard_counts(
-        final, settle_count(data.X, "auto", among=negatives, n_positive=data.positive.sum())
-    )
+    standard = standard_counts(final, _auto_count(final, data, negatives))
     wanted = _values("n_subclasses", search.n_subclasses, standard, whole=True)
     distinct = count_distinct(data.X, max(wanted), negatives)
     counts = [count for count in wanted if count <= distinct]
@@ -138,6 +137,12 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
     return tuple(dict.fromkeys((template.gamma, *standard)))
 
 
+def _auto_count(final: BaseEstimator, data: Data, negatives: Ints) -> int:
+    """Return the number of subclasses that "auto" means for the estimator."""
+    n_positive, least = data.positive.sum(), least_subclasses(final)
+    return settle_count(data.X, "auto", among=negatives, n_positive=n_positive, least=least)
+
+
 def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell | None:
     """Return the estimator's own setting, if it is in the grid.
 
@@ -149,9 +154,7 @@ def own_setting(template: BaseEstimator, grid: list[Cell], data: Data) -> Cell |
     if data.subclass_labels is not None:
         count = grid[0].n_subclasses
     elif count == "auto":
-        most = settle_count(
-            data.X, count, among=np.flatnonzero(~data.positive), n_positive=data.positive.sum()
-        )
+        most = _auto_count(final, data, np.flatnonzero(~data.positive))
         count = max((c.n_subclasses for c in grid if c.n_subclasses <= most), default=most)
     full = min(count, data.X.shape[1]) if isinstance(template, PCSDA) else count
     d = full if final.n_components is None else final.n_components

@@ -49,6 +49,7 @@ from .steps import (
     is_precomputed,
     keep_decision,
     keep_training,
+    least_subclasses,
     most_axes,
     rule_of,
     say,
@@ -322,6 +323,7 @@ def divide_inputs(
         weights=data.weights,
         random_state=data.seed,
         products=products,
+        least=least_subclasses(model),
     )
     return groups
 
@@ -344,7 +346,7 @@ def divide_features(
         rows = np.flatnonzero(groups)
         starts = [groups[rows] - 1]
         if is_precomputed(model):
-            count = settle_count(data.X[rows], model.n_subclasses)
+            count = settle_count(data.X[rows], model.n_subclasses, least=least_subclasses(model))
             rng = check_random_state(data.seed)
             starts = [kernel_start(matrix, rows, count, rng) for _ in range(KERNEL_RESTARTS)]
         weight = some(data.weights, rows)

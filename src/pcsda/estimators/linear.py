@@ -26,7 +26,7 @@ from .callbacks import calls_back
 from .hidden import hidden_rows
 from .naming import name_by_labels
 from .rows import rows_of
-from .steps import PUBLISHED, check_training
+from .steps import PUBLISHED, check_training, least_subclasses
 from .threads import updates
 from .training import (
     divide,
@@ -53,8 +53,8 @@ class PCSDA(Verifier):
     n_subclasses : int or "auto", default="auto"
         Number K of subclasses into which k-means divides the negatives. "auto" means about one per
         15 negatives, but between 1 and 20, and at most ``max(2**D, n_positives)`` for fewer than 10
-        positives in D columns. Asking for more subclasses than there are distinct negatives is an
-        error.
+        positives in D columns. If `n_components` is a number, "auto" is at least that. Asking for
+        more subclasses than there are distinct negatives is an error.
     n_components : int or None, default=None
         Dimension d of the subspace. None means the largest possible,
         ``min(n_subclasses, n_features, rank)``.
@@ -446,7 +446,9 @@ class PCSDA(Verifier):
     def _wanted(self) -> int:
         """Return how many distinct negatives are needed before they can be divided."""
         clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
-        return int(self.n_subclasses) if clusters and self.n_subclasses != "auto" else 1
+        if not clusters:
+            return 1
+        return least_subclasses(self) if self.n_subclasses == "auto" else int(self.n_subclasses)
 
     def _settle_labelled(self, given: bool, positive: Mask) -> None:
         """Require that either all batches with negatives have subclass labels, or none do."""

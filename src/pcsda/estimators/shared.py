@@ -35,6 +35,7 @@ from .steps import (
     auto_ridge,
     is_precomputed,
     keep_training,
+    least_subclasses,
     leave_sample,
     rule_of,
     settle_ridge,
@@ -114,7 +115,9 @@ def cluster_rows(template: BaseEstimator, X: Floats, count: int | None, seed: in
     way = getattr(template, "subclasses", "kmeans")
     if not isinstance(way, str):
         return np.unique(clone(way).fit_predict(X), return_inverse=True)[1]
-    count = settle_count(X, count if count else getattr(template, "n_subclasses", 1))
+    least = least_subclasses(template)
+    least += least > 1  # one cluster may hold only rows of the label itself
+    count = settle_count(X, count if count else getattr(template, "n_subclasses", 1), least=least)
     if count == 1:
         return np.zeros(len(X), dtype=np.intp)
     return np.unique(run_kmeans(X, count, None, seed), return_inverse=True)[1]

@@ -155,6 +155,12 @@ def most_axes(model: Verifier, groups: Ints) -> int:
     return int(groups.max() if hasattr(model, "n_subclasses") else np.sum(groups > 0))
 
 
+def least_subclasses(model: BaseEstimator) -> int:
+    """Return the fewest subclasses that can give the number of axes an estimator asks for."""
+    wanted = getattr(model, "n_components", None)
+    return int(wanted) if isinstance(wanted, Integral) else 1
+
+
 def check_rank(model: Verifier, most: int) -> None:
     """Reject `n_components` if it exceeds the largest possible number of axes."""
     if isinstance(model.n_components, Integral) and model.n_components > most:

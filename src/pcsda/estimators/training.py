@@ -33,6 +33,7 @@ from .steps import (
     check_rank,
     keep_decision,
     keep_training,
+    least_subclasses,
     leave_sample,
     most_axes,
     rule_of,
@@ -224,5 +225,6 @@ def divide(
         weights=some(weights, counted),
         random_state=data.seed,
         products=data.wide.products if data.wide and isinstance(counted, slice) else None,
+        least=least_subclasses(model),
     )
     return groups, names
