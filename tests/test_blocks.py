@@ -667,8 +667,8 @@ HERE = r"^block 2 \(item 2 of the iterator\)"
         (0, put(np.nan), f"{HERE}: X has NaN or infinity in 1 rows, the first is row 7; leave "
          "those rows out or fill them in$"),
         (0, put(-np.inf), f"{HERE}: X has NaN or infinity in 1 rows"),
-        (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or cut the data again "
-         r"\(repartition in Dask\)$"),
+        (0, lambda X: X[:0], rf"{HERE}: the block has no rows; leave it out, or divide the data "
+         r"differently \(repartition in Dask\)$"),
         (0, lambda X: X[0], f"{HERE}: Expected 2D array"),
         (0, lambda X: X + 1j, f"{HERE}: Complex data not supported"),
         (0, lambda X: X.astype(str)[:, :1] + "x", f"{HERE}: could not convert string to float"),
@@ -991,13 +991,15 @@ def test_a_checkpoint_of_another_fit_is_refused(stopped):
     content = stopped.read_bytes()
     with pytest.raises(
         ValueError,
-        match=r"state.npz is the checkpoint of a fit with other settings; delete it to start "
+        match=r"state.npz is the checkpoint of a fit with different settings; delete it to start "
         r"again, or name another file$",
     ):
         fit_blocks(PCSDA(regularization=0.5), same, checkpoint=stopped)
-    with pytest.raises(ValueError, match="other settings"):
+    with pytest.raises(ValueError, match="different settings"):
         fit_blocks(PCSDA(), same, checkpoint=stopped, calibration_rows=9)
-    with pytest.raises(ValueError, match=r"state.npz is the checkpoint of a fit with other data"):
+    with pytest.raises(
+        ValueError, match=r"state.npz is the checkpoint of a fit with different data"
+    ):
         fit_blocks(PCSDA(), in_blocks([50, 100], X + 1, y, groups), checkpoint=stopped)
     assert stopped.read_bytes() == content
     assert_same_model(fit_blocks(PCSDA(), same, checkpoint=stopped), fit_blocks(PCSDA(), same), X)
@@ -1006,9 +1008,9 @@ def test_a_checkpoint_of_another_fit_is_refused(stopped):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda content: content[: len(content) // 2], "is not a whole checkpoint"),
-        (lambda content: b"", "is not a whole checkpoint"),
-        (lambda content: b"PK" + b"\0" * 100, "is not a whole checkpoint"),
+        (lambda content: content[: len(content) // 2], "is not a complete checkpoint"),
+        (lambda content: b"", "is not a complete checkpoint"),
+        (lambda content: b"PK" + b"\0" * 100, "is not a complete checkpoint"),
     ],
 )
 def test_a_truncated_or_altered_checkpoint_is_refused(stopped, spoil, message):
@@ -1026,7 +1028,7 @@ def test_a_checkpoint_of_another_format_is_refused(stopped, monkeypatch):
 def test_a_checkpoint_runs_no_code(tmp_path):
     path = tmp_path / "state.npz"
     np.savez(path, state=np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"is not a whole checkpoint .*allow_pickle"):
+    with pytest.raises(ValueError, match=r"is not a complete checkpoint .*allow_pickle"):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=path)
 
 

@@ -70,8 +70,9 @@ def test_changed_data_in_any_block_are_refused(tmp_path, monkeypatch, part, row)
     other = in_blocks(CUTS, data["X"], data["y"], None, data["weights"])
     what = "rows" if part == "X" else "labels or weights"
     message = (
-        rf"state.npz is the checkpoint of a fit with other data: block {row // 20} \(item .* does "
-        rf"not have the {what} that it had when it was read before; delete it to start again, or"
+        rf"state.npz is the checkpoint of a fit with different data: block {row // 20} \(item .* "
+        rf"does not have the {what} that it had when it was read before; delete it to start again, "
+        "or"
     )
     with pytest.raises(ValueError, match=message):
         fit(other, path)
@@ -84,7 +85,9 @@ def test_changed_subclasses_are_refused(tmp_path, monkeypatch):
     X, y, groups, _ = make_data()
     path = fit_stopped(in_blocks(CUTS, X, y, groups), tmp_path / "state.npz", monkeypatch)
     row = 60 + int(np.flatnonzero(~y[60:80])[0])
-    with pytest.raises(ValueError, match=r"with other data: block 3 \(.* does not have the labels"):
+    with pytest.raises(
+        ValueError, match=r"with different data: block 3 \(.* does not have the labels"
+    ):
         fit(in_blocks(CUTS, X, y, changed(groups, row)), path)
 
 
@@ -92,7 +95,9 @@ def test_changed_arrays_and_files_are_refused(tmp_path, monkeypatch):
     X, y, _, _ = make_data()
     cut = {"y": y, "block_rows": 20}
     path = fit_stopped(X, tmp_path / "state.npz", monkeypatch, **cut)
-    with pytest.raises(ValueError, match=r"other data: block 3 \(rows 60 to 79\) does not have"):
+    with pytest.raises(
+        ValueError, match=r"different data: block 3 \(rows 60 to 79\) does not have"
+    ):
         fit(changed(X, 65), path, **cut)
     fit(X, path, **cut)
     np.save(tmp_path / "X.npy", X)
@@ -107,7 +112,7 @@ def test_changed_arrays_and_files_are_refused(tmp_path, monkeypatch):
 def test_fewer_blocks_are_refused(tmp_path, monkeypatch):
     X, y, _, _ = make_data()
     path = fit_stopped(in_blocks(CUTS, X, y), tmp_path / "state.npz", monkeypatch)
-    with pytest.raises(ValueError, match="it has read 11 blocks and there are 5; delete it"):
+    with pytest.raises(ValueError, match="it has read 11 blocks, but there are 5; delete it"):
         fit(in_blocks(list(CUTS)[:4], X[:100], y[:100]), path)
 
 
@@ -115,7 +120,7 @@ def test_a_checkpoint_with_finished_passes_is_compared_too(tmp_path, monkeypatch
     X, y, _, _ = make_data()
     blocks = in_blocks(CUTS, X, y)
     path = fit_stopped(blocks, tmp_path / "state.npz", monkeypatch, number=-1)
-    with pytest.raises(ValueError, match="other data: block 3"):
+    with pytest.raises(ValueError, match="different data: block 3"):
         fit(in_blocks(CUTS, changed(X, 65), y), path)
     fit(blocks, path)
 
@@ -128,7 +133,7 @@ def test_blocks_that_change_between_passes_are_noticed(tmp_path):
         runs.append(0)
         return in_blocks(CUTS, X if len(runs) < 3 else changed(X, 65), y)()
 
-    with pytest.raises(ValueError, match="other data: block 3"):
+    with pytest.raises(ValueError, match="different data: block 3"):
         fit(blocks, tmp_path / "state.npz")
 
 
@@ -220,7 +225,7 @@ def test_a_malformed_state_is_refused_with_the_reason(tmp_path, stopped, change)
     path.write_bytes(stopped)
     altered(path, change)
     X, y, groups, _ = make_data()
-    message = r"is not a whole checkpoint \(\w+: .*\); delete it, or name another file$"
+    message = r"is not a complete checkpoint \(\w+: .*\); delete it, or name another file$"
     with pytest.raises(ValueError, match=message):
         fit(in_blocks(CUTS, X, y, groups), path)
 
@@ -258,7 +263,7 @@ def test_malformed_headers_are_refused(tmp_path, stopped, header):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in entries.items():
             archive.writestr(name, content)
-    with pytest.raises(ValueError, match=r"is not a whole checkpoint \(\w+: .*; delete it, or"):
+    with pytest.raises(ValueError, match=r"is not a complete checkpoint \(\w+: .*; delete it, or"):
         fit(in_blocks(CUTS, X, y, groups), path)
 
 
@@ -270,5 +275,7 @@ def test_an_archive_of_another_version_is_refused(tmp_path, stopped):
     content[place + 6] = 130  # the version that is needed to read the first entry
     path.write_bytes(content)
     X, y, groups, _ = make_data()
-    with pytest.raises(ValueError, match=r"is not a whole checkpoint \(NotImplementedError: zip"):
+    with pytest.raises(
+        ValueError, match=r"is not a complete checkpoint \(NotImplementedError: zip"
+    ):
         fit(in_blocks(CUTS, X, y, groups), path)

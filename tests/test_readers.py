@@ -304,7 +304,9 @@ def test_a_checkpoint_recognises_its_files(tmp_path, data, source, monkeypatch):
         os.utime(changed[-1], ns=(1, 1))
     else:
         blocks = blocks * 2
-    with pytest.raises(ValueError, match=r"the checkpoint of a fit with other data.*; delete it"):
+    with pytest.raises(
+        ValueError, match=r"the checkpoint of a fit with different data.*; delete it"
+    ):
         fit_blocks(PCSDA(), blocks, checkpoint=state, **options)
 
 
@@ -370,7 +372,7 @@ def test_invalid_sources_are_refused(tmp_path, data):
     with pytest.raises(ValueError, match=r"^y has 9 entries but the data have 220 rows$"):
         open_blocks(X, y=y[:9])
     with pytest.raises(
-        ValueError, match=r"^y must be the name under which x.npz has it, got ndarr"
+        ValueError, match=r"^y must be the name of a column or array in x.npz, got ndarr"
     ):
         open_blocks(tmp_path / "x.npz", y=y)
     with pytest.raises(
@@ -378,7 +380,7 @@ def test_invalid_sources_are_refused(tmp_path, data):
     ):
         open_blocks([(X, y)], y=y)
     with pytest.raises(
-        TypeError, match=r"^blocks of type int are not known; pass a file, a folder,"
+        TypeError, match=r"^blocks of type int are not supported; pass a file, a folder,"
     ):
         open_blocks(3)
     # Also with labels beside: a lazy frame is no iterator that had to yield them.

@@ -27,7 +27,7 @@ UNREADABLE = (
 )
 # Maximum depth of a model tree; ours have about twenty levels.
 MOST_LEVELS = 100
-# The total size of all arrays may be this many times the size of the file, or one GiB, because
+# All arrays together may take this many times the size of the file, or one GiB if that is more:
 # arrays that several parts of a model share are read several times.
 MOST_TIMES, ALWAYS = 100, 1 << 30
 _END: Any = object()
@@ -56,7 +56,7 @@ def check_arrays(file: BinaryIO) -> None:
 
 
 def claimed_bytes(file: BinaryIO) -> int:
-    """Return the memory that an array header claims, reading from the start of the file."""
+    """Return the number of bytes that the array header at the start of a file claims."""
     shape, dtype = _header(file)
     return int(np.prod([*shape, dtype.itemsize], dtype=object))
 

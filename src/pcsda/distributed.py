@@ -58,8 +58,8 @@ def fit(
         Each block of rows becomes a task; column chunks are joined. Paths must lead to the same
         files on all workers.
     y, subclass_labels, sample_weight : Dask array, Series, array or name
-        Chunked like X. Arrays in memory are split to match; for a DataFrame, column names are
-        enough.
+        Labels and weights of the rows, chunked like X. Arrays in memory are split to match; for a
+        DataFrame, column names are enough.
     columns : list of str, optional
         Feature columns of a DataFrame, Parquet or CSV source; by default, all columns except labels
         and weights.
@@ -76,9 +76,9 @@ def fit(
     -----
     Each pass computes the blocks again. If the chunks fit in the cluster memory, pass
     ``X.persist()``. Only merged statistics return to the client: two D x D matrices, and the
-    samples. If a worker dies, only its blocks are computed again. Files are trusted as in
-    :func:`pcsda.fit_blocks`. Workers and scheduler run what the client sends, and Dask unpickles
-    what they send back, so all of them must be trusted.
+    samples. If a worker dies, only its blocks are computed again. As in :func:`pcsda.fit_blocks`,
+    data files may come from untrusted sources. But the workers and the scheduler run what the
+    client sends, and Dask unpickles what they send back, so all of them must be trusted.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _is_frame(value: object) -> bool:
 class _Lazy(NamedTuple):
     """A block to compute: its name, the full block, and the block without X.
 
-    For a file, both say where in the file the block is.
+    A block in a file is read by the task that uses it; then `block` and `labels` are its address.
     """
 
     name: str

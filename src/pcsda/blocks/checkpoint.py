@@ -169,8 +169,8 @@ class Checkpoint:
                 self._restore(state, arrays)
         except (*UNREADABLE, AttributeError) as error:
             raise ValueError(
-                f"{path} is not a whole checkpoint ({type(error).__name__}: {error}); delete it, "
-                "or name another file"
+                f"{path} is not a complete checkpoint ({type(error).__name__}: {error}); delete "
+                "it, or name another file"
             ) from error
         if not known:
             raise ValueError(
@@ -179,7 +179,9 @@ class Checkpoint:
             )
         for part, own in self.identity.items():
             if state["identity"].get(part) != own:
-                raise ValueError(f"{path} is the checkpoint of a fit with other {part}; {REMEDY}")
+                raise ValueError(
+                    f"{path} is the checkpoint of a fit with different {part}; {REMEDY}"
+                )
 
     def _restore(self, state: dict[str, Any], arrays: list[NDArray[Any]]) -> None:
         """Restore the state from a file; raise an error if :meth:`save` cannot have written it."""
@@ -189,7 +191,7 @@ class Checkpoint:
         self.seed, self.prints = seed, prints
         for name, (taken, result) in state["passes"].items():
             if not isinstance(taken, int) or not DONE <= taken <= len(prints):
-                raise ValueError(f"pass {name!r} has taken {taken!r} of {len(prints)} blocks")
+                raise ValueError(f"pass {name!r} has processed {taken!r} of {len(prints)} blocks")
             found = unpack(result, arrays)
             if not isinstance(found, RESULTS[name]):
                 raise ValueError(f"pass {name!r} has the result {found!r:.100}")
@@ -207,8 +209,8 @@ class Checkpoint:
             self.see(number, name, block)
         if number + 1 < len(self.prints):
             raise ValueError(
-                f"{self.path} is the checkpoint of a fit with other data: it has read "
-                f"{len(self.prints)} blocks and there are {number + 1}; {REMEDY}"
+                f"{self.path} is the checkpoint of a fit with different data: it has read "
+                f"{len(self.prints)} blocks, but there are {number + 1}; {REMEDY}"
             )
 
     def see(self, number: int, name: str, block: Block) -> None:
@@ -225,7 +227,7 @@ class Checkpoint:
         ):
             if one is not None and other is not None and one != other:
                 raise ValueError(
-                    f"{self.path} is the checkpoint of a fit with other data: block {number} "
+                    f"{self.path} is the checkpoint of a fit with different data: block {number} "
                     f"({name}) does not have the {what} that it had when it was read before; "
                     f"{REMEDY}"
                 )

@@ -64,12 +64,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Blocks:
-    """All blocks of a data set, as addresses or a function that returns an iterator over blocks.
+    """All blocks of a data set, given by their addresses or by an iterator.
 
     Attributes
     ----------
     addresses : list of Address, or None
+        Locations of the blocks; None if an iterator yields the blocks.
     start : callable or None
+        Function that returns the iterator.
     once : bool
         Whether the iterator can be read only once.
     """
@@ -151,7 +153,7 @@ class Head:
     single: bool
 
     def join(self, other: Head) -> Head:
-        """Check that two blocks are consistent; if either is float64, so is the result."""
+        """Return the properties of two blocks together; reject blocks with different columns."""
         if self.width != other.width:
             raise ValueError(
                 f"{other.name} has {other.width} columns but {self.name} has {self.width}; all "
@@ -306,7 +308,8 @@ def check_shape(block: Block) -> tuple[Any, Columns]:
         X = check_array(X, accept_sparse="csr", dtype=dtype, input_name="X", **later)
     if X.shape[0] == 0:
         raise ValueError(
-            "the block has no rows; leave it out, or cut the data again (repartition in Dask)"
+            "the block has no rows; leave it out, or divide the data differently (repartition in "
+            "Dask)"
         )
     return X, columns
 

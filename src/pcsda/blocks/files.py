@@ -1,6 +1,6 @@
-"""Find the blocks of a data set: addresses in arrays, files and folders, or an iterator to read.
+"""Locate the blocks of a data set in arrays, files and folders, or take them from an iterator.
 
-Nothing here reads any values. They are checked when a block is read.
+Values are read and checked later, one block at a time.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def open_blocks(
         return Blocks(_of_files([Path(path) for path in paths], given, columns, block_rows))
     if not (callable(data) or isinstance(data, Iterable)):
         raise TypeError(
-            f"blocks of type {type(data).__name__} are not known; pass a file, a folder, an array, "
-            "a data frame (a lazy one has to be collected first), an iterator of (X, y), or a "
-            "function that returns one"
+            f"blocks of type {type(data).__name__} are not supported; pass a file, a folder, an "
+            "array, a data frame (a lazy one has to be collected first), an iterator of (X, y), or "
+            "a function that returns one"
         )
     if given:
         raise ValueError(
@@ -95,8 +95,8 @@ def _of_rows(
 ) -> Iterator[Address]:
     """Cut arrays or .npy files into blocks, together with their labels and weights.
 
-    Labels or weights have one entry per row over all files, or are a folder of files with the same
-    names.
+    Labels and weights come as one array for all rows, or as a folder of files that have the same
+    names as the data files.
     """
     folders = {name: Path(value) for name, value in companions.items() if _is_folder(value)}
     long = {name: _rows_of(value) for name, value in companions.items() if name not in folders}
@@ -146,7 +146,7 @@ def _of_files(
     for name, value in companions.items():
         if not isinstance(value, str):
             raise ValueError(
-                f"{name} must be the name under which {files[0].name} has it, got "
+                f"{name} must be the name of a column or array in {files[0].name}, got "
                 f"{type(value).__name__}"
             )
     if kind == "npz":

@@ -65,7 +65,7 @@ class Runner(Protocol):
         """Draw a seed for the fit, or restore the seed of an interrupted fit."""
 
     def look(self, task: passes.LookPass, first: bool) -> Look:
-        """Read labels block by block until both classes are seen, or from the first block only."""
+        """Read labels until both classes are seen or, if `first`, from the first block only."""
 
     def run(self, task: Pass[Result]) -> Result | None:
         """Run a pass and return the merged result, or None if no row has positive weight."""
@@ -152,7 +152,7 @@ class _Fit:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the model uses leave-one-out rows, computed in closed form."""
+        """Whether single rows are removed from the fit, in closed form, to get their scores."""
         return getattr(self.model, "covariance", None) == "leave-one-out"
 
     @property
@@ -314,16 +314,17 @@ class _Fit:
             return fit_left_out(self.model, scatter, data, represents, held_out)
 
     def _fit_hidden(self, found: Statistics, scatter: GroupScatter) -> None:
-        """Fit a model with hidden positives to the sample of rows, in memory.
+        """Fit a model that expects positives among the negatives, on the sample of rows.
 
-        The statistics of the other rows would need their shares of hidden positives. Only the prior
-        comes from all rows.
+        The other rows cannot be used, because nobody knows which of them are hidden positives. Only
+        the prior is computed from all rows.
         """
         model, own = self.model, clone(self.model)
         (X, _, weights), positive, _ = _joined(found.samples)
         own.fit(X, np.where(positive, *self._labels), sample_weight=_unless_equal(weights))
         known = left_out(own)
-        # The rows have no numbers, and an earlier fit may have left some of these attributes.
+        # Sampled rows have no row numbers, so no attribute may refer to rows, not even one from an
+        # earlier fit.
         for name in (*OF_ONE_FIT, "responsibilities_"):
             own.__dict__.pop(name, None)
             model.__dict__.pop(name, None)
@@ -338,7 +339,7 @@ class _Fit:
         model.class_prior_ = validation.check_priors(model.priors, shares[:: sign_of(model)])
 
     def _held_out(self, found: Statistics, data: TrainingRows) -> Scored:
-        """Refit on folds as the in-memory fit does; return held-out scores, or NaN if it cannot."""
+        """Refit on folds as in memory and return held-out scores; NaN if there are too few rows."""
         model = self.model
         whole = len(data.groups) == found.n_rows.sum()
         if found.n_rows.min() < 2 or not whole:

@@ -59,7 +59,7 @@ def fit_blocks(
     y, subclass_labels, sample_weight : array, path or name
         Labels and weights of the rows. For arrays and ``.npy``: an array or a ``.npy`` file as long
         as the data, or, for a folder, a folder with files of the same names. For tables and
-        ``.npz``: the name of the column or array. Iterables yield them.
+        ``.npz``: the name of the column or array. Iterables yield them together with X.
     columns : list of str, optional
         Feature columns of a table; by default, all columns other than labels and weights. A column
         of equally long lists is an embedding: each list entry is a feature.
@@ -72,16 +72,17 @@ def fit_blocks(
     sample_rows : int, default=20000
         Number of rows in the seeded sample on which transformers and k-means are fitted.
     calibration_rows : int, optional
-        Number of rows per class, drawn with a seed, that are left out and scored. Covariances,
-        tails and calibration are estimated from them, and each class counts with its full weight.
-        The default is the estimator's setting, which is 5000 unless you change it.
+        Number of rows per class, drawn with a seed, that are removed from the fit in closed form,
+        one at a time, and then scored. The covariances, the heaviness of the tails and the
+        calibration are estimated from these rows, and each class counts with its full weight. The
+        default is the estimator's setting, which is 5000 unless you change it.
     checkpoint : path, optional
-        File for the state of the fit, replaced every `checkpoint_seconds`. If it exists, the fit
-        resumes from it, and the result is the same as without the interruption. It is deleted when
-        the fit is done. It is rejected if the settings have changed, or the rows, labels,
-        subclasses or weights in any block read before; to check this, a resumed fit reads those
-        blocks again. The file contains plain arrays and no code, but its numbers are trusted, so
-        resume only from files that you wrote.
+        File that stores the state of the fit and is replaced every `checkpoint_seconds`. If the
+        file exists, the fit resumes from it, with the same result as without the interruption. The
+        file is deleted when the fit is done. It is rejected if the settings have changed, or if
+        rows, labels, subclasses or weights have changed in any block read before; to check this, a
+        resumed fit reads those blocks again. The file contains plain arrays and no code, but its
+        numbers are trusted, so resume only from files that you wrote.
     checkpoint_seconds : float, default=30
         Seconds between saves; 0 saves after every block.
 
@@ -98,10 +99,10 @@ def fit_blocks(
     folds (CSDA, ``covariance="resubstitution"``), labels are counted first, statistics are kept for
     each fold, and one more pass scores each row with the model fitted without its fold.
 
-    The result is the same as from `fit`, up to rounding, as long as neither class has more than
-    `calibration_rows` rows and, if k-means is used, the sample of `sample_rows` contains all its
-    rows. Beyond that, the two draw different samples. Up to two million rows, the folds are the
-    same as in `fit`; beyond that, each block draws its own.
+    The result is the same as from `fit`, up to rounding, if neither class has more than
+    `calibration_rows` rows and, where k-means is used, if there are at most `sample_rows` rows.
+    With more rows, `fit` and `fit_blocks` draw different samples. Up to two million rows, the folds
+    are the same as in `fit`; beyond that, each block draws its own folds.
     Memory is needed for a few D x D matrices and blocks. Sparse blocks are made dense one piece at
     a time.
 

@@ -28,7 +28,7 @@ class Pass(ABC, Generic[Result]):
     """A single pass over all blocks, which gives one merged result."""
 
     name: str
-    # Whether X is needed; otherwise blocks come without it, if possible.
+    # Whether the pass needs X; if not, blocks are read without X where possible.
     needs_rows = True
 
     @abstractmethod

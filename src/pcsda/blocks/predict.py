@@ -48,10 +48,11 @@ def predict_blocks(
         Labels, if the blocks have any, are ignored. Files may come from untrusted sources: none of
         their content is executed.
     output : path, optional
-        A ``.npy`` file, or a ``.csv`` file with a header. It only appears once it is complete.
+        File to write: ``.npy``, or ``.csv`` with a header. The file appears only once it is
+        complete.
     method : str, default="log_likelihood_ratio"
-        Other choices are "decision_function", "predict_proba", "predict_log_proba", "predict",
-        "transform" and "score_samples".
+        Method of the estimator to call: "log_likelihood_ratio", "decision_function",
+        "predict_proba", "predict_log_proba", "predict", "transform" or "score_samples".
     columns : list of str, optional
         Feature columns in Parquet and CSV files; by default, the columns used in the fit.
     block_rows : int, optional

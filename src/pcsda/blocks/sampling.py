@@ -122,7 +122,7 @@ class Counts:
     counts : array of shape (n_blocks, 2)
         Positives and negatives with weight above zero.
     leads : boolean array of shape (n_blocks,)
-        Whether the first row with weight is positive.
+        Whether the first row with weight above zero belongs to the class of interest.
     """
 
     counts: Ints
