@@ -135,7 +135,7 @@ def test_completion_for_fish(command):
     about = "complete -c pcsda -n __fish_use_subcommand -a rank -d"
     assert f"{about} 'List the rows that fit a class best'" in lines
     rank = "complete -c pcsda -n '__fish_seen_subcommand_from rank'"
-    assert f"{rank} -l by -x -a 'likelihood distance' -d ''" in lines
+    assert f"{rank} -l by -x -a 'likelihood distance' -d 'what to order the rows by'" in lines
     assert f"{rank} -s o -l output -r -d 'file for the list, .csv or .parquet'" in lines
     assert any(r"patterns such as \'f*\'" in line for line in lines)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def chosen(
     table: Table, used: Sequence[str | None], wanted: Sequence[str], ignored: Sequence[str]
 ) -> list[str]:
-    """Choose the feature columns: the wanted ones, or all that are not used for something else.
+    """Choose the feature columns: the wanted ones or, by default, all that have no other use.
 
     `wanted` and `ignored` are names or shell patterns, each of which must match a column.
     """

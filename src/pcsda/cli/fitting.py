@@ -82,7 +82,7 @@ def fit(a: Namespace) -> None:
 
 
 def _threshold(scorer: Scorer, max_false_alarms: float | None) -> Threshold | None:
-    """Return the threshold that was asked for, or that a bank chose from its own labels."""
+    """Return the requested threshold, or the one that a bank chose from its own labels."""
     if scorer.is_bank:
         found: Threshold | None = getattr(scorer.final, "threshold_", None)
         if found is not None:
@@ -113,7 +113,7 @@ def _fit_whole(estimator: BaseEstimator, a: Namespace, prepared: Preparation) ->
 
 
 def name_rows(estimator: BaseEstimator, X: MatrixLike, table: tables.Table, a: Namespace) -> None:
-    """Name subclasses after their rows' labels, if the rest has several, and give examples."""
+    """Name subclasses after the labels of their rows, if these differ, and store examples."""
     scorer = Scorer(estimator)
     if scorer.is_bank:  # a bank already knows the labels and the rows
         if a.id:

@@ -91,17 +91,17 @@ def columns(parser: ArgumentParser) -> None:
     for option, help in (("--features", features), ("--ignore", ignored)):
         add(option, type=names, action="extend", default=[], metavar="A,B", help=help)
     add = parser.add_argument_group("reading (stored in the model file)").add_argument
-    gaps = "rows with missing numbers: fail (default), drop them, or impute medians"
+    gaps = "if numbers are missing: fail (default), drop their rows, or impute medians"
     scale = "scale the columns (default: none)"
     add("--missing", choices=("fail", "drop", "impute"), help=gaps)
     add("--scale", choices=("standard", "robust", "none"), help=scale)
     add("--encoding", metavar="NAME", help="text encoding, such as cp1252 (default: utf-8)")
-    add("--decimal", choices=(".", ","), help="decimal separator in text")
+    add("--decimal", choices=(".", ","), help="decimal separator in text files")
     parser.add_argument(
         "--block-rows",
         type=count,
         metavar="N",
-        help="read N rows at a time; without it, tables larger than half of the free memory "
+        help="read N rows at a time; by default, only tables larger than half of the free memory "
         "are read in blocks. Fitting in blocks writes the table to a temporary file next "
         "to the output",
     )
@@ -117,7 +117,10 @@ def costs(parser: ArgumentParser) -> None:
     """Add options that control the decision: a threshold, a rate, or a prior and costs."""
     add = parser.add_argument_group("threshold").add_argument
     add("--threshold", type=finite, metavar="LLR", help="smallest log-likelihood ratio to accept")
-    alarms = "accept this share of the rest, as estimated from left-out scores of the training rows"
+    alarms = (
+        "use the threshold that accepts this share of the rest, estimated on training rows that "
+        "are left out of the fit"
+    )
     add("--max-false-alarms", type=share, metavar="R", help=alarms)
     prior = (
         "probability of the class of interest in actual use (default: its share of the "

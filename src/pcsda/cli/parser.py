@@ -114,7 +114,8 @@ def _fit(parser: ArgumentParser) -> None:
     subclass = "column of subclasses of the rest, instead of k-means; may be the label column"
     add("--weight", metavar="COLUMN", help="column of row weights")
     add("--subclass", metavar="COLUMN", help=subclass)
-    add("--group", metavar="COLUMN", help="rows with the same value are left out together")
+    group = "rows with the same value are left out of the fit together"
+    add("--group", metavar="COLUMN", help=group)
     add("--id", metavar="COLUMN", help=f"{ROW_ID}, to name the examples in the model")
     _fit_model(parser)
     _fit_kernel(parser)
@@ -126,24 +127,33 @@ def _fit(parser: ArgumentParser) -> None:
 
 def _fit_model(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("model (defaults are the same as in the library)").add_argument
-    add("--method", choices=("pcsda", "csda"), default="pcsda", help="default: %(default)s")
-    published = "use the published rule, without later additions"
+    method = "with subclasses of the rest (pcsda, the default) or without (csda)"
+    add("--method", choices=("pcsda", "csda"), default="pcsda", help=method)
+    published = "use the rule published in the paper, without later additions"
     add("--published", action="store_true", help=published)
     number = "number of subclasses, or auto"
     add("--n-subclasses", "-K", type=options.values_or("auto"), metavar="K", help=number)
     numbers = options.values_or()
     add("--n-components", "-d", type=numbers, metavar="D", help="dimensions of the subspace")
-    add("--regularization", type=numbers, metavar="R", help="relative ridge")
-    add("--subclasses", help="kmeans or samples; with a kernel, also input")
-    add("--balance", choices=("pooled", "resampled"))
+    ridge = "ridge, relative to the variance of the rows"
+    add("--regularization", type=numbers, metavar="R", help=ridge)
+    subclasses = (
+        "how to divide the rest: kmeans, samples (each row is a subclass) or, with a kernel, input "
+        "(k-means in input space)"
+    )
+    add("--subclasses", help=subclasses)
+    balance = "pool the scatter of unequal subclasses, or draw equally many samples for each"
+    add("--balance", choices=("pooled", "resampled"), help=balance)
     add("--solver", help="see the library's documentation")
     add("--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest")
     add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
-    add("--covariance", choices=("leave-one-out", "resubstitution"))
+    covariance = "estimate covariances from rows left out of the fit, or from the training rows"
+    add("--covariance", choices=("leave-one-out", "resubstitution"), help=covariance)
     add("--shrinkage", type=options.number_or("auto"), metavar="S", help="a number, or auto")
     hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
     add("--contamination", type=options.number_or("auto"), metavar="SHARE", help=hidden)
-    add("--no-calibrate", dest="calibrate", action="store_false", default=None, help="raw scores")
+    raw = "leave the scores as they are, without calibration"
+    add("--no-calibrate", dest="calibrate", action="store_false", default=None, help=raw)
     priors = "empirical, equal or the probability of the class of interest"
     add("--priors", type=options.number_or("empirical", "equal"), metavar="P", help=priors)
     add("--seed", type=options.seed, default=0, help="seed for all random draws (default: 0)")
@@ -155,14 +165,17 @@ def _fit_kernel(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("kernel").add_argument
     add("--kernel", help="rbf, laplacian, polynomial, sigmoid, cosine, chi2 or linear")
     gamma = options.values_or("positive", "all", "scale")
-    add("--gamma", type=gamma, metavar="G", help="positive, all, scale or a number")
+    width = "bandwidth of the kernel: positive, all, scale or a number"
+    add("--gamma", type=gamma, metavar="G", help=width)
     number = options.number_or()
     add("--degree", type=number, help="degree of the polynomial kernel")
     add("--coef0", type=number, help="constant term of the polynomial and sigmoid kernels")
     approx = "use approximate kernel features instead of the exact kernel, for many rows"
     add("--approx", choices=("nystroem", "fourier"), help=approx)
-    add("--map-components", type=count, metavar="M", help="number of features (default: 1000)")
-    add("--landmarks", choices=("random", "kmeans", "pivoted"), help="how nystroem chooses them")
+    features = "number of approximate features (default: 1000)"
+    add("--map-components", type=count, metavar="M", help=features)
+    landmarks = "how --approx nystroem chooses its landmarks"
+    add("--landmarks", choices=("random", "kmeans", "pivoted"), help=landmarks)
 
 
 def _fit_search(parser: ArgumentParser) -> None:
@@ -172,7 +185,8 @@ def _fit_search(parser: ArgumentParser) -> None:
         "list of values to try, such as 1,5,10"
     )
     add("--auto", action="store_true", help=auto)
-    add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"))
+    scoring = "figure by which to choose"
+    add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"), help=scoring)
     folds = "number of folds, auto or leave-one-out"
     add("--cv", type=options.number_or("auto", "leave-one-out"), help=folds)
 
@@ -197,9 +211,10 @@ def _score(parser: ArgumentParser) -> None:
 
     The log-likelihood ratio says how many times likelier (as a natural logarithm) a row is under
     the class of interest than under the rest; it does not depend on a prior. A row is accepted if
-    it reaches the threshold ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)),
-    or the one that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. If no
-    label is given, a bank names the best one for each row that reaches the bank's own threshold.
+    its ratio reaches ln(cost of a false alarm / cost of a miss) - ln(prior / (1 - prior)), or the
+    threshold that 'pcsda fit --max-false-alarms' chose, unless an option says otherwise. Unless a
+    label is given or claimed, a bank gives each row its best label, if the ratio for that label
+    reaches the bank's own threshold.
     """
     add = _use_of_model(parser)
     output = "file for the scores, .csv or .parquet (default: CSV on standard output)"
@@ -226,12 +241,12 @@ def _rank(parser: ArgumentParser) -> None:
 
     By default, rows are ordered by log-likelihood ratio; --by distance uses the distance to the
     class mean in the subspace, as in the paper. Models with the published rule use the distance
-    unless an option says otherwise. The table shows the distance only if it gives the order; files
-    and --json always have it.
+    unless an option says otherwise. The table shows the distance only if rows are ordered by it;
+    files and --json always include it.
     """
     add = _use_of_model(parser)
     add("--top", type=count, default=20, metavar="N", help="number of rows (default: 20)")
-    add("--by", choices=("likelihood", "distance"))
+    add("--by", choices=("likelihood", "distance"), help="what to order the rows by")
     add("--positive", metavar="LABEL", help="label to use in a bank")
     add("--id", metavar="COLUMN", help=ROW_ID)
     add("-o", "--output", metavar="FILE", help="file for the list, .csv or .parquet")
@@ -263,9 +278,9 @@ def _identify(parser: ArgumentParser) -> None:
       several rows of one origin get one name
         pcsda identify faces.pcsda door.csv --trial visit
 
-    A row gets the label with the largest log-likelihood ratio if that reaches the threshold.
-    By default, this is the bank's own threshold, which accepts about one stranger in a hundred; the
-    estimate treats each of the bank's labels in turn as a stranger.
+    A row gets the label with the largest log-likelihood ratio if this ratio reaches the threshold.
+    The default is the bank's own threshold, which accepts about one stranger in a hundred; to
+    estimate it, each of the bank's labels is treated in turn as a stranger.
     """
     add = _use_of_model(parser, "model file of a bank, written by 'pcsda fit --positive all'")
     add("-o", "--output", metavar="FILE", help="file for the names, .csv or .parquet")
@@ -356,7 +371,8 @@ def _export(parser: ArgumentParser) -> None:
     """
     parser.add_argument("model", help=MODEL)
     parser.add_argument("--onnx", required=True, metavar="FILE", help="ONNX file to write")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    dtype = "type of the model's inputs and outputs (default: %(default)s)"
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help=dtype)
 
 
 def _search(parser: ArgumentParser) -> None:
@@ -380,8 +396,10 @@ def _search(parser: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help="column that names the rows (default: row numbers)")
     examples = "ids of examples to start from, separated by commas"
     add("--examples", type=options.names, action="extend", default=[], metavar="A,B", help=examples)
-    add("--features", type=options.names, action="extend", default=[], metavar="A,B")
-    add("--ignore", type=options.names, action="extend", default=[], metavar="A,B")
+    features = "feature columns, as names or patterns (default: all numeric columns)"
+    ignored = "columns to leave out, as names or patterns"
+    for option, help in (("--features", features), ("--ignore", ignored)):
+        add(option, type=options.names, action="extend", default=[], metavar="A,B", help=help)
     add("--store", metavar="FILE", help="file for the labels (default: GALLERY.labels.db)")
     carry = "keep using the labels after the gallery has changed, for ids that are still in it"
     add("--carry-over", action="store_true", help=carry)

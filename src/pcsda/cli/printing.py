@@ -102,8 +102,8 @@ def column_writer(
 ) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
     """Yield a function that writes columns piece by piece.
 
-    They are written to a CSV or Parquet file, depending on its extension, or as CSV to standard
-    output. In CSV, text that a spreadsheet would run as a formula gets a ' in front, unless
+    The function writes to a CSV or Parquet file, depending on its extension, or CSV to standard
+    output. In CSV, a ' is put before text that a spreadsheet would run as a formula, unless
     `formulas` is set.
     """
     import pandas as pd
