@@ -14,7 +14,7 @@ FOLDS = 5
 
 
 def count_folds(positive: Mask, together: Ints | None = None) -> int:
-    """Return the largest number of folds that can all contain both classes, or 0 if below two.
+    """Return the largest number of folds that can all contain both classes, or 0 if it is one.
 
     Rows with the same value in `together` count as one.
     """
@@ -31,11 +31,11 @@ def fold_scores(
     together: Ints | None = None,
     enough: int | None = None,
 ) -> Array:
-    """Score each row with a model fitted without the row's fold, keeping the groups fixed.
+    """Score each row with a model fitted without the row's fold; rows keep their groups.
 
     `learn(train, groups)` fits on the rows `train` and returns a function that scores other rows,
-    given by their numbers. Rows that share a number in `together` stay in one fold. The result is
-    NaN where there is no such model, because a class lies entirely in one block or a fold cannot be
+    given by their numbers. Rows that share a number in `together` stay in one fold. A score is NaN
+    if there is no model for it, because the fold contains a whole class or the model cannot be
     fitted. Fitting stops once each class has `enough` scores.
     """
     scores = np.full(len(groups), np.nan)
@@ -50,7 +50,7 @@ def fold_scores(
         if enough is not None and min(np.sum(seen & positive), np.sum(seen & ~positive)) >= enough:
             break
         if positive[train].all() or not positive[train].any():
-            continue  # one group holds all rows of a class
+            continue  # rows that stay together include all rows of a class
         labels = np.unique(groups[train], return_inverse=True)[1]
         try:
             scores[test] = learn(train, labels)(test)

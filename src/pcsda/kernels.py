@@ -40,8 +40,8 @@ Metric: TypeAlias = str | Callable[..., float]
 class Kernel:
     """A kernel function with fixed parameters.
 
-    A linear kernel may be computed relative to an `origin`. The statistics do not depend on it, but
-    a large common offset of the rows would reduce the precision of their inner products.
+    A linear kernel may be computed relative to an `origin`. Fitted models do not depend on the
+    origin, but inner products of rows that have a large common offset would be less precise.
     """
 
     metric: Metric = "rbf"
@@ -57,7 +57,7 @@ class Kernel:
         return self.metric in DEFINITE_KERNELS
 
     def __call__(self, X: ArrayLike, Y: ArrayLike) -> Array:
-        """Return kernel values between the rows of X and Y as float64, or precomputed values."""
+        """Return kernel values between the rows of X and Y; X itself if these are precomputed."""
         rows: Array = np.asarray(X, dtype=np.float64)
         if self.metric == "precomputed":
             return rows
@@ -75,7 +75,7 @@ class Kernel:
         return np.exp(values, out=values)
 
     def against(self, Y: Floats) -> Callable[[Floats], Array]:
-        """Return a function that computes, without checks, the kernel values of rows with Y."""
+        """Return a function that computes kernel values between rows and Y, without checks."""
         others: Array = np.asarray(Y, dtype=np.float64)
         if self.metric == "rbf" and self.gamma is not None:
             return _rbf_with(others, self.gamma)
@@ -222,7 +222,7 @@ def _mean_distance(X: Floats, metric: Metric, random_state: Seed) -> float:
     distances = pairwise.euclidean_distances(rows)[pairs]
     if not np.isfinite(distances).all():
         return np.inf
-    # The distance of equal rows is the square root of rounding, which is not a bandwidth.
+    # The computed distance of equal rows is the square root of a rounding error, not a bandwidth.
     if distances.max() <= 1e-7 * np.sqrt(np.einsum("ij,ij->i", rows, rows).max()):
         return 0.0
     return float(2 * distances.mean() ** 2)
@@ -255,7 +255,7 @@ def kernel_matrix(kernel: Kernel, X: Floats, *, verbose: bool = False) -> Array:
 
 
 def values_before(kernel: Kernel, X: Floats) -> Callable[[int, int], Array]:
-    """Return a function of (start, stop) that gives these rows' kernel values with X[:stop]."""
+    """Return a function of (start, stop): kernel values between X[start:stop] and X[:stop]."""
     if kernel.metric != "rbf" or kernel.gamma is None:
         return lambda start, stop: kernel(X[start:stop], X[:stop])
     rows: Array = np.asarray(X, dtype=np.float64)

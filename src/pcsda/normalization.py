@@ -23,7 +23,7 @@ __all__ = ["AdaptiveSNorm", "SNorm", "TNorm", "ZNorm"]
 
 # Scores of the same sample agree to this relative precision, however the rows are batched.
 SAME = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
-# A spread below this share of the largest score is rounding.
+# A spread below this share of the largest score is a rounding error.
 FLAT = 1e-12
 
 
@@ -117,7 +117,7 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             most = self._most or len(found)
             if most < len(found):
                 found = np.partition(found, -most)[-most:]
-            with np.errstate(over="ignore", invalid="ignore"):  # the spread shows it
+            with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the spread
                 means[column], scales[column] = found.mean(), found.std()
             if not FLAT * np.abs(found).max() < scales[column] < np.inf:
                 raise ValueError(
@@ -135,12 +135,12 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         most = min(self._most or cohort.shape[1], cohort.shape[1])
         ranked = np.take_along_axis(cohort, order, axis=1)[:, : most + 1]
         top = ranked[:, :most]
-        with np.errstate(over="ignore", invalid="ignore"):  # the spread shows it
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow shows in the spread
             usual, without = (top.mean(axis=1), top.std(axis=1)), _without_each(ranked)
         result = []
         for value, left_out in zip(usual, without, strict=True):
-            # These statistics are for models outside the top; a model inside it is replaced by the
-            # next one.
+            # These statistics are for models outside the top. A model inside the top is left out
+            # of its own statistics, and the next model takes its place.
             seen = np.repeat(value[:, None], scores.shape[1], axis=1)
             nearest = np.take_along_axis(left_out, np.minimum(place, left_out.shape[1] - 1), axis=1)
             seen[:, self.cohort_] = np.where(place < most, nearest, value[:, None])
@@ -171,14 +171,15 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             from the cohort are rejected. Without identifiers, rows with the same scores as a cohort
             row are rejected.
         y : array-like of shape (n_samples,), default=None
-            True labels, if known: rows are rejected if their label's model is in a chosen cohort.
+            True labels, if known. Rows are rejected if the model of their label belongs to a cohort
+            that was chosen by its labels.
 
         Returns
         -------
         array of shape (n_samples, n_labels)
             Normalised scores, in standard deviations above the cohort mean. They are no longer
-            log-likelihood ratios: choose a threshold or calibrate again, using rows that are in
-            neither set.
+            log-likelihood ratios: choose a threshold or calibrate again, using rows that are
+            neither in the cohort nor in X.
         """
         check_is_fitted(self)
         given = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -254,7 +255,7 @@ class ZNorm(_CohortNorm):
     """Z-norm: normalise each model's scores by its scores for strangers.
 
     The result is ``(s - mean) / std``, with the mean and standard deviation of the scores that the
-    same model gives to a cohort of rows [1]_. It brings the models of a bank to a common scale.
+    same model gives to a cohort of rows [1]_. This brings the models of a bank to a common scale.
 
     Attributes
     ----------
@@ -290,9 +291,9 @@ class TNorm(_CohortNorm):
     """T-norm: normalise each sample's scores by its scores for a cohort of models.
 
     The result is ``(s - mean) / std``, with the mean and standard deviation of the same sample's
-    scores for the cohort's models, except the model in question [1]_. It brings samples, for
-    example of different quality, to a common scale. `fit` only stores the columns, and which rows
-    must not be scored.
+    scores for the cohort's models, except the model in question [1]_. This brings samples, for
+    example of different quality, to a common scale. `fit` only stores the columns of the cohort's
+    models, and which rows must not be scored.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from .validation import Seed, check_length, distinct
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
 MOST_AUTO = 20
-# With fewer positives than this, few columns allow fewer subclasses.
+# With fewer positives than this, the number of columns limits the number of subclasses.
 FEW_POSITIVES = 10
 # K-means runs on a sample of this many rows per cluster, at least SAMPLE. More rows cost time and
 # change a fit less than another seed does. A large sample is first clustered on one row in START,
@@ -156,9 +156,11 @@ def settle_count(
     If `among` is given, only those rows are the negatives; otherwise all rows are. If the rows are
     only a sample, `total` is the number of all negatives.
 
-    K cells in D columns are about ``K^(-1/D)`` as wide as all negatives. Few positives are expected
-    to spread like a cell, so with few positives "auto" makes cells half as wide, no narrower.
-    It makes at least `least` cells, which can give as many axes.
+    Each of K subclasses in D columns is about ``K^(-1/D)`` times as wide as all negatives together.
+    If there are few positives, they are expected to be about as spread out as one subclass. So in
+    this case "auto" makes subclasses that are half as wide as all negatives, no narrower.
+    In any case it makes at least `least` subclasses, because there cannot be more axes than
+    subclasses.
     """
     if n_subclasses == "auto":
         total = (negatives.shape[0] if among is None else len(among)) if total is None else total
@@ -180,7 +182,7 @@ def settle_count(
 
 
 def warn_of_empty(wanted: int, found: int) -> None:
-    """Warn if k-means found fewer subclasses than it was asked for."""
+    """Warn if k-means found fewer subclasses than requested."""
     if found < wanted:
         warn(f"k-means left {wanted - found} of {wanted} subclasses empty; they are dropped")
 
@@ -199,8 +201,8 @@ def run_kmeans(
 
     If there are many rows, the centroids come from a seeded sample, and each row joins the nearest
     one. More steps on all rows would change the inertia by less than another seed does. The best of
-    several `starts` is kept. If inner products of all rows are known, few rows are clustered by
-    `products`.
+    several `starts` is kept. If there are few rows and the inner products of all rows are known,
+    the rows are clustered by these `products`.
     """
     if products is not None and among is not None and len(among) <= SAMPLE // START:
         rng = check_random_state(random_state)
@@ -216,7 +218,7 @@ def run_kmeans(
 
 
 def find_centroids(rows: Floats, count: int, weights: Array | None, random_state: Seed) -> Array:
-    """Find centroids as :func:`run_kmeans` does, for rows that are not in memory."""
+    """Find centroids as :func:`run_kmeans` does, to assign rows that are not in memory."""
     found, size = _fit_on_sample(rows, count, weights, random_state)
     return np.asarray(size * found.centres)
 
@@ -229,7 +231,7 @@ def _fit_on_sample(
     among: Ints | None = None,
     starts: int = 1,
 ) -> tuple[Clusters, float]:
-    """Run k-means on all rows, or on a sample if there are many; also return the row scale."""
+    """Run k-means on all rows or a sample; also return the number that rows were divided by."""
     enough = max(SAMPLE, SAMPLE_PER_CLUSTER * count)
     total = rows.shape[0] if among is None else len(among)
     rng = check_random_state(random_state)
@@ -259,7 +261,8 @@ def _by_products(
 ) -> Clusters | None:
     """Run k-means on dense rows; if there are many, start with only the `first` rows.
 
-    Rows that are our own are overwritten, because allocating memory costs as much as a product.
+    If `own`, the rows are a copy and are overwritten, because allocating memory takes as long as a
+    product.
     """
     with one_thread(rows.size * count <= LIGHT):
         origin = rows.mean(axis=0, dtype=np.float64)
@@ -351,7 +354,7 @@ def count_distinct(rows: Rows, enough: int, among: Ints | None = None) -> int:
         part = slice(start, start + step)
         block: Any = rows[part if among is None else among[part]]
         dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
-        if start == 0 and len(np.unique(dense[:, 0])) >= enough:  # mostly, one column tells
+        if start == 0 and len(np.unique(dense[:, 0])) >= enough:  # usually one column is enough
             return enough
         # Adding zero turns -0.0 into 0.0, which is equal but has different bytes.
         seen.update(row.tobytes() for row in np.ascontiguousarray(dense + 0.0))

@@ -96,7 +96,9 @@ def test_other_classifiers_are_scored_by_their_decision(data):
     assert scorer(model, data.data, data.target) == precision_at_k(data.target, odds, 20)
     scorer = make_detection_scorer(min_cllr, pos_label=0)
     assert_allclose(scorer(model, data.data, data.target), -min_cllr(1 - data.target, -odds))
-    with pytest.raises(TypeError, match=r"^cllr judges log-likelihood ratios, which LogisticRegr"):
+    with pytest.raises(
+        TypeError, match=r"^cllr evaluates log-likelihood ratios, which LogisticRegr"
+    ):
         make_detection_scorer(cllr)(model, data.data, data.target)
 
 
@@ -142,7 +144,9 @@ def test_pcsdacv_chooses_by_a_scorer(data, scorer, expected):
 def test_left_out_posterior_ratios_are_not_taken_for_likelihood_ratios(data):
     scorer = make_detection_scorer(partial(cllr, pos_label=1))
     search = PCSDACV(PCSDA(random_state=0), n_subclasses=[1], scoring=scorer)
-    with pytest.raises(ValueError, match=r"^cllr judges .* posterior ratios; use scoring='neg_log"):
+    with pytest.raises(
+        ValueError, match=r"^cllr evaluates .* posterior ratios; use scoring='neg_log"
+    ):
         search.fit(data.data, data.target)
 
 

@@ -1,4 +1,4 @@
-"""Explicit feature maps of kernels: exact (NPT), Nystroem (ANPT) and random Fourier features."""
+"""Explicit feature maps of kernels: exact, Nystroem and random Fourier features."""
 
 from .fourier import FourierMap
 from .pivots import ExactKernelMap, NystroemMap

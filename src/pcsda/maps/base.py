@@ -1,4 +1,4 @@
-"""What all kernel maps share: the choice of the kernel, and mapping rows in blocks."""
+"""Base class of all kernel maps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Writer = Callable[[Floats, Floats], None]
 
 @documented
 class KernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """Base class of the maps: determines the kernel and transforms rows in blocks."""
+    """Base class of kernel maps, which determines the kernel and maps rows in blocks."""
 
     kernel: Any
     gamma: Any

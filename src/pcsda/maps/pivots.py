@@ -1,8 +1,8 @@
-"""Kernel maps on pivots: the exact map (NPT) and the Nystroem map (ANPT).
+"""Kernel maps on pivots: the exact map and the Nystroem map.
 
-Both have the same form. With pivots p and the Cholesky factor ``L L' = K[p, p]`` the features of x
-are ``L^-1 k(p, x)``: exact if the pivots span all rows, and the Nystroem approximation if they are
-landmarks.
+Both have the same form. With pivots p and the Cholesky factor ``L L' = K[p, p]``, the features of x
+are ``L^-1 k(p, x)``. They are exact if the pivots span all rows (the nonlinear projection trick,
+NPT), and the Nystroem approximation if the pivots are landmarks (approximate NPT, ANPT).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _OnPivots:
         return hasattr(self, "basis_")  # absent in files of version 0.1.0
 
     def _values(self, X: Floats) -> Array:
-        """Return the values that give the features: kernel values with the pivots, or rows."""
+        """Return the kernel values between rows and pivots, or the rows if features need them."""
         if self._of_rows:
             return np.asarray(X, dtype=np.float64)
         if self.kernel_.metric == "precomputed":
@@ -111,7 +111,9 @@ class _OnPivots:
 
 
 class ExactKernelMap(_OnPivots, KernelMap):
-    """Map rows to the kernel's feature space, exactly for the training rows (NPT).
+    """Map rows to the kernel's feature space, exactly for the training rows.
+
+    This is the nonlinear projection trick (NPT).
 
     Parameters
     ----------
@@ -296,7 +298,9 @@ class ExactKernelMap(_OnPivots, KernelMap):
 
 
 class NystroemMap(_OnPivots, KernelMap):
-    """Map rows approximately to a kernel's feature space, using landmarks (ANPT).
+    """Map rows approximately to a kernel's feature space, using landmarks.
+
+    This is the approximate nonlinear projection trick (ANPT).
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class PriorEstimate:
     n_rows : int
         Number of rows in the pool.
     note : str
-        What the data cannot show, in words; empty if there is nothing to say.
+        A warning in words if the ratios cannot determine the proportion; otherwise empty.
 
     Examples
     --------
@@ -98,8 +98,8 @@ def estimate_prior(
     a mixture: slope and offset vary about the fitted values, as far as the held-out rows leave them
     uncertain, and each pair has its own likelihood.
 
-    The interval for the number is narrower than the one for the proportion, because rows with clear
-    ratios are counted whatever the population.
+    The interval for the number is narrower than the one for the proportion: a row with a clear
+    ratio is counted with near certainty, whatever the proportion in the population.
 
     The negatives in the pool must resemble the negatives on which the ratios were fitted.
 
@@ -219,7 +219,7 @@ class _Pool:
         return np.asarray((low + high) / 2)
 
     def _bisect(self, below: Callable[[Array], Mask], width: int) -> Array:
-        """Find the `width` proportions per calibration up to which a log-odds condition holds."""
+        """Find `width` proportions per calibration: the largest whose log odds satisfy `below`."""
         limit = np.log(self.counts.sum()) + 12  # the limits are far less than one row
         low = np.full((len(self.ratios), width), -limit)
         high = -low

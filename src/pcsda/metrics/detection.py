@@ -34,8 +34,8 @@ def equal_error_rate(
         Scores, higher for the class of interest. Only their order matters; infinite values are
         allowed.
     convex_hull : bool, default=False
-        Whether to use the ROC convex hull (ROCCH-EER). This rate is never larger: it belongs to the
-        best mixture of two thresholds, and no calibration changes it [2]_.
+        Whether to use the ROC convex hull (ROCCH-EER). This rate is never larger: the best random
+        mixture of two thresholds achieves it, and no calibration changes it [2]_.
     pos_label : int, float, bool or str, default=None
         The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -109,9 +109,10 @@ def roc_convex_hull(
     Returns
     -------
     false_match_rate, false_non_match_rate : arrays of shape (n_vertices,)
-        From everything accepted, (1, 0), to everything rejected, (0, 1).
+        Error rates at the vertices, from (1, 0), where everything is accepted, to (0, 1), where
+        everything is rejected.
     thresholds : array of shape (n_vertices,)
-        Scores at which a sample is accepted; infinity at the end.
+        The lowest score that is accepted at each vertex; infinity at the last.
 
     References
     ----------
@@ -299,8 +300,8 @@ def fnmr_at_fmr(
     fnmr : float
         Proportion of positives that are rejected at the threshold.
     threshold : float
-        The lowest score that stays within the limit; infinity if only rejecting everything does. It
-        is one of the given scores, without interpolation [1]_.
+        The lowest threshold that meets the limit: one of the given scores, without interpolation
+        [1]_, or infinity if every sample must be rejected.
 
     References
     ----------

@@ -126,7 +126,7 @@ def rank_k_rate(
     y_true, scores
         As in :func:`cmc_curve`.
     k : int, default=1
-        At most the number of labels.
+        How many of the best labels to consider, at most all of them.
     labels
         As in :func:`cmc_curve`.
 

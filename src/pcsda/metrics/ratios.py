@@ -92,8 +92,8 @@ def min_cllr(
 ) -> float:
     """Compute Cllr after the best monotonic mapping of the scores, in bits.
 
-    It measures how well the scores separate the classes, whatever their scale; ``cllr - min_cllr``
-    is the calibration loss.
+    The minimum measures how well the scores separate the classes, whatever the scale of the scores;
+    ``cllr - min_cllr`` is the calibration loss.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def bayes_error_curve(
 ) -> tuple[Array, Array, Array]:
     """Compute the normalised Bayes error rate, as actual and minimum cost, at many priors.
 
-    Each prior, with unit costs, stands for one application; other costs only shift the prior [1]_.
+    Each prior, with unit costs, represents one application; other costs only shift the prior [1]_.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class DetectionScorer:
         if len(arguments) == 2:
             if self.on_ratios:
                 raise ValueError(
-                    f"{_plain(self.metric).__name__} judges log-likelihood ratios, but PCSDACV "
+                    f"{_plain(self.metric).__name__} evaluates log-likelihood ratios, but PCSDACV "
                     "scores log posterior ratios; use scoring='neg_log_loss'"
                 )
             return self._value(*arguments, sample_weight)
@@ -48,7 +48,7 @@ class DetectionScorer:
         scores, are_ratios = scores_of(estimator, X, label)
         if self.on_ratios and not are_ratios:
             raise TypeError(
-                f"{_plain(self.metric).__name__} judges log-likelihood ratios, which "
+                f"{_plain(self.metric).__name__} evaluates log-likelihood ratios, which "
                 f"{type(estimator).__name__} does not give; use sklearn's 'neg_log_loss', or a "
                 "scorer that uses only the order of scores, such as min_cllr"
             )
@@ -69,21 +69,22 @@ def make_detection_scorer(
 ) -> DetectionScorer:
     """Make a scorer from a metric, for the ``scoring`` parameter of searches.
 
-    It works in scikit-learn's `GridSearchCV` and `cross_val_score` with any binary classifier that
-    has a `decision_function`, and in :class:`pcsda.PCSDACV`. scikit-learn's own `make_scorer`
-    cannot get an estimator's log-likelihood ratio, needs metrics that return a single number, and
-    ignores the estimator's `pos_label`.
+    The scorer works in :class:`pcsda.PCSDACV`, and in scikit-learn's `GridSearchCV` and
+    `cross_val_score` with any binary classifier that has a `decision_function`. scikit-learn's own
+    `make_scorer` cannot get an estimator's log-likelihood ratio, needs metrics that return a single
+    number, and ignores the estimator's `pos_label`.
 
     Parameters
     ----------
     metric : callable
         ``metric(y_true, y_score)`` with labels in {0, 1}; if it returns a tuple, the first entry is
         used. :func:`cllr` and :func:`detection_cost` need an estimator with log-likelihood ratios.
-        They do not suit PCSDACV, whose left-out values include the prior.
+        They cannot be used in PCSDACV, whose scores include the prior.
     greater_is_better : bool, default=False
         Whether larger values of the metric are better. If not, they are negated.
     pos_label : int, float, bool or str, default=None
-        The class of interest. None means the estimator's own, or the last of its classes.
+        The class of interest. None means the estimator's class of interest or, if it has none, the
+        last of its classes.
     **options
         Passed to the metric, such as ``prior=0.01``.
 

@@ -125,7 +125,7 @@ def check_trials(
     pos_label: object,
     sample_weight: ArrayLike | None,
 ) -> tuple[Mask, Array, Array | None]:
-    """Return positivity, scores and weights of the samples, without samples of zero weight."""
+    """Check samples and drop those of zero weight; return which are positive, scores, weights."""
     labels = column_or_1d(y_true)
     scores = check_scores(y_score, score_name)
     check_consistent_length(labels, scores, sample_weight)
