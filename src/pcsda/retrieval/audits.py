@@ -1,4 +1,4 @@
-"""Random audits of unlabelled rows: bounds on the members left that do not rely on the model."""
+"""Random audits of unlabelled rows, which bound the number of members left without the model."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .store import VALUES, Entry, Store, StoreError
 
 NO_EXAMPLE = (
     "no row has been answered yes yet; label at least one example of what you are looking "
-    "for, a row that is finite"
+    "for, in a row without missing or infinite values"
 )
 
 
@@ -67,7 +67,7 @@ class LabelBook:
     ) -> None:
         """Store answers; if some ids are unknown, store the others, then raise an error.
 
-        `scores_of` returns the scores of rows before their answers; NaN where there is none.
+        `scores_of` returns the scores that rows had before their answers, or NaN.
         """
         names = self._checked(ids)
         answers = answers_of(values, len(names))
@@ -153,7 +153,7 @@ class LabelBook:
         return NO_EXAMPLE
 
     def uncovered(self) -> str:
-        """Say how many rows without an answer no bound covers, or return an empty string."""
+        """Say how many unanswered rows no bound covers; return an empty string if none."""
         lost = ~self.gallery.usable
         lost[self.gallery.places(self.values())] = False
         text = f"Rows with {NOT_FINITE} can never be shown and are not counted"

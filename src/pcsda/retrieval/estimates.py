@@ -15,18 +15,18 @@ from ..core.linalg import Array, Mask
 
 # Level of the two-sided intervals; each end is a bound at 95 % confidence.
 LEVEL = 0.9
-# Standard deviation of the log count by shape, and what is added to it if all answers are "no". The
-# log count by shape is too low by SHAPE_LOW, because classes have longer tails than a Gaussian.
-# All were measured on ISOLET and USPS, including thinned classes, and on planted classes.
+# Error of the logarithm of `count_by_shape`: its standard deviation, what is added to the deviation
+# if all answers are "no", and how much the logarithm is too low, because classes have longer tails
+# than a Gaussian. Measured on ISOLET and USPS, including thinned classes, and on planted classes.
 SHAPE_ERROR, NO_ERROR, SHAPE_LOW = 0.65, 0.5, 0.25
-# Shares of "no" answers above which the odds are used, and above which they replace the shape.
+# Shares of "no" answers above which the odds are used as well as `count_by_shape`, and instead.
 SOME_NO, MANY_NO = 0.15, 0.35
 # Numbers of Gaussians tried for the rest, and number of EM steps.
 CLOUDS, STEPS = (1, 2, 3), 150
-# "No" answers get a Gaussian of their own if there are enough of them and their mean is above this
-# quantile of the rest. Otherwise they count as a sample of the rest.
+# "No" answers are modelled by a separate Gaussian if there are at least ENOUGH and their mean is
+# above this quantile of the rest. Otherwise they count as a sample of the rest.
 ENOUGH, STANDS_OUT = 5, 0.8
-# More scores than this are binned; at most this many bins, none narrower than WIDTH.
+# More scores than this are put into bins: at most this many, none narrower than WIDTH.
 MANY, WIDTH = 600, 0.05
 # Standard deviation of the log slope of the log odds in the ratios, and the grid over slope and
 # height: numbers of values, ends in standard deviations, and the largest standard deviation of the
@@ -34,16 +34,18 @@ MANY, WIDTH = 600, 0.05
 SLOPE_ERROR, SLOPES, HEIGHTS, VAGUE = 0.4, np.linspace(-2, 2, 9), np.linspace(-3, 3, 13), 4.0
 # Answers per segment of a search, and limits of the decline of the log odds per row.
 STRETCH, DECAYS = 20, (1e-4, 1.0)
-# Weight of an answer: finds come in clusters, so each tells less than an independent draw.
+# Weight of an answer: finds come in clusters, so each is worth less than an independent draw.
 EACH = 0.5
-# Weight of the decline while there are still finds: each find among the last DRY answers halves the
-# excess over LIVELY.
+# The weight of the decline of finds lies between LIVELY and 1. Each find among the last DRY answers
+# halves its excess over LIVELY.
 LIVELY, DRY = 0.4, 50
-# Half-life of the weight, in answers: the members still missing resemble the last finds most.
+# An answer's weight halves after this many later answers: the members still missing resemble the
+# last finds most.
 HALF_LIFE = 75
-# Counts are compared as log(count + HALF). HALF is what the model may miss while it says that none
-# is left; each HALVING answers without a find halve it. With these numbers few searches on ISOLET,
-# USPS and planted classes stopped early, and small classes did not go on for long.
+# Counts are compared as log(count + HALF), where HALF allows for members that the model misses when
+# it expects none. HALF itself is halved after every HALVING answers without a find. With these
+# numbers, few searches on ISOLET, USPS and planted classes stopped too early, and searches for
+# small classes did not go on for long.
 HALF, HALVING = 0.5, 20
 # Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.002
@@ -59,6 +61,7 @@ class Remaining:
     Attributes
     ----------
     count : float
+        The estimate.
     count_low, count_high : int
         Ends of the interval.
     n_rows : int
@@ -105,8 +108,8 @@ class Stop:
     recall_low : float
         Lower bound, at 95 % confidence, on the share of the class that has been found.
     audit_rows : int
-        How many random rows without a find would reach the goal without the model; 0 if that is
-        not known or not needed.
+        Size of a random audit that would confirm the goal without the model, if it finds nothing;
+        0 if the size is unknown or no audit is needed.
 
     Examples
     --------
@@ -169,17 +172,17 @@ def prior_of_scores(
 ) -> tuple[Array, Array, float]:
     """Return a prior for the log count: a mixture of Gaussians of one width.
 
-    While nearly all answers are finds, it comes from the shape of the score distribution, a mixture
-    of one Gaussian for the positives and a few for the rest. How many the rest needs is unknown, so
-    the log count is averaged over one, two and three Gaussians. For a rare class this is far too
-    high, because the upper tail of the rest looks like more positives. In that case many answers
-    are "no", and what they say of the odds of the unanswered rows gives a better prior; the share
-    of "no" answers decides between the two.
+    While nearly all answers are finds, the prior comes from the shape of the score distribution:
+    one Gaussian for the positives and a few for the rest. It is unknown how many the rest needs, so
+    the log count is averaged over one, two and three. For a rare class, this count is far too high,
+    because the upper tail of the rest looks like more positives. But then many answers are "no",
+    and the odds of the unanswered rows, estimated from the answers, give a better prior. The share
+    of "no" answers sets the weights of the two.
 
-    The longer no member has been found, the closer the prior comes to zero, and the more it relies
-    on the ratios alone: otherwise a small class would never count as exhausted, because answers
-    cannot show that the odds of rows far below them are nil. The prior becomes wider the less its
-    parts agree and the more answers are "no".
+    The longer no member has been found, the closer the prior moves to zero, and the more it takes
+    the ratios as they are. Otherwise, a small class would never count as exhausted, because answers
+    cannot show that rows with much lower scores have no chance. The prior is wider if its parts
+    disagree, and if more answers are "no".
 
     Returns
     -------
@@ -225,15 +228,16 @@ def counts_by_answers(
 ) -> tuple[Array, Array] | None:
     """Return possible numbers of positives in a pool, and their probabilities given the answers.
 
-    The log odds of a row are a line in its score. If the scores were perfect ratios, its slope
-    would be 1. But they were calibrated on finds, which score higher than the members that are
-    still hidden, because finds were chosen by rank. For documents the slope is lower. A line fitted
-    to the answers allows for that, as rows were chosen by their scores and not by their answers.
-    The prior for the log slope is Gaussian, and that for the height is flat.
+    The log odds of a row are a linear function of its score. If the scores were perfect ratios, the
+    slope would be 1. But the scores were calibrated on finds, which score higher than the members
+    that are still hidden, because finds were chosen by rank. For documents the slope is lower. A
+    line fitted to the answers allows for this, because rows were chosen by their scores and not by
+    their answers. The prior for the log slope is Gaussian, and the prior for the height is flat.
 
-    The scores from before an answer are those it was chosen by, but from a model that knew less
-    than the one that scores the pool. Left-out scores come from that model, but it has learned from
-    similar rows since. Either may be the better one, so both are fitted.
+    The answered rows have two kinds of scores. The scores from before the answers decided which
+    rows were shown, but come from models that knew less than the one that scores the pool. Left-out
+    scores come from the latter model, which has since learned from similar rows. Either kind may be
+    better, so both are fitted.
 
     Returns
     -------
@@ -261,9 +265,9 @@ def counts_by_answers(
 
 
 def _offset(scores: Array, answers: Mask, weights: Array) -> float:
-    """Return what to add to the log odds so that they predict as many finds as there are.
+    """Return the shift of the log odds at which they predict the actual number of finds.
 
-    If all answers are equal, half an answer is taken for the other kind.
+    If all answers are the same, half an answer counts as the opposite.
     """
     total = float(weights.sum())
     found = float(
@@ -390,7 +394,7 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
     """
     tail = (1 - LEVEL) / 2
     counts = range(positive, pool - drawn + positive + 1)
-    # Both tails are monotone in the count, so a few of them tell where the interval ends.
+    # Both tails are monotone in the count, so bisection finds the ends of the interval.
     low = bisect_left(
         counts, True, key=lambda count: hypergeom.sf(positive - 1, pool, count, drawn) > tail
     )
@@ -411,9 +415,10 @@ def rows_to_rule_out(pool: int, members: int) -> int:
 
 
 def audit_offer(found: int, pool: int, recall: float) -> tuple[int, int]:
-    """Return two audit sizes: one rules out that as many again are missing, one confirms `recall`.
+    """Return the sizes of two audits, which show how little is missing if they find nothing.
 
-    Both hold if the audit finds nothing.
+    The first rules out that as many members are missing as were found; the second confirms
+    `recall`.
     """
     allowed = int(found * (1 - recall) / recall + 1e-9)
     return rows_to_rule_out(pool, found), rows_to_rule_out(pool, allowed + 1)

@@ -99,8 +99,9 @@ class Learned:
     def unseen(self, places: Ints) -> Array:
         """Return the ratios of rows, each from a model that did not learn from it.
 
-        Among many columns a model knows its own rows: members of the class among the unchecked
-        random rows, which it takes for negatives, would score far lower than other members.
+        With many columns, a model recognises the rows it learned from. Members of the class among
+        the unchecked random rows served as negatives, so they would score far lower than other
+        members.
         """
         rows, known = self.answers.rows, ~np.isnan(self.left_out)
         ratios = self.ratios.copy()
@@ -152,8 +153,9 @@ def default_verifier(n_examples: int) -> PCSDA:
 def _recalibrated(learned: Learned) -> Learned:
     """Recalibrate the ratios of a model on left-out examples and random rows.
 
-    Ratios are not limited here: among many thousands of rows, even a small chance that each is an
-    unusual member of the class would outnumber the members.
+    Very low ratios are not raised here as in the model's own calibration: among many thousands of
+    rows, even a small chance for each row of being an unusual member would add up to more than the
+    actual members.
     """
     model, use = learned.model, learned.random
     both = use & learned.positive, use & ~learned.positive
@@ -171,8 +173,8 @@ def _recalibrated(learned: Learned) -> Learned:
 def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
     """Score how similar each row is to the examples and how unlike the "no" answers.
 
-    It is a cosine similarity of centred rows. Without examples, the rows least like the "no"
-    answers come first.
+    The score is the cosine similarity of centred rows. Without examples, the rows least like the
+    "no" answers come first.
     """
     aim = np.zeros(gallery.shape[1])
     for places, sign in ((answers.yes, 1.0), (answers.no, -AWAY)):
@@ -193,8 +195,8 @@ def similarity(gallery: Gallery, clusters: Clusters, answers: Answers) -> Array:
 def order_of(learned: Learned | None, similar: Array | None, n_examples: int) -> Array:
     """Return the scores that rank the gallery, combining similarity and the verifier.
 
-    Similarity counts most while examples are few, and the verifier later. They are combined through
-    the logits of their ranks, which do not depend on scale.
+    Similarity counts most while there are few examples, and the verifier later. The two are
+    combined through the logits of their ranks, which do not depend on scale.
     """
     if learned is None:
         assert similar is not None

@@ -33,17 +33,17 @@ class SearchSession:
     """Interactive search: label some gallery rows, and a verifier finds the rest of the class.
 
     Give one or more examples with :meth:`label`, look at the rows that :meth:`suggest` returns,
-    label them, and repeat. After each round :meth:`ranking` orders the gallery,
-    :meth:`remaining` estimates how many are left, :meth:`stop` tells whether it is time to stop,
-    and `model_` is the fitted verifier.
+    label them, and repeat. After each round, :meth:`ranking` orders the gallery, :meth:`remaining`
+    estimates how many members of the class are still unlabelled, :meth:`stop` says whether enough
+    have been found, and `model_` is the fitted verifier.
 
     Parameters
     ----------
     gallery : array, memory map, sparse matrix, data frame or list of arrays
         Rows to search: anything two-dimensional that can be sliced by rows, or a list of such
         blocks. Rows that are not finite are never suggested and come last in the ranking; a warning
-        counts them. Nothing is learned from rows whose entries are 10,000 times as large as in the
-        other rows.
+        gives their number. Nothing is learned from rows whose entries are 10,000 times as large as
+        in the median row.
     ids : sequence of str or int, optional
         A distinct name for each row; the row number by default.
     estimator : estimator, optional
@@ -62,8 +62,8 @@ class SearchSession:
     ----------
     model_ : estimator
         The verifier fitted on the labels so far. Its threshold accepts 1 % of the gallery's
-        negatives; :meth:`choose_threshold` chooses another. With one example it has none, because
-        a threshold needs left-out examples.
+        negatives; :meth:`choose_threshold` chooses another. With a single example the model has no
+        threshold, because examples must be left out of the fit to choose one.
     gallery : Gallery
     store : Store
 
@@ -316,9 +316,9 @@ class SearchSession:
         return weight
 
     def ranking(self) -> list[Any]:
-        """Return all ids, best first: rows answered "yes", then unanswered rows, then the rest.
+        """Return all ids, best first: rows answered "yes", then unanswered rows, then "no" rows.
 
-        Unanswered rows are ordered by the model; rows that are not finite come last.
+        Unanswered and skipped rows are ordered by the model. Rows that are not finite come last.
 
         Returns
         -------
@@ -327,12 +327,11 @@ class SearchSession:
         with self._lock:
             self.refit()
             scores = self._scores.copy()
-            known = {True: np.inf, False: -np.inf}
             values = self.labels()
         group = np.zeros(len(scores))
         for name, value in values.items():
             if value is not None:
-                group[self.gallery.place(name)] = np.sign(known[value])
+                group[self.gallery.place(name)] = 1 if value else -1
         group[~self.gallery.usable] = -2
         order = np.lexsort((-np.nan_to_num(scores, neginf=-1e300), -group))
         return [self.gallery.ids[place] for place in order]
@@ -449,7 +448,7 @@ class SearchSession:
     def _scores_of(self, ranked: list[Entry], learned: Learned) -> tuple[Array, Array]:
         """Return the scores of answered rows before their answers, and their left-out scores now.
 
-        If a row has only one of them, it stands for both; if it has none, they are NaN.
+        A row that has only one of the two gets it twice; a row that has neither gets NaN.
         """
         places = self.gallery.places(entry.id for entry in ranked)
         left_out = dict(zip(learned.answers.rows.tolist(), learned.left_out, strict=True))
@@ -481,9 +480,9 @@ class SearchSession:
         Stop
             Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model,
-            which cannot know of members unlike those found. `audit_rows` says how many random rows
-            without a find would reach the goal without the model. The reason says how many rows
-            the bound does not cover because they are not finite.
+            which cannot know of members unlike those found. `audit_rows` is the size of a random
+            audit that would confirm the goal without the model, if it finds nothing. The reason
+            says how many rows the bound does not cover because they are not finite.
         """
         if not isinstance(recall, Real) or not 0 < recall <= 1:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
@@ -497,7 +496,7 @@ class SearchSession:
         return self._decide(found, left, recall)
 
     def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
-        """Compare the bound with the goal, and say what it rests on and what would improve it."""
+        """Compare the bound with the goal; say what it is based on and what would improve it."""
         low = found / (found + left.count_high)
         uncovered = self._book.uncovered()
         every = f"count, as every {'finite ' if uncovered else ''}row has an answer"

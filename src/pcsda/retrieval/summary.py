@@ -118,7 +118,7 @@ def _harmless(cell: object) -> Any:
 def render(session: SearchSession, media: Media) -> str:
     """Make a session's report as one HTML file: what was found, the curve and the threshold.
 
-    It needs no network and runs no script.
+    The file needs no network and runs no script.
     """
     state = state_of(session)
     found = [name for name, value in session.labels().items() if value is True]
