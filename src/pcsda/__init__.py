@@ -31,9 +31,9 @@ __all__ += ["SearchSession", "Threshold", "VerifierBank", "VerifierPipeline"]
 __all__ += ["datasets", "distributed", "export_onnx", "fit_blocks", "load", "make_pipeline"]
 __all__ += ["metrics", "normalization", "plots", "predict_blocks", "register_onnx"]
 __all__ += ["report", "save"]
-# Modules are imported on first use. scikit-learn takes a second to import, which `--help` and
-# `--version` need not wait for.
-_ROOMS = {
+# Modules are imported on first use, so that `--help` and `--version` need not wait a second for
+# scikit-learn.
+_MODULES = {
     "blocks": ("fit_blocks", "predict_blocks"),
     "core.threshold": ("Threshold",),
     "estimators": (
@@ -45,14 +45,14 @@ _ROOMS = {
     "persistence": ("load", "save"),
     "retrieval": ("SearchSession",),
 }
-_OWNER = {name: room for room, names in _ROOMS.items() for name in names}
+_OWNER = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = import_module(f".{_OWNER.get(name, name)}", __name__)
-    value = getattr(room, name) if name in _OWNER else room
+    module = import_module(f".{_OWNER.get(name, name)}", __name__)
+    value = getattr(module, name) if name in _OWNER else module
     globals()[name] = value
     return value
 

@@ -22,8 +22,8 @@ A class surrounded by others, in a planted subspace
 ---------------------------------------------------
 {} samples of the class of interest (target 1) and {} of {} other subclasses (target 0) in {}
 dimensions. The classes differ only in a subspace of dimension {}. There every group is a unit
-Gaussian, the class of interest in the middle and the subclasses around it at distance {:g}; the
-remaining dimensions hold correlated noise that is the same for every group.
+Gaussian, with the class of interest in the middle and the subclasses around it at distance {:g};
+the remaining dimensions hold correlated noise, with the same distribution in every group.
 """
 
 

@@ -14,8 +14,8 @@ Kind = TypeVar("Kind", bound=type)
 def documented(kind: Kind) -> Kind:
     """Link the HTML display of an estimator class and its subclasses to their pages.
 
-    The documentation has no public address, and a link must lead somewhere: without the
-    environment variable `PCSDA_DOCS` there is no link.
+    The documentation has no public address, so there is a link only if the environment variable
+    `PCSDA_DOCS` holds the address of a copy.
     """
     links = {"module": "pcsda", "template": property(_template), "url_param_generator": _page}
     for name, value in links.items():
@@ -30,5 +30,5 @@ def _template(_: object) -> str:
 
 def _page(model: object) -> dict[str, Any]:
     kind = type(model)
-    room = "pcsda.normalization" if kind.__module__ == "pcsda.normalization" else "pcsda"
-    return {"page": f"{room}.{kind.__name__}"}
+    module = "pcsda.normalization" if kind.__module__ == "pcsda.normalization" else "pcsda"
+    return {"page": f"{module}.{kind.__name__}"}

@@ -56,7 +56,7 @@ from .unwrap import parts, steps, unwrap
 from .validation import NOT_INSTALLED, import_extra
 from .writing import whole_file
 
-# Increase it when a change would make earlier versions misread new files.
+# Increase this number when a change would make earlier versions misread new files.
 FORMAT = 2
 OWN_TYPES: tuple[type, ...] = (
     *(CSDA, PCSDA, KernelCSDA, KernelPCSDA, PCSDACV, VerifierBank),

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 # No bar is shown for work that takes less than this many seconds.
 DELAY = 1.0
-# Not empty while a bar is shown, because nested work shows no bar of its own.
+# Not empty while a bar is shown; nested work then shows no bar.
 _busy: list[str] = []
 # Whether bars are shown even without `verbose`, as on the command line.
 _everywhere: list[bool] = []

@@ -82,7 +82,7 @@ def unwrap(model: BaseEstimator) -> Unwrapped:
 
 
 def asked(model: BaseEstimator, method: str, X: MatrixLike, *args: Any) -> Any:
-    """Call a method of the model inside pipelines and searches on rows, as they reach it."""
+    """Call a method of the model inside pipelines and searches, on rows transformed for it."""
     inside = unwrap(model)
     return getattr(inside.model, method)(inside.rows(X), *args)
 

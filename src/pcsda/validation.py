@@ -118,9 +118,9 @@ def check_labels(
 ) -> tuple[NDArray[Any], int, Any]:
     """Encode labels as the class of interest against the rest.
 
-    There must be two labels, or more if `pos_label` is given. In that case all other labels form
-    the rest, and `classes` holds a name for the rest and `pos_label`. The argument `classes` may be
-    the result of an earlier call.
+    There must be two labels, or more if `pos_label` is given. If there are more, all labels other
+    than `pos_label` form the rest, and the returned `classes` are a name for the rest and
+    `pos_label`. The argument `classes` may be the result of an earlier call.
 
     Returns
     -------

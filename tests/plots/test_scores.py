@@ -250,7 +250,7 @@ def test_the_bayes_error_equals_the_metrics(ax):
     assert_array_equal(display.minimum_.get_data(), [odds, minimum])
     assert_array_equal(display.default_.get_ydata(), 1)
     assert legend_texts(display) == [
-        "without looking",
+        "ignoring the scores",
         f"actual (Cllr {cllr(y, llr):.3g})",
         f"minimum (minCllr {min_cllr(y, llr):.3g})",
     ]

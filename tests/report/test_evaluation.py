@@ -198,7 +198,7 @@ def test_the_evaluation_of_a_bank_says_what_identify_does(blobs):
     )
     first, second, *_ = summary(found)
     assert first == f"A{found.facts['Names by identify'][1:]}."
-    assert second.startswith("Asked for each label alone, at the threshold 0.00 it finds ")
+    assert second.startswith("Verifying each label on its own, at the threshold 0.00 it finds ")
     html = page.render(found)
     assert html.index("At its threshold ") < html.index("pcsda identify MODEL NEW.csv")
     assert "pcsda score MODEL" not in html
@@ -322,7 +322,7 @@ def test_bad_input_is_refused(blobs):
         evaluate(model, X, y, prior=2)
     with pytest.raises(ValueError, match=r"threshold=inf must be a finite number"):
         evaluate(model, X, y, threshold=np.inf)
-    with pytest.raises(ValueError, match=r"ratios has 3 rows but y has 150 to decide on"):
+    with pytest.raises(ValueError, match=r"ratios has 3 rows but must have 150, one for"):
         evaluate_scores(model, np.ones((3, 1)), y, lambda rows: X[rows])
     bank = VerifierBank(PCSDA(n_subclasses=2)).fit(*blobs[:2])
     with pytest.raises(ValueError, match=r"pos_label='oak' is not in the bank, which has \['<b>&'"):

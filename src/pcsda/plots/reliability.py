@@ -299,7 +299,7 @@ class BayesErrorDisplay(Display):
         ).plot(ax=ax)
 
     def _draw(self) -> None:
-        self.default_ = self.ax_.axhline(1.0, label="without looking", **REFERENCE_STYLE)
+        self.default_ = self.ax_.axhline(1.0, label="ignoring the scores", **REFERENCE_STYLE)
         self.actual_ = self._line(self.actual, "actual", "Cllr", self.cllr, SECOND_COLOR, "-")
         self.minimum_ = self._line(
             self.minimum, "minimum", "minCllr", self.min_cllr, LINE_COLOR, "--"

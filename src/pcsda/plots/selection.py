@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SelectionDisplay(Display):
-    """Coloured grid of the score for each K and d, with the other parameters at their best.
+    """Coloured grid of the score for each number of subclasses K and number of axes d.
 
-    Use :meth:`from_estimator` to make one. A ring marks the chosen setting, a cross the best score.
-    They differ if a simpler setting is about as good.
+    Use :meth:`from_estimator` to make one. The other parameters are at their best. A ring marks the
+    chosen setting and a cross the best score. The two differ if a simpler setting is about as good.
 
     Parameters
     ----------

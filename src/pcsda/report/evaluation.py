@@ -26,15 +26,15 @@ from .figures import Figure, Settings, figures, identification, settle_threshold
 from .reasons import reasons
 from .views import View, make_view, subspace_sample, take_rows
 
-# A bank also has a view for each of the labels with the highest error rates, at most this many. The
-# curve of such a view has PART times fewer points than usual, and its subspace POINTS_PART times
-# fewer.
+# A bank also has a view for each label, but at most for this many labels, those with the highest
+# error rates. The curve of such a view has PART times fewer points than usual, and its subspace
+# POINTS_PART times fewer.
 LABEL_VIEWS = 30
 PART = 5
 POINTS_PART = 10
 # If more subclasses than this have the same name, it is written only once in a plot.
 MOST_ALIKE = 3
-# The fact that says what a bank with a threshold does with the rows.
+# Name of the fact that says how many rows a bank with a threshold names correctly.
 NAMES = "Names by identify"
 
 # A label whose subspace is drawn: its value in the model and in y, and how many labels share the
@@ -55,8 +55,8 @@ class Evaluation:
     views : list of View
         `figures` come from the first view; a bank has another view for each label.
     subspaces : list of dict or None
-        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, plus `axes`,
-        which holds the axis names.
+        For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, the names of the
+        `axes`, and the named subclass `centres`. None if the view has no subspace.
     by_label : list of dict
         For a bank, the figures for each label.
     truth, ids : arrays of shape (n_trials,)
@@ -64,6 +64,7 @@ class Evaluation:
         first label come first, then all trials for the second, and so on.
     settings : Settings
     unit : {"row", "trial"}
+        Whether decisions are made for single rows or for trials of several rows.
     strangers : list of str
         Labels in the test data that a bank does not know.
     facts : dict of str to str
@@ -249,7 +250,9 @@ def evaluate_scores(
     units = _gathered(labels, ids, groups, trials)
     n_units = len(units.labels)
     if len(ratios) != n_units:
-        raise ValueError(f"ratios has {len(ratios)} rows but y has {n_units} to decide on")
+        raise ValueError(
+            f"ratios has {len(ratios)} rows but must have {n_units}, one for each row or trial"
+        )
     if scorer.is_bank and pos_label is None:
         parts, drawn = _of_bank(scorer, units, ratios, settings)
     else:

@@ -32,7 +32,8 @@ LEAST_RESAMPLES = 50
 AT_THRESHOLD, WITH_THRESHOLD = ("misses", "false_alarms", "cost"), ("eer", "fnmr", "min_cost")
 # Proportions of rows, with the class that is counted; None counts all rows.
 COUNTED = {"misses": True, "false_alarms": False, "rank_1": None, "rank_5": None}
-# Rates at a threshold, or rank, that depends on the rows: resampled, unless there are no errors.
+# Rates at a threshold or rank that itself depends on the rows. Their intervals are bootstrapped
+# unless the rate is 0 or 1.
 RESAMPLED = ("eer", "fnmr", "precision_at_k")
 
 

@@ -102,7 +102,7 @@ def render(evaluation: Evaluation, *, title: str | None = None) -> str:
 
 
 def fill(package: str, template: str, slots: Mapping[str, str]) -> str:
-    """Fill in a page of a package; the style, the date and the version need not be given."""
+    """Fill the slots of a package's HTML template; style, date and version need not be given."""
     known = {
         "style": asset(package, "page.css"),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

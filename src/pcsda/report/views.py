@@ -68,8 +68,8 @@ class View:
 def make_view(name: str, positive: Mask, llr: Array, settings: Settings, share: int = 1) -> View:
     """Make the plot data for trials with scores `llr`.
 
-    `share` views together may take the space of one, so each has that many times fewer points on
-    its curve and trials in its list.
+    If several views share the space of one, each has `share` times fewer points on its curve and
+    trials in its list.
     """
     eer, at_equal = metrics.equal_error_rate(positive, llr)
     marks = {
@@ -122,7 +122,7 @@ def _worst(positive: Mask, llr: Array, limit: int) -> dict[str, NDArray[Any]]:
 
 
 def _histogram(positives: Array, negatives: Array) -> dict[str, NDArray[Any]]:
-    """Count both classes in the same bins, leaving out the outermost half percent of each class."""
+    """Count both classes in the same bins, which span all but the outer half percent of each."""
     ends = np.concatenate([np.quantile(s, [0.005, 0.995]) for s in (positives, negatives)])
     low, high = float(ends.min()), float(ends.max())
     if high <= low:

@@ -50,7 +50,7 @@ def _finds(evaluation: Evaluation) -> str:
     miss, alarm = by_key["misses"], by_key["false_alarms"]
     finds = f"{100 * (1 - miss.high):.1f} to {100 * (1 - miss.low):.1f}"
     raises = f"{1000 * alarm.low:.1f} to {1000 * alarm.high:.1f}"
-    at = "Asked for each label alone, at" if NAMES in evaluation.facts else "At"
+    at = "Verifying each label on its own, at" if NAMES in evaluation.facts else "At"
     return (
         f"{at} the threshold {s.threshold:.2f} it finds {100 * (1 - miss.value):.1f} of 100 "
         f"positives ({s.level:.0%} interval {finds}) and raises {1000 * alarm.value:.1f} false "

@@ -36,7 +36,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def list_files(path: Path) -> list[Path]:
-    """List a single file, or all files in a folder and its partitions, which have one format.
+    """List a single file, or all files in a folder and its partitions; all must have one format.
 
     Names that begin with a dot or an underscore are skipped, as in other readers.
     """
@@ -130,9 +130,10 @@ def _recut(parts: Iterator[Table], n_rows: int) -> Iterator[Table]:
 
 
 def _parts(path: str, wording: Wording, block_rows: int | None) -> Iterator[Table]:
-    """Yield a table in parts, of any size if `block_rows` is None; 0 leaves text in one part.
+    """Yield a table in parts of about `block_rows` rows, or of a suitable size if it is None.
 
-    Text is read as a stream, since it may be compressed or a pipe.
+    Text is read as a stream, since it may be compressed or a pipe. If `block_rows` is 0, it is read
+    in one part.
     """
     files = [Path(path)] if path == STDIN else list_files(Path(path))
     kind = "csv" if path == STDIN else kind_of(files[0])

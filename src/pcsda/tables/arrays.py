@@ -48,7 +48,7 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
 def faults(
     path: Path | str, kind: str, errors: tuple[type[Exception], ...] = UNREADABLE
 ) -> Iterator[None]:
-    """Replace a reader's errors with our own message."""
+    """Turn a reader's errors into a message that names the file and the expected format."""
     try:
         yield
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def of_npz(path: Path) -> list[Chunk]:
 
 
 def read_npz(path: Path, names: Names = None) -> Table:
-    """Read an archive: one-dimensional arrays become columns, a two-dimensional one features.
+    """Read an archive: 1-D arrays become columns, and a 2-D array becomes the features.
 
     If several arrays are two-dimensional and none is called X, each becomes an embedding with its
     own name. `names` selects arrays.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..validation import MatrixLike
 
-# Number of fingerprints to keep. Taking the smallest gives two tables comparable samples.
+# Number of fingerprints to keep. The smallest are kept, so that two tables have comparable samples.
 KEPT = 1000
 STRIP_BYTES = 8 << 20
 

@@ -229,7 +229,7 @@ def _read_packed(path: Path, wording: Wording, names: Names = None) -> Table:
 
 
 def read_text(path: str, wording: Wording, n_rows: int | None = None) -> Iterator[Table]:
-    """Read a CSV file or standard input in parts of about `n_rows` rows, or whole if that is 0."""
+    """Read a CSV file or standard input in parts of about `n_rows` rows; 0 means in one part."""
     source = "standard input" if path == STDIN else path
     step = sys.maxsize if n_rows == 0 else TEXT_BYTES
     damaged = (OSError, EOFError, zlib.error, lzma.LZMAError)
