@@ -1,4 +1,4 @@
-"""The class-specific family side by side: the digits, ORL pictures, and planted outer products.
+"""Compare the class-specific family on digits, ORL pictures and planted outer products.
 
     python -m benchmarks.family       run what is missing, some minutes on one core; it resumes
     gzip -9 -n -c results/family.jsonl > family.jsonl.gz      in this folder, to publish the rows
@@ -66,7 +66,7 @@ METHODS: dict[str, Callable[[tuple[int, ...]], Any]] = {
         n_components=D, reference="optimal", random_state=0
     ),
 }
-# What the guide says of each member: its row, the problem it solves, when to use it, its cost.
+# What the guide says about each member: its row, the problem it solves, when to use it, its cost.
 MEMBERS = [
     Member(
         "PCSDA",

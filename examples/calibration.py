@@ -26,7 +26,7 @@ models = {
 
 # %%
 # Cllr is the cost over all priors, in bits: 0 is perfect, 1 is uninformative. Its minimum is the
-# cost of the same ranking with the best calibration; the gap is the loss by calibration.
+# cost of the same ranking with the best calibration; the gap is the calibration loss.
 
 figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
 for ax, (name, model) in zip(panels, models.items(), strict=True):

@@ -21,7 +21,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# The grid: K from 1 to 10, every d that K allows, three ridges.
+# The grid has K from 1 to 10, every d that K allows, and three ridges.
 
 search = PCSDACV(
     PCSDA(random_state=0),

@@ -2,10 +2,9 @@
 Verify a face from a handful of pictures
 ========================================
 
-Is this the claimed person? Seven pictures of each person for training, three for the test.
+Is this the claimed person? Each person has seven pictures for training and three for testing.
 The faces are ORL (AT&T) if the folder named by ``PCSDA_DATA`` has them, or scikit-learn's
-Olivetti faces if they were downloaded before; otherwise handwritten digits stand in, with a
-digit as "person".
+Olivetti faces if they were downloaded before; otherwise each "person" is a handwritten digit.
 """
 
 import os
@@ -30,7 +29,7 @@ else:
     except OSError:
         name, data = "digits", load_digits()
     X, y = data.data, data.target
-if name == "digits":  # as few of each as there are pictures of a person
+if name == "digits":  # ten of each, like the pictures of a person
     chosen = np.concatenate([np.flatnonzero(y == digit)[:10] for digit in range(10)])
     X, y = X[chosen], y[chosen]
 

@@ -37,8 +37,8 @@ known, strangers = y_test < 8, y_test > 7
 for chosen in (0.0, threshold):
     named = bank.identify(X_test, threshold=chosen, unknown=-1)
     print(
-        f"threshold {chosen:5.1f}: {np.mean(named[strangers] != -1):4.0%} of the strangers come "
-        f"in, {np.mean(named[known] == y_test[known]):4.0%} of the known are named rightly"
+        f"threshold {chosen:5.1f}: {np.mean(named[strangers] != -1):4.0%} of the strangers are "
+        f"named, {np.mean(named[known] == y_test[known]):4.0%} of the known are named correctly"
     )
 
 # %%
@@ -50,8 +50,8 @@ best, right = bank.log_likelihood_ratio(X_test).max(axis=1), bank.predict(X_test
 steps = np.linspace(-2, 12, 100)
 accepted = best >= steps[:, None]
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-ax.plot(steps, (accepted & right)[:, known].mean(axis=1), label="known, named rightly")
-ax.plot(steps, accepted[:, strangers].mean(axis=1), label="strangers let in")
+ax.plot(steps, (accepted & right)[:, known].mean(axis=1), label="known, named correctly")
+ax.plot(steps, accepted[:, strangers].mean(axis=1), label="strangers accepted")
 ax.axvline(threshold, color="#777777", linestyle="--", label="chosen for 5 % of strangers")
 ax.set(xlabel="threshold on the log-likelihood ratio", ylabel="share of test images", ylim=(0, 1))
 ax.legend()

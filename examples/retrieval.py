@@ -36,7 +36,7 @@ print(f"average precision {average_precision_score(wanted, score):.3f}")
 print(f"precision at 100  {precision_at_k(wanted, score, k=100):.2f}")
 
 # %%
-# The best matches, and the first mistakes further down the list.
+# Show the best matches, and the first mistakes further down the list.
 
 order = model.rank(X[gallery], by="likelihood")
 mistakes = order[~wanted[order]][:12]

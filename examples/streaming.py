@@ -29,7 +29,7 @@ for batch in np.split(stream, 20):
     costs.append(cllr(y[test], model.log_likelihood_ratio(X[test])))
 
 # %%
-# The same from all rows at once.
+# Fit on all rows at once, for comparison.
 
 whole = PCSDA(random_state=0).fit(X[stream], y[stream], subclass_labels=subclass[stream])
 gap = np.abs(whole.log_likelihood_ratio(X[test]) - model.log_likelihood_ratio(X[test])).max()

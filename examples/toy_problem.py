@@ -23,7 +23,7 @@ X = np.concatenate([rng.normal(0, 0.8, size=(80, 2)), rest])
 y = np.repeat([1, 0], [80, 300])
 
 # %%
-# Where each model says "class of interest" (equal priors), over the plane.
+# Show where in the plane each model decides for the class of interest, with equal priors.
 
 grid = np.linspace(-7, 7, 200)
 points = np.stack(np.meshgrid(grid, grid), axis=-1)
