@@ -111,7 +111,9 @@ def predict(estimator: BaseEstimator, X: Any, method: str = "log_likelihood_rati
     Parameters
     ----------
     estimator : fitted estimator, pipeline or search
+        A model of this library, or a pipeline or search that contains one.
     X : Dask array or DataFrame of shape (n_samples, n_features)
+        The rows; the columns of a DataFrame are matched by name.
     method : str, default="log_likelihood_ratio"
         As in :func:`pcsda.predict_blocks`.
 

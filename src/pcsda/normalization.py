@@ -262,6 +262,7 @@ class ZNorm(_CohortNorm):
     mean_, scale_ : arrays of shape (n_labels,)
         Mean and standard deviation of the cohort's scores for each model.
     labels_ : array of shape (n_labels,)
+        Labels of the columns.
 
     See Also
     --------
@@ -304,6 +305,7 @@ class TNorm(_CohortNorm):
     Attributes
     ----------
     labels_ : array of shape (n_labels,)
+        Labels of the columns.
     cohort_ : array of shape (n_models,)
         Columns of the cohort's models.
 

@@ -162,6 +162,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path
+        The model file.
 
     Returns
     -------
@@ -212,6 +213,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : path
+        The model file.
 
     Returns
     -------

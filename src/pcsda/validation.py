@@ -350,7 +350,7 @@ def ready_rows(model: BaseEstimator, X: object) -> Floats | None:
 
 
 def dense_if_small(X: Any) -> Any:
-    """Return sparse rows as a dense array if that is small; other rows are returned unchanged."""
+    """Return sparse rows as a dense array if it is small; other rows are returned unchanged."""
     small = sparse.issparse(X) and X.shape[0] * X.shape[1] * X.dtype.itemsize <= SMALL_DENSE
     return X.toarray() if small else X
 

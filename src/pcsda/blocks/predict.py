@@ -44,6 +44,7 @@ def predict_blocks(
     Parameters
     ----------
     estimator : fitted estimator, pipeline or search
+        A model of this library, or a pipeline or search that contains one.
     blocks : as in :func:`fit_blocks`
         Labels, if the blocks have any, are ignored. Files may come from untrusted sources: none of
         their content is executed.

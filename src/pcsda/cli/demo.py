@@ -34,8 +34,8 @@ def demo(a: Namespace) -> None:
     X_train, X_test, y_train, y_test = train_test_split(
         X, digits, test_size=0.3, stratify=digits, random_state=0
     )
-    # Every digit is known, so there are no strangers, and each label has enough rows for a
-    # calibration of its own.
+    # Every digit is known, so there are no strangers, and each label has enough rows for its own
+    # calibration.
     bank = VerifierBank(PCSDA(random_state=0), calibration="per-label").fit(X_train, y_train)
     _save_picture(bank.models_[a.digit], X_test, y_test, a.digit, picture)
     # The table and the report show one evaluation, so that they cannot disagree.

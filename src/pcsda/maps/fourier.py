@@ -22,6 +22,7 @@ class FourierMap(KernelMap):
     n_components : int, default=1000
         Number of features; the kernel error is inversely proportional to its square root.
     kernel : {"rbf", "laplacian"}, default="rbf"
+        The kernel to approximate.
     gamma : {"all", "positive", "scale"} or float, default="all"
         As in :class:`ExactKernelMap`.
     orthogonal : bool, default=False
@@ -36,7 +37,9 @@ class FourierMap(KernelMap):
     Attributes
     ----------
     n_components_ : int
+        Number of features.
     frequencies_ : array of shape (n_features, ceil(n_components / 2))
+        The random frequencies; each gives a cosine and a sine.
 
     References
     ----------

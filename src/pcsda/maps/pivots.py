@@ -141,6 +141,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
     Attributes
     ----------
     n_components_ : int
+        Number of features.
     pivots_ : array of shape (n_pivots, n_features)
         The rows that new samples are compared with.
     missing_trace_ : float
@@ -199,6 +200,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or kernel matrix
+            Training rows or, with kernel="precomputed", the kernel values between them.
         y : array-like of shape (n_samples,), optional
             Binary labels, for ``gamma="positive"`` only.
 
@@ -250,6 +252,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows to add.
         y : ignored after the first call
 
         Returns
@@ -319,6 +322,7 @@ class NystroemMap(_OnPivots, KernelMap):
     Attributes
     ----------
     n_components_ : int
+        Number of features.
     pivots_ : array of shape (n_components, n_features)
         The landmarks in use.
 

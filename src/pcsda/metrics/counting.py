@@ -95,8 +95,8 @@ def estimate_prior(
     -----
     The proportion maximises ``sum ln(1 - share + share e^llr)``, to which EM converges [1]_. Its
     90 % interval comes from the likelihood ratio. With `calibrated_on`, the interval comes from
-    a mixture: slope and offset vary about the fitted values, as far as the held-out rows leave them
-    uncertain, and each pair has its own likelihood.
+    a mixture: slope and offset vary about the fitted values, within the uncertainty that the
+    held-out rows leave, and each pair has its own likelihood.
 
     The interval for the number is narrower than the one for the proportion: a row with a clear
     ratio is counted with near certainty, whatever the proportion in the population.

@@ -58,12 +58,14 @@ class DetDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     line_ : Line2D
         The curve.
     eer_, minimum_, actual_ : Line2D
         Markers for the three points, moved to the edge if they lie beyond it; `actual_` is None
         if there is no actual cost.
     legend_ : Legend
+        The legend.
 
     Examples
     --------
@@ -107,12 +109,15 @@ class DetDisplay(Display):
             For this library's estimators, which provide log-likelihood ratios, the actual cost is
             drawn as well.
         X : array-like of shape (n_samples, n_features)
+            Rows to score.
         y : array-like of shape (n_samples,)
+            True labels; all except the class of interest count as negative.
         prior, cost_miss, cost_false_alarm : float
             As in :func:`pcsda.metrics.detection_cost`.
         name : str, default=None
-            None means the name of the estimator's class.
+            Name of the curve in the legend. None means the name of the estimator's class.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------
@@ -153,7 +158,9 @@ class DetDisplay(Display):
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         name : str, default=None
+            Name of the curve in the legend.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

@@ -34,7 +34,9 @@ class ExplanationDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     bars_ : BarContainer
+        The bars, from bottom to top; the largest contribution is on top.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class ExplanationDisplay(Display):
         Parameters
         ----------
         estimator : fitted PCSDA or CSDA, or a pipeline of :func:`pcsda.make_pipeline`
+            The model whose score is explained.
         X : array-like of shape (n_samples, n_features)
             Up to 200 rows.
         row : int, default=0
@@ -74,6 +77,7 @@ class ExplanationDisplay(Display):
         n_columns : int, default=12
             Number of columns with their own bar.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

@@ -56,9 +56,13 @@ class ReliabilityDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     points_ : ErrorbarContainer
+        The bins with their intervals.
     curve_, diagonal_ : Line2D
+        The monotonic map, and the line of perfect calibration.
     legend_ : Legend
+        The legend.
 
     Examples
     --------
@@ -93,12 +97,15 @@ class ReliabilityDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator with log-likelihood ratios
+            A model of this library, or a pipeline or search that contains one.
         X : array-like of shape (n_samples, n_features)
             Rows that were not used for fitting.
         y : array-like of shape (n_samples,)
+            True labels; all except the class of interest count as negative.
         prior, n_bins
             As in :meth:`from_predictions`.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------
@@ -133,6 +140,7 @@ class ReliabilityDisplay(Display):
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------
@@ -206,6 +214,7 @@ class BayesErrorDisplay(Display):
     Parameters
     ----------
     prior_log_odds : ndarray of shape (n_priors,)
+        Natural log odds of the class of interest.
     actual, minimum : ndarrays of shape (n_priors,)
         Normalised detection cost at the Bayes threshold and at the best threshold.
     cllr, min_cllr : float, default=None
@@ -214,11 +223,13 @@ class BayesErrorDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     actual_, minimum_, default_ : Line2D
         The two costs, and the cost of ignoring the scores.
     priors_ : matplotlib axes
         The upper axis, which shows priors in per cent.
     legend_ : Legend
+        The legend.
 
     Examples
     --------
@@ -252,12 +263,15 @@ class BayesErrorDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator with log-likelihood ratios
+            A model of this library, or a pipeline or search that contains one.
         X : array-like of shape (n_samples, n_features)
             Rows that were not used for fitting.
         y : array-like of shape (n_samples,)
+            True labels; all except the class of interest count as negative.
         prior_log_odds
             As in :func:`pcsda.metrics.bayes_error_curve`.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------
@@ -283,6 +297,7 @@ class BayesErrorDisplay(Display):
         y_true, llr, prior_log_odds, pos_label
             As in :func:`pcsda.metrics.bayes_error_curve`.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

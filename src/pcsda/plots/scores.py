@@ -37,6 +37,7 @@ class ScoreDisplay(Display):
     threshold : float
         Scores at or above this value are accepted.
     threshold_name : str, default="threshold"
+        Name of the threshold in the legend.
     score_name : str, default="score"
         What the horizontal axis shows.
     bins : int, default=None
@@ -45,11 +46,13 @@ class ScoreDisplay(Display):
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     bars_ : list of two StepPatch
         Histograms for the class of interest and for the rest.
     line_ : Line2D
         The threshold.
     legend_ : Legend
+        The legend.
 
     Examples
     --------
@@ -87,11 +90,15 @@ class ScoreDisplay(Display):
         estimator : fitted binary classifier
             For classifiers from other libraries, the decision values are plotted instead.
         X : array-like of shape (n_samples, n_features)
+            Rows to score.
         y : array-like of shape (n_samples,)
+            True labels; all except the class of interest count as the rest.
         threshold : float, default=None
             None means the estimator's own threshold, at its fitted prior.
         bins : int, default=None
+            Number of bars; None chooses it from the number of scores.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------
@@ -133,6 +140,7 @@ class ScoreDisplay(Display):
         y_true : array-like of shape (n_samples,)
             All labels except `pos_label` count as the rest.
         y_score : array-like of shape (n_samples,)
+            Scores, higher for the class of interest.
         threshold : float, default=None
             None means the threshold at the equal error rate.
         threshold_name, score_name : str
@@ -140,7 +148,9 @@ class ScoreDisplay(Display):
         pos_label : int, float, bool or str, default=None
             The class of interest. None means 1 for labels in {0, 1} or {-1, 1}.
         bins : int, default=None
+            Number of bars; None chooses it from the number of scores.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

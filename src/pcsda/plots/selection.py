@@ -33,10 +33,12 @@ class SelectionDisplay(Display):
     chosen : tuple of int
         K and d in the chosen setting.
     score_name : str
+        Name of the score beside the colour bar.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     mesh_ : QuadMesh
         The coloured grid.
     chosen_, best_ : PathCollection
@@ -69,7 +71,9 @@ class SelectionDisplay(Display):
         Parameters
         ----------
         estimator : PCSDACV, or a pipeline that ends in one
+            The fitted search.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

@@ -32,11 +32,14 @@ class SpectrumDisplay(Display):
     Parameters
     ----------
     eigenvalues : ndarray of shape (n_components,)
+        Eigenvalues in the order of the axes.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
+        Where the plot was drawn.
     bars_ : BarContainer
+        One bar for each eigenvalue.
     texts_ : list of Text
         Cumulative shares of the sum, for up to 12 axes.
 
@@ -58,7 +61,9 @@ class SpectrumDisplay(Display):
         Parameters
         ----------
         estimator : fitted PCSDA, CSDA, KernelPCSDA or KernelCSDA, or a model that contains one
+            The model whose eigenvalues are drawn.
         ax : matplotlib axes, optional
+            Where to draw; by default, a new figure.
 
         Returns
         -------

@@ -52,8 +52,9 @@ class Evaluation:
     names : list of str
         Labels for which the model was tested.
     figures : list of Figure
+        Error rates, costs and other metrics, with their intervals.
     views : list of View
-        `figures` come from the first view; a bank has another view for each label.
+        Plot data. The `figures` come from the first view; a bank has another view for each label.
     subspaces : list of dict or None
         For each view, `x`, `y`, `truth`, `id` and `positive` for a sample of rows, the names of the
         `axes`, and the named subclass `centres`. None if the view has no subspace.
@@ -63,6 +64,7 @@ class Evaluation:
         Label and name of each row or trial, as text. In a bank's first view, all trials for the
         first label come first, then all trials for the second, and so on.
     settings : Settings
+        Prior, costs, threshold and the settings of the intervals.
     unit : {"row", "trial"}
         Whether decisions are made for single rows or for trials of several rows.
     strangers : list of str
@@ -137,7 +139,9 @@ def evaluate(
     Parameters
     ----------
     model : fitted estimator or VerifierBank, or a pipeline or search that holds one
+        The model to measure.
     X : array-like of shape (n_samples, n_features)
+        Test rows.
     y : array-like of shape (n_samples,)
         Labels. All labels except the class of interest count as the rest; a bank scores each row
         for all its labels.
@@ -195,12 +199,14 @@ def evaluate_scores(
     ratios : array of shape (n_samples, n_labels) or (n_trials, n_labels)
         As returned by :meth:`pcsda.scoring.Scorer.log_likelihood_ratios`.
     y : array-like of shape (n_samples,)
+        Labels, as in :func:`evaluate`.
     take : callable
         Function that takes row numbers (a few thousand, ascending) and returns those rows of X.
     pos_label : label, default=None
         The class of interest in y; None means the model's own. For a bank, the only label to
         evaluate; None evaluates all labels.
     trials : array-like of shape (n_samples,), default=None
+        Trial of each row, as in :func:`evaluate`.
     groups : array-like of shape (n_samples,), default=None
         Identities, each resampled as a whole for the intervals. None resamples rows or trials.
     ids : array-like of shape (n_samples,), default=None

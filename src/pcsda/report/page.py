@@ -51,8 +51,9 @@ def write_page(
     Parameters
     ----------
     evaluation : Evaluation
+        The result of :func:`evaluate`.
     path : path
-        HTML file. If writing fails, no partial file remains.
+        HTML file to write. If writing fails, no partial file remains.
     title : str, default=None
         Heading; None means a heading that names what was verified.
 

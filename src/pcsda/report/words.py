@@ -78,8 +78,8 @@ def equal_errors(evaluation: Evaluation) -> Iterator[str]:
     hardest = max(evaluation.by_label, key=lambda row: row["eer"] or 0.0)
     if hardest["eer"]:
         yield (
-            f"The hardest label is “{hardest['label']}”: with a threshold of its own it has an "
-            f"equal error rate of {percent(hardest['eer'])}."
+            f"The hardest label is “{hardest['label']}”: with its own threshold it has an equal "
+            f"error rate of {percent(hardest['eer'])}."
         )
 
 

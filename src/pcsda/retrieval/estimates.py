@@ -100,6 +100,7 @@ class Stop:
     Attributes
     ----------
     stop : bool
+        Whether the session may stop.
     reason : str
         The reason in words.
     basis : {"audit", "model", "none"}
@@ -151,7 +152,7 @@ def count_by_model(
     answers : sequence of bool
         Answers for rows that were chosen by rank, in the order they were given.
     scores : sequence of arrays, optional
-        One or more sets of scores for the rows in `answers`; NaN where there is none.
+        One or more sets of scores for the rows in `answers`; NaN for a row without a score.
     """
     half = HALF * _since(answers)
     middles, chances, spread = prior_of_scores(yes, no, pool, answers, scores)

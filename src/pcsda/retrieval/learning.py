@@ -66,7 +66,7 @@ class Learned:
     model : estimator
     answers : Answers
     left_out : array of shape (n_answers,)
-        Left-out log-likelihood ratios for the rows in `answers`; NaN where there is none.
+        Left-out log-likelihood ratios for the rows in `answers`; NaN for a row without one.
     ratios : array of shape (n_rows,)
         Log-likelihood ratio of each row in the gallery.
     """

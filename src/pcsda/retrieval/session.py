@@ -65,7 +65,9 @@ class SearchSession:
         negatives; :meth:`choose_threshold` chooses another. With a single example the model has no
         threshold, because examples must be left out of the fit to choose one.
     gallery : Gallery
+        The rows, with their ids.
     store : Store
+        The labels, in a file or in memory.
 
     See Also
     --------
@@ -351,6 +353,7 @@ class SearchSession:
         Parameters
         ----------
         n : int, default=20
+            Number of rows.
         how : {"likely", "uncertain", "diverse", "mixed", "random"}, default="likely"
             The most likely rows; rows with even odds; likely rows that differ from each other; a
             mixture of these; or random rows. Random rows form an audit: once all are answered,
@@ -552,6 +555,7 @@ class SearchSession:
         Parameters
         ----------
         path : path
+            The store of the session.
         gallery, ids, estimator, carry_over
             As in the constructor; the gallery must be the same unless `carry_over` is set.
 
