@@ -366,7 +366,7 @@ def test_zero_weight_rows_are_ignored():
     ):
         fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, np.zeros(len(X))))
     weights[y] = 0
-    with pytest.raises(ValueError, match=r"^no row that counts has the label True; samples of the"):
+    with pytest.raises(ValueError, match=r"^no row of weight above 0 has the label True; samples "):
         fit_blocks(PCSDA(), in_blocks([60, 100], X, y, groups, weights))
 
 
@@ -410,8 +410,8 @@ def test_singleton_subclasses_fit_as_in_memory(negatives):
         found = fit_blocks(model, blocks, calibration_rows=5)
     else:
         message = (
-            "^no row of one class can be left out, among calibration_rows=19 of each class: each "
-            "is alone in its subclass, or the scatter is singular without it. Scores are not "
+            "^in one class, none of the calibration_rows=19 sampled rows can be left out: each is "
+            "alone in its subclass, or the scatter is singular without it. Scores are not "
             "calibrated; give larger subclasses or a ridge, or calibration_rows=20 to refit on "
             "folds of all rows$"
         )
@@ -1021,7 +1021,7 @@ def test_a_truncated_or_altered_checkpoint_is_refused(stopped, spoil, message):
 
 def test_a_checkpoint_of_another_format_is_refused(stopped, monkeypatch):
     monkeypatch.setattr(pcsda.blocks.checkpoint, "FORMAT", 99)
-    with pytest.raises(ValueError, match="is a checkpoint of format 4 and this version reads fo"):
+    with pytest.raises(ValueError, match="is a checkpoint of format 4, but this version reads f"):
         fit_blocks(PCSDA(), in_blocks([50], *make_data()[:3]), checkpoint=stopped)
 
 

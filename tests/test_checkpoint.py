@@ -247,7 +247,7 @@ def test_a_checkpoint_claiming_more_than_it_holds_is_refused(tmp_path, stopped):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in (entries | {"array0.npy": huge}).items():
             archive.writestr(name, content)
-    with pytest.raises(ValueError, match=r"its array 'array0.npy' claims \d+ bytes and has \d+"):
+    with pytest.raises(ValueError, match=r"its array 'array0.npy' claims \d+ bytes but has \d+"):
         fit(in_blocks(CUTS, X, y, groups), path)
 
 

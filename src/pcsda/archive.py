@@ -82,7 +82,7 @@ def _check_header(part: Any, name: str, n_bytes: int) -> None:
     """Reject an array whose length contradicts its header."""
     claimed = claimed_bytes(part)
     if claimed + part.tell() != n_bytes:
-        raise ValueError(f"its array {name!r} claims {claimed} bytes and has {n_bytes}")
+        raise ValueError(f"its array {name!r} claims {claimed} bytes but has {n_bytes}")
 
 
 def check_array(archive: ZipFile, name: str) -> None:

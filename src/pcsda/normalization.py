@@ -218,8 +218,8 @@ class _CohortNorm(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if (ids is None) != (self.ids_ is None):
             had, has = ("ids", "none") if ids is None else ("no ids", "some")
             raise ValueError(
-                f"the cohort was given {had}, but the rows to normalise have {has}; give ids of "
-                "both or of neither"
+                f"the cohort was given {had}, but the rows to normalise have {has}; give ids for "
+                "both or for neither"
             )
         if self.ids_ is not None and ids is not None:
             known = set(self.ids_.tolist())

@@ -250,7 +250,7 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:
     if ids.dtype.kind == "f" and np.isnan(ids).any():
         raise ValueError(
             f"groups is NaN for {np.isnan(ids).sum()} rows, which would form one group; give each "
-            "row a group, and a row without relatives a group of its own"
+            "row a group, and a row without relatives its own group"
         )
     return distinct(ids, "groups " + MIXED_NAMES)[1]
 

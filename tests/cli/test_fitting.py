@@ -396,7 +396,7 @@ def test_impossible_thresholds_are_rejected(command):
         "needs a single class, not a bank" in command(*FIT, "--positive", "all", *words, code=2).err
     )
     said = command(*ALL_COLUMNS, "--group", "part", "--block-rows", "50", code=1).err
-    assert "is read in blocks, which leave out rows one by one; omit --group" in said
+    assert "is read in blocks, where rows are left out one by one; omit --group" in said
     assert "this model has no left-out scores" in command(*WELD, *words, "--published", code=1).err
     assert (
         "must be a number between 0 and 1" in command(*WELD, "--max-false-alarms", "2", code=2).err

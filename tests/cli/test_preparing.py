@@ -33,7 +33,7 @@ def test_decimal_commas_are_not_dropped_as_text(shop, command):
     frame = shop.train.assign(hue=shop.train.hue.map(str).str.replace(".", ",", regex=False))
     frame.to_csv("t.csv", index=False, sep=";")
     said = command(*FIT, code=1).err
-    remedy = "read them with --decimal , or leave the columns out with --ignore"
+    remedy = "read them with '--decimal ,' or leave the columns out with --ignore"
     assert f"t.csv has numbers with a decimal comma in hue; {remedy}" in said
     command(*FIT, "--ignore", "hue")
     # With a comma chosen, one wrong entry is a typing error, as it is with points.

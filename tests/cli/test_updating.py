@@ -136,7 +136,7 @@ def test_update_continues_a_stream(command, shop):
 def test_models_without_rows_and_labels_of_another_type_are_rejected(command, shop):
     words = ("update", "{shop}/weld.pcsda", "{shop}/test.csv", "--label", "kind", "-o", "n.pcsda")
     said = command(*words, code=1).err
-    assert "weld.pcsda keeps no rows to add to; fit a new model on all rows" in said
+    assert "weld.pcsda cannot be updated; fit a new model on all rows" in said
     X = shop.train[["width", "depth", "hue", "grain", "rim"]]
     bank = pcsda.VerifierBank().fit(X, shop.train.kind.map({"weld": 1, "pore": 2, "crack": 3}))
     pcsda.save(bank, "numbers.pcsda")

@@ -174,7 +174,7 @@ class Checkpoint:
             ) from error
         if not known:
             raise ValueError(
-                f"{path} is a checkpoint of format {state['format']} and this version reads "
+                f"{path} is a checkpoint of format {state['format']}, but this version reads "
                 f"format {FORMAT}; delete it, or name another file"
             )
         for part, own in self.identity.items():

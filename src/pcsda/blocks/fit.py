@@ -293,8 +293,8 @@ class _Fit:
         for label, weight in zip(self._labels, weights, strict=True):
             if weight == 0:
                 raise ValueError(
-                    f"no row that counts has the label {np.asarray(label).item()!r}; samples of "
-                    "the class of interest and of the rest are both needed"
+                    f"no row of weight above 0 has the label {np.asarray(label).item()!r}; samples "
+                    "of the class of interest and of the rest are both needed"
                 )
         if division.centres is not None:
             warn_of_empty(len(division.centres), len(names))
@@ -345,11 +345,10 @@ class _Fit:
         if found.n_rows.min() < 2 or not whole:
             if found.n_rows.min() >= 2:
                 warn(
-                    f"no row of one class can be left out, among calibration_rows="
-                    f"{self.calibration_rows} of each class: each is alone in its subclass, or the "
-                    "scatter is singular without it. Scores are not calibrated; give larger "
-                    f"subclasses or a ridge, or calibration_rows={found.n_rows.max()} to "
-                    "refit on folds of all rows"
+                    f"in one class, none of the calibration_rows={self.calibration_rows} sampled "
+                    "rows can be left out: each is alone in its subclass, or the scatter is "
+                    "singular without it. Scores are not calibrated; give larger subclasses or a "
+                    f"ridge, or calibration_rows={found.n_rows.max()} to refit on folds of all rows"
                 )
             return Scored(np.full(1, np.nan), np.ones(1, dtype=bool), None)
         # The class of the first row comes first: folds are shuffled in that order.

@@ -66,8 +66,8 @@ def suitable(
     commas = [name for name, kind in why.items() if kind == WITH_COMMA]
     if commas:
         raise Problem(
-            f"{table.source} has {WITH_COMMA} in {listed(commas)}; read them with --decimal , or "
-            "leave the columns out with --ignore"
+            f"{table.source} has {WITH_COMMA} in {listed(commas)}; read them with '--decimal ,' "
+            "or leave the columns out with --ignore"
         )
     ids = [n for n, values in found.items() if n not in why and _is_like_ids(values)]
     if 2 * len(ids) <= len(found) - len(why):  # many such columns are measurements

@@ -137,7 +137,7 @@ def _fit_in_blocks(estimator: BaseEstimator, a: Namespace, prepared: Preparation
         )
     if a.group:
         raise Problem(
-            f"--group {a.group}: {a.data} is read in blocks, which leave out rows one by one; "
+            f"--group {a.group}: {a.data} is read in blocks, where rows are left out one by one; "
             "omit --group, or fit on a subset of the rows"
         )
     if a.auto or a.positive == ALL or (a.kernel and not a.approx):

@@ -31,7 +31,7 @@ def update(a: Namespace) -> None:
     scorer = open_model(a.model)
     if not (scorer.is_bank or hasattr(scorer.final, "scatter_")):
         raise Problem(
-            f"{a.model} keeps no rows to add to; fit a new model on all rows. Banks "
+            f"{a.model} cannot be updated; fit a new model on all rows. Only banks "
             "(pcsda fit --positive all) and models made by partial_fit can be updated"
         )
     prepared = of_model(a)

@@ -47,8 +47,8 @@ class LabelBook:
             other = same if was == shape else f"shape {was}"
             self.store.close()
             raise StoreError(
-                f"{self.store.path} has labels of another gallery ({other}; this one has {shape}); "
-                "give that gallery, another store, or carry_over=True to keep the labels of the "
+                f"{self.store.path} has labels for another gallery ({other}; this one has {shape}"
+                "); give that gallery, another store, or carry_over=True to keep the labels of the "
                 "ids that are still there"
             )
         if before != mark:
