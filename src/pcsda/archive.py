@@ -42,7 +42,7 @@ def check_entries(archive: ZipFile, n_bytes: int) -> None:
 
 
 def check_arrays(file: BinaryIO) -> None:
-    """Reject a .npz file that pcsda cannot have written: a compressed one, or false headers."""
+    """Reject a .npz file that pcsda cannot have written: it is compressed or has false headers."""
     n_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:

@@ -14,7 +14,7 @@ FOLDS = 5
 
 
 def count_folds(positive: Mask, together: Ints | None = None) -> int:
-    """Return the largest number of folds that can all contain both classes, or 0 if it is one.
+    """Return the largest number of folds that can all contain both classes, or 0 if it is below 2.
 
     Rows with the same value in `together` count as one.
     """

@@ -312,7 +312,7 @@ def _pools() -> ThreadpoolController:
 
 
 def kernel_start(matrix: Array, rows: Ints, n_clusters: int, rng: RandomState) -> Ints:
-    """Draw initial labels for :func:`kernel_kmeans` with k-means++ in feature space."""
+    """Draw initial labels for kernel k-means, with k-means++ in feature space."""
     diagonal = matrix.diagonal()[rows]
     seeds = [int(rng.randint(len(rows)))]
     distance = None

@@ -222,7 +222,7 @@ class Intake:
         Whether blocks have subclass labels.
     chain : tuple of fitted transformers
     rest : bool
-        Whether all other labels are negatives.
+        Whether every label other than the class of interest counts as negative.
     """
 
     classes: NDArray[Any]
@@ -345,7 +345,9 @@ class Division:
     Attributes
     ----------
     given : bool
+        Whether to use the subclass labels in the blocks.
     centres : array of shape (K, D) or None
+        Means found by k-means; a negative belongs to the nearest one.
     clusterer : fitted clusterer with `predict`, or None
     """
 

@@ -32,7 +32,7 @@ def open_model(path: str) -> Scorer:
 
 
 def label_of(scorer: Scorer, text: str | None) -> Any:
-    """Find the label that --positive names, or the first label without that option."""
+    """Return the label named by --positive or, without that option, the first label."""
     if not text:
         return scorer.labels[0]
     known = {tables.as_text(label): label for label in scorer.labels}

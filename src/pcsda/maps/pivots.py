@@ -84,7 +84,7 @@ class _OnPivots:
         self.n_components_ = self.whitening_.shape[1]
 
     def _whitening(self) -> Array:
-        """Return the matrix that maps the values of rows to features, before any rotation."""
+        """Return the matrix that maps the output of `_values` to features, before any rotation."""
         return self.basis_ if self._of_rows else linalg.triangular_inverse(self.factor_).T
 
     @property
@@ -276,7 +276,7 @@ class ExactKernelMap(_OnPivots, KernelMap):
         return self._finished()
 
     def _beyond(self, X: Floats, old: Array) -> tuple[Array, Ints, Array]:
-        """Return the features of new rows beyond `old`, the new pivots, and their features."""
+        """Return the additional features of new rows, the new pivots, and the pivots' features."""
         matrix = self._matrix(X, self.verbose)
         room = None if self._limit is None else max(self._limit - len(self.factor_), 0)
         if matrix is None:

@@ -186,7 +186,7 @@ class _Pool:
         return self.likelihood(self.best[:, None])
 
     def confidence(self, odds: Array) -> Array:
-        """Return the confidence that the proportion is lower, from the signed root statistic."""
+        """Return the confidence that the proportion is below given log odds (signed root)."""
         share = expit(odds)
         fall = np.maximum(self._top - self.likelihood(share), 0.0)
         return np.asarray(ndtr(np.sign(share - self.best[:, None]) * np.sqrt(2 * fall)))

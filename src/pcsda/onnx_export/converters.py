@@ -150,7 +150,7 @@ def _shape_model(operator: Operator) -> None:
 
 
 def _number_type(operator: Operator) -> type:
-    """Return the type of the numeric outputs: the type of the probabilities, or of z if alone."""
+    """Return the type of the numeric outputs, from the probabilities or, if it is alone, from z."""
     return type(operator.outputs[:2][-1].type)
 
 

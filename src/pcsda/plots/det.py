@@ -236,7 +236,7 @@ def _rates(positive: Mask, scores: Array, at: float) -> tuple[float, float]:
 
 
 def _thinned(match: Array, non_match: Array, low: float) -> tuple[Array, Array]:
-    """Keep only visibly different points, far fewer than a million trials would give."""
+    """Keep only points that look different; a million trials would give far too many points."""
     match, non_match = (np.clip(rate, 0.1 * low, 1 - 0.1 * low) for rate in (match, non_match))
     cells = np.floor(np.stack([norm.ppf(match), norm.ppf(non_match)]) / _RESOLUTION)
     kept = np.append(True, np.any(np.diff(cells, axis=1) != 0, axis=0))

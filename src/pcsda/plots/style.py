@@ -102,7 +102,7 @@ def rimmed(width: float, alpha: float = 1.0) -> list[AbstractPathEffect]:
 def draw_histogram(
     ax: Axes, values: Array, edges: Array, color: str, label: str, *, in_front: bool
 ) -> StepPatch:
-    """Draw a histogram with area one, in front if it is for the class of interest."""
+    """Draw a histogram with area one, on top of others if `in_front`."""
     heights, _ = np.histogram(values, edges, density=True)
     style: dict[str, Any] = {"facecolor": (color, 0.25), "edgecolor": color, "label": label}
     width, layer = (1.8, 3) if in_front else (1.2, 2)

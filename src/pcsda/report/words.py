@@ -36,7 +36,7 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def answer(evaluation: Evaluation) -> str:
-    """Describe what the model does at its threshold, for a bank with `identify`."""
+    """Describe what the model does at its threshold; for a bank, how `identify` names rows."""
     if named := evaluation.facts.get(NAMES):
         return f"{named[:1].upper()}{named[1:]}."
     return _finds(evaluation)

@@ -56,8 +56,8 @@ def unfinished_audit(
 ) -> Remaining | None:
     """Return the bound from the answers so far to the last audit, or None if it is finished.
 
-    The rows answered first may not be a random sample, so this serves to reject another bound, not
-    to confirm one.
+    The rows answered first may not be a random sample, so this bound may refute another one but
+    cannot confirm it.
     """
     answered = [name for name in audits[-1].ids if name in values] if audits else []
     if not answered or len(answered) == len(audits[-1].ids):
@@ -68,7 +68,7 @@ def unfinished_audit(
 def _bound(
     audit: Audit, drawn: Sequence[Any], history: Sequence[Entry], values: Mapping[Any, bool | None]
 ) -> Remaining:
-    """Bound the members left from the answers to the `drawn` rows of an audit."""
+    """Bound the number of members left, given the answers to the `drawn` rows of an audit."""
     hits = sum(values[name] is not False for name in drawn)
     count, low, high = count_by_audit(audit.pool, len(drawn), hits)
     earlier = {entry.id for entry in history if entry.number <= audit.after}

@@ -406,7 +406,10 @@ def count_by_audit(pool: int, drawn: int, positive: int) -> tuple[float, int, in
 
 
 def rows_to_rule_out(pool: int, members: int) -> int:
-    """Return how many random rows without a find exclude `members` members, at 95 % confidence."""
+    """Return the size of a random audit that could rule out that `members` members are left.
+
+    It rules this out, at 95 % confidence, if it finds none.
+    """
     members = min(max(members, 1), pool)
     rows = range(1, pool - members + 2)
     tail = (1 - LEVEL) / 2

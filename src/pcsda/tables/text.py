@@ -302,8 +302,8 @@ def _row_edges(file: BinaryIO, begin: int, step: int) -> list[int]:
 def _whole_row(file: BinaryIO, quotes: int) -> tuple[bytes, bytes]:
     """Read to the end of a row, given the number of quotes so far.
 
-    A quote may also be literal, as in inches. If no closing quote follows, the row therefore ends
-    with its first line; the second return value is what was read beyond it.
+    A quote may also be literal, such as the mark for inches. So if no closing quote follows, the
+    row ends with its first line; the second return value is what was read beyond it.
     """
     first = row = line = file.readline()
     quotes += line.count(b'"')
