@@ -279,6 +279,7 @@ def test_a_summary_is_escaped_and_complete(folder):
 
 
 def test_cells_that_a_spreadsheet_would_run_are_quoted():
-    session = SearchSession(X[:5], ["=1+1", "b", "c", "d", "e"])
-    session.label("=1+1", True, who="@who")
-    assert "'=1+1,yes,True,'@who" in labels_csv(session)
+    session = SearchSession(X[:5], ["=1+1", " =2", "-3", "d", "e"])
+    session.label(["=1+1", " =2", "-3"], True, who="@who")
+    for name in ("'=1+1", "' =2", "\n-3"):  # the last is a number
+        assert f"{name},yes,True,'@who" in labels_csv(session)

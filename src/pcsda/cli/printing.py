@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables.table import is_number
+from ..tables.table import harmless, is_number
 from ..writing import whole_file
 from .problems import Problem, needs, visible
 
@@ -129,20 +129,13 @@ def column_writer(
                 sep = "\t" if name.endswith(".tsv") else ","
                 for column in frame.columns[frame.dtypes.map(pd.api.types.is_string_dtype)]:
                     values = frame[column].map(str)
-                    values = values if formulas else values.map(_harmless)
+                    values = values if formulas else values.map(harmless)
                     on_screen = path is None and sys.stdout.isatty()
                     frame[column] = values.map(visible) if on_screen else values
                 frame.to_csv(file, index=False, sep=sep, header=not begun, lineterminator="\n")
             begun = True
 
         yield write
-
-
-def _harmless(text: str) -> str:
-    """Put a ' before text that a spreadsheet would run as a formula."""
-    if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
-        return text
-    return f"'{text}"
 
 
 def as_records(columns: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:

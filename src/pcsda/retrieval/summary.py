@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..report.page import fill
+from ..tables.table import harmless
 from .estimates import RESTS_ON
 from .media import Media, MediaError
 from .session import SearchSession
@@ -80,7 +81,7 @@ def labels_csv(session: SearchSession) -> str:
     columns = _columns(session)
     writer.writerow(columns)
     for row in zip(*columns.values(), strict=True):
-        writer.writerow([_harmless(cell) for cell in row])
+        writer.writerow([harmless(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()
 
 
@@ -108,11 +109,6 @@ def _columns(session: SearchSession) -> dict[str, list[Any]]:
         "at": [entry.at for entry in history],
         "model": [entry.model for entry in history],
     }
-
-
-def _harmless(cell: object) -> Any:
-    """Put a ' before text that a spreadsheet would run as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t") else cell
 
 
 def render(session: SearchSession, media: Media) -> str:

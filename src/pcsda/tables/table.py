@@ -270,6 +270,13 @@ def is_number(text: str) -> bool:
     return True
 
 
+def harmless(text: str) -> str:
+    """Put a ' before text that a spreadsheet would run as a formula."""
+    if not text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) or is_number(text):
+        return text
+    return f"'{text}"
+
+
 def as_text(label: object) -> str:
     """Write a label as one would type it on the command line."""
     if isinstance(label, bytes):
