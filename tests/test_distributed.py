@@ -256,7 +256,7 @@ HERE = r"^block 2 \(chunk 2 of X, 50 rows\)"
         ),
         (
             lambda rows: rows[:0],
-            rf"{HERE}: the block has no rows; leave it out, or cut the data ag",
+            rf"{HERE}: the block has no rows; leave it out, or divide the da",
         ),
         (lambda rows: rows[:30], f"{HERE}: X has 30 rows but y has 50 labels"),
     ],
