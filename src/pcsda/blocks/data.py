@@ -327,7 +327,7 @@ def check_rows(X: Any, start: int) -> Floats:
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):  # usually, a single number shows that all are finite
+        if np.isfinite(rows.sum()):  # usually the sum alone shows that all are finite
             return rows
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):

@@ -95,5 +95,5 @@ def _message(error: BaseException) -> str:
 
 def _drop_output() -> None:
     """Discard output that could not be written, so that Python does not fail on it at exit."""
-    with suppress(OSError, ValueError):  # standard output may be no file, as in tests
+    with suppress(OSError, ValueError):  # standard output may not be a file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -241,7 +241,7 @@ def make_estimator(a: Namespace) -> BaseEstimator:
         before = _map(a, {name: given.pop(name) for name in OF_KERNELS if name in given})
     estimator = _verifier(a, given)
     if a.auto:
-        # All models of a bank share one map, which is not searched; the map of a single model is.
+        # The search tunes the map of a single model, but not the map that a bank's models share.
         inner = estimator if bank or before is None else make_pipeline(before, estimator)
         before = before if bank else None
         estimator = PCSDACV(inner, n_jobs=None if bank else a.jobs, verbose=not bank, **searched)

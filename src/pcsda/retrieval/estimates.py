@@ -28,8 +28,8 @@ CLOUDS, STEPS = (1, 2, 3), 150
 ENOUGH, STANDS_OUT = 5, 0.8
 # More scores than this are put into bins: at most this many, none narrower than WIDTH.
 MANY, WIDTH = 600, 0.05
-# Standard deviation of the log slope of the log odds in the ratios, and the grid over slope and
-# height: numbers of values, ends in standard deviations, and the largest standard deviation of the
+# Log odds are linear in the ratios, with a slope and a height. These are the standard deviation of
+# the log slope, the grids of both in standard deviations, and the largest standard deviation of the
 # height, which matters if the scores separate the answers.
 SLOPE_ERROR, SLOPES, HEIGHTS, VAGUE = 0.4, np.linspace(-2, 2, 9), np.linspace(-3, 3, 13), 4.0
 # Answers per segment of a search, and limits of the decline of the log odds per row.
@@ -49,7 +49,7 @@ HALF_LIFE = 75
 HALF, HALVING = 0.5, 20
 # Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.002
-# What a bound from each source rests on. A model learns from what was found, so it cannot know of
+# What a bound from each source is based on. A model learns from what was found, so it cannot know of
 # members of another kind.
 RESTS_ON = {"model": "the model, if the rest resembles what was found", "audit": "a random audit"}
 

@@ -109,7 +109,7 @@ def media_of(
     """Infer from the first values whether they are names of pictures or sounds, or texts."""
     names = [str(value) for value in values[:100]]
     for kind, endings in (("image", PICTURES), ("audio", SOUNDS)):
-        # More than half is enough: a card reports its own odd name.
+        # A majority is enough: a card whose file cannot be shown says so.
         if 2 * sum(os.path.splitext(name)[1].lower() in endings for name in names) > len(names):
             return Media(kind, values, Path(folder), columns)
     return Media("text", values, None, columns)

@@ -25,7 +25,7 @@ from .learning import ALONE, WEAK_ROWS, Answers, Learned, learn, order_of, simil
 from .store import Entry, Store, StoreError
 from .strategies import STRATEGIES, diverse, likely, mixed, uncertain
 
-# The number left is at least the number found among the last LATELY answers.
+# The upper bound on the number left is at least the number found among the last LATELY answers.
 LATELY = 20
 
 

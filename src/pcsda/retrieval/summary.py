@@ -60,7 +60,7 @@ def state_of(session: SearchSession, max_false_alarms: float = 0.01) -> dict[str
 def _threshold(session: SearchSession, rate: float) -> dict[str, Any]:
     """Return the threshold for a false alarm rate, with its error rates."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interval says the same
+        warnings.simplefilter("ignore", UserWarning)  # the interval shows it already
         found = session.choose_threshold(max_false_alarms=rate)
     return {
         "value": found.value,
