@@ -49,8 +49,8 @@ HALF_LIFE = 75
 HALF, HALVING = 0.5, 20
 # Number of candidate counts, and the smallest of them.
 GRID, LEAST = 120, 0.002
-# What a bound from each source is based on. A model learns from what was found, so it cannot know of
-# members of another kind.
+# What a bound from each source is based on. A model learns from what was found, so it cannot know
+# of members of another kind.
 RESTS_ON = {"model": "the model, if the rest resembles what was found", "audit": "a random audit"}
 
 
