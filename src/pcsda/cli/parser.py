@@ -145,16 +145,19 @@ def _fit_model(parser: ArgumentParser) -> None:
     balance = "pool the scatter of unequal subclasses, or draw equally many samples for each"
     add("--balance", choices=("pooled", "resampled"), help=balance)
     add("--solver", help="see the library's documentation")
-    add("--negatives", choices=("blend", "mixture", "marginal"), help="density of the rest")
-    add("--tails", choices=("fitted", "gaussian"), help="tails of both densities")
+    density = "density of the rest: a mixture of subclasses, one Gaussian (marginal) or a blend"
+    add("--negatives", choices=("blend", "mixture", "marginal"), help=density)
+    tails = "tails of both densities: as heavy as the data, or Gaussian"
+    add("--tails", choices=("fitted", "gaussian"), help=tails)
     covariance = "estimate covariances from rows left out of the fit, or from the training rows"
     add("--covariance", choices=("leave-one-out", "resubstitution"), help=covariance)
-    add("--shrinkage", type=options.number_or("auto"), metavar="S", help="a number, or auto")
-    hidden = "largest share of the other rows that may belong to the class (below 0.5), or auto"
+    shrinkage = "how much to shrink covariances, in samples, or auto"
+    add("--shrinkage", type=options.number_or("auto"), metavar="S", help=shrinkage)
+    hidden = "share of the other rows that belong to the class (below 0.5), or auto to estimate it"
     add("--contamination", type=options.number_or("auto"), metavar="SHARE", help=hidden)
     raw = "leave the scores as they are, without calibration"
     add("--no-calibrate", dest="calibrate", action="store_false", default=None, help=raw)
-    priors = "empirical, equal or the probability of the class of interest"
+    priors = "prior of both classes: empirical, equal or the probability of the class of interest"
     add("--priors", type=options.number_or("empirical", "equal"), metavar="P", help=priors)
     add("--seed", type=options.seed, default=0, help="seed for all random draws (default: 0)")
     alarms = "choose the threshold that accepts this share of the rest, and store it in the model"
@@ -185,9 +188,9 @@ def _fit_search(parser: ArgumentParser) -> None:
         "list of values to try, such as 1,5,10"
     )
     add("--auto", action="store_true", help=auto)
-    scoring = "figure by which to choose"
+    scoring = "figure by which to choose the settings (default: neg_log_loss)"
     add("--scoring", choices=("neg_log_loss", "average_precision", "f1", "eer"), help=scoring)
-    folds = "number of folds, auto or leave-one-out"
+    folds = "how to leave rows out: a number of folds, leave-one-out or auto"
     add("--cv", type=options.number_or("auto", "leave-one-out"), help=folds)
 
 
