@@ -599,3 +599,26 @@ def test_models_are_a_read_only_mapping(crowd):
     assert [] not in bank.models_
     with pytest.raises(TypeError):
         bank.models_[3] = None
+
+
+@pytest.mark.parametrize("template", [PCSDA(random_state=0), KernelPCSDA(random_state=0)], ids=str)
+def test_a_label_is_counted_against_the_other_labels(template, tmp_path):
+    errors = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        centres = 2 * rng.standard_normal((8, 8))
+        y = np.repeat(np.arange(8), 60)
+        X, pool = (centres[y] + rng.standard_normal((480, 8)) for _ in range(2))
+        bank = VerifierBank(template).fit(X, y)
+        for label in range(8):
+            errors.append(abs(bank.models_[label].count(pool).count - 60))
+    assert np.mean(errors) < 5
+    model = bank.models_[0]
+    save(model, tmp_path / "one.pcsda")
+    assert load(tmp_path / "one.pcsda").count(pool) == model.count(pool)
+    with pytest.warns(UserWarning, match="one row"):
+        bank.enroll(X[:1] + 9, 8)
+    assert "compare a label with strangers" in bank.models_[8].count(pool).note
+    wrong = model.log_likelihood_ratio(pool)
+    assert model.recalibrate(pool, y == 0).count(pool).count == pytest.approx(60, abs=8)
+    assert not np.allclose(model.log_likelihood_ratio(pool), wrong)

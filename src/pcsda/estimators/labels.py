@@ -106,6 +106,7 @@ def estimator_of(source: Source, place: int) -> Any:
         held = source.rows[: len(fitted.subspace.coefficients)]
         keep_kernel(model, fitted, held, np.arange(len(held)))
         model.kernel_, model.support_ = source.kernel, _numbers(held, source.training)
+    model.against_strangers_ = True
     model.partition_ = source.shared.groups(place, np.arange(len(source.shared.owner)), label.kept)
     if label.fresh:
         model.loo_scores_, mass = left_out_scores(source, place)

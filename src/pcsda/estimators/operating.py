@@ -34,6 +34,10 @@ AS_EXACT = (
     "The intervals take the log-likelihood ratios as exact: the model has no left-out scores of "
     "both classes to estimate their error."
 )
+AGAINST_STRANGERS = (
+    "The ratios of a bank compare a label with strangers, so this count is too low if the pool "
+    "holds the bank's other labels."
+)
 
 
 def choose_threshold(
@@ -218,6 +222,7 @@ def recalibrate(
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
+    self.__dict__.pop("against_strangers_", None)
     self.__dict__.pop("threshold_", None)  # it belongs to the earlier ratios
     since = self.calibration_.since(before)
     if hasattr(self, "loo_scores_"):
@@ -291,9 +296,15 @@ def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:
     """Estimate the number of positives, using left-out scores for the ratios' uncertainty."""
     rows = left_out(model)
+    strange = getattr(model, "against_strangers_", False)
     if rows is None or not rows.has_both:
         found = estimate_prior(llr)
-        return replace(found, note=f"{found.note} {AS_EXACT}".lstrip())
+        notes = [found.note, AS_EXACT, AGAINST_STRANGERS if strange else ""]
+        return replace(found, note=" ".join(filter(None, notes)))
+    if strange:  # the rest of a pool resembles the other labels
+        own = fit_calibration(rows.scores[None], rows.positive, rows.weights)
+        llr = own(np.asarray(llr, dtype=np.float64)[None])
+        rows = Scored(own(rows.scores[None]), rows.positive, rows.weights)
     known = rows.positive.astype(np.intp), rows.scores
     return estimate_prior(
         llr, calibrated_on=known if rows.weights is None else (*known, rows.weights)

@@ -41,7 +41,7 @@ PUBLISHED: dict[str, Any] = {
 # Attributes that only some fits set; each fit removes them first.
 OF_ONE_FIT = (
     *("partition_", "loo_scores_", "loo_weights_", "held_out_", "threshold_"),
-    *("subclass_names_", "subclass_examples_", "row_ids_"),
+    *("against_strangers_", "subclass_names_", "subclass_examples_", "row_ids_"),
 )
 # Default number of axes for CSDA, which can have as many axes as there are negatives or columns;
 # the samples determine a density along only a few dozen of them.

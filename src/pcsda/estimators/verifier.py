@@ -83,6 +83,8 @@ class Verifier(
     loo_weights_: Array
     # Scores, labels and weights of held-out rows, for models without `loo_scores_`.
     held_out_: tuple[Array, Mask, Array | None]
+    # Only for a label of a bank: the ratios compare with strangers, not with the other labels.
+    against_strangers_: bool
     # Only CSDA.
     reference_: Array
     reference_step_: float
