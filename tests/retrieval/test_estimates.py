@@ -454,3 +454,46 @@ def test_a_clean_but_small_audit_says_how_many_rows_are_wanted(session):
     rows = session.suggest(stop.audit_rows, how="random")
     session.label(rows, False)
     assert session.stop(recall=0.95)
+
+
+def test_skipped_rows_count_as_unanswered():
+    X, y = load_digits(return_X_y=True)
+    X, truth = X[:400], y[:400] == 3
+    session = SearchSession(X)
+    session.label(np.flatnonzero(truth)[:3], True)
+    while not session.stop(recall=0.95):
+        rows = session.suggest(40)
+        session.label(rows, [None if truth[row] and row % 2 else bool(truth[row]) for row in rows])
+    values = list(session.labels().values())
+    assert session.remaining().n_rows == values.count(None) + 400 - len(values)
+    assert session.remaining().count_high >= values.count(None) // 2
+    assert session.stop().recall_low < values.count(True) / truth.sum() + 0.1
+    assert f"{values.count(None)} skipped rows count as unanswered" in session.stop().reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "low"),
+    [
+        (False, "no row was answered yes, and every row has an answer", 1.0),
+        (None, "no row was answered yes, and 60 were skipped", 0.0),
+    ],
+)
+def test_a_session_stops_if_no_row_is_left_to_show(answer, reason, low):
+    session = SearchSession(load_digits(return_X_y=True)[0][:60])
+    for _ in range(3):
+        assert not session.stop()
+        session.label(session.suggest(20), answer)
+    assert session.stop()
+    assert session.suggest(20) == []
+    assert reason in session.stop().reason
+    assert session.stop().recall_low == low
+
+
+def test_skipped_rows_of_an_audit_remain_when_every_row_was_shown(session):
+    session, truth = session
+    drawn = session.suggest(50, how="random")
+    answer(session, truth, drawn)
+    rest = [row for row in range(len(truth)) if row not in session.labels()]
+    session.label(rest, None)
+    assert session.remaining().n_rows == len(rest)
+    assert session.remaining().count_high > 0

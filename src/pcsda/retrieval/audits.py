@@ -72,8 +72,8 @@ def _bound(
     hits = sum(values[name] is not False for name in drawn)
     count, low, high = count_by_audit(audit.pool, len(drawn), hits)
     earlier = {entry.id for entry in history if entry.number <= audit.after}
-    since = [value for name, value in values.items() if name not in earlier]
-    found, left = sum(value is True for value in since), max(audit.pool - len(since), 0)
+    since = [value for name, value in values.items() if name not in earlier and value is not None]
+    found, left = sum(since), max(audit.pool - len(since), 0)
     low, high = (min(max(end - found, 0), left) for end in (low, high))
     note = f"Of {audit.pool} rows, {len(drawn)} were drawn at random and answered, {hits} yes."
     return Remaining(float(min(max(count - found, low), high)), low, high, left, "audit", note)

@@ -165,6 +165,10 @@ class LabelBook:
         free[self.gallery.places(self.values())] = False
         return np.flatnonzero(free)
 
+    def undecided(self) -> Ints:
+        """Return the finite rows that were not answered yes or no; some may have been skipped."""
+        return np.union1d(self.free(), self.rows(None))
+
 
 def listed(ids: Any) -> list[Any]:
     """Return one or more ids as a list, converting NumPy scalars to Python objects."""

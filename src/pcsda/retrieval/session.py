@@ -312,7 +312,7 @@ class SearchSession:
         """Return the probability that each random row is negative, or 1 for answered rows."""
         weight = np.ones(len(learned.left_out))
         weak = learned.random & ~learned.answered
-        share = min(max(self.remaining().count, 0.5) / max(len(self._book.free()), 1), 0.5)
+        share = min(max(self.remaining().count, 0.5) / max(len(self._book.undecided()), 1), 0.5)
         odds = learned.left_out[weak] + np.log(share / (1 - share))
         weight[weak] = np.maximum(1 / (1 + np.exp(np.clip(odds, -500, 500))), 1e-6)
         return weight
@@ -406,10 +406,10 @@ class SearchSession:
         Returns
         -------
         Remaining
-            From the largest fully answered audit, or from the model if there is none. In an audit,
-            a skipped row counts as a member of the class. The last audit counts before it is fully
-            answered if its answers contradict that bound. Rows that are not finite are not
-            counted; if some have no answer, the note says how many.
+            From the largest fully answered audit, or from the model if there is none. A skipped
+            row is still unanswered, and in an audit it counts as a member of the class. The last
+            audit counts before it is fully answered if its answers contradict that bound. Rows
+            that are not finite are not counted; if some have no answer, the note says how many.
         """
         known = self.store.audits(), self.history(), self._book.finite_values()
         left = audited_remaining(*known) or self._by_model()
@@ -419,7 +419,7 @@ class SearchSession:
         return replace(left, note=f"{left.note} {self._book.uncovered()}".strip())
 
     def _by_model(self) -> Remaining:
-        pool = self._book.free()
+        pool = self._book.undecided()
         if len(pool) == 0:
             return Remaining(0.0, 0, 0, 0, "model", "No row is left to show.")
         learned = self._verified()
@@ -481,7 +481,8 @@ class SearchSession:
         Returns
         -------
         Stop
-            Truthy if the lower bound at 95 % confidence reaches `recall`. `basis` says whether the
+            Truthy if the lower bound at 95 % confidence reaches `recall`, or if no row is left to
+            show. Skipped rows count as unanswered. `basis` says whether the
             bound comes from a random audit, which does not depend on the model, or from the model,
             which cannot know of members unlike those found. `audit_rows` is the size of a random
             audit that would confirm the goal without the model, if it finds nothing. The reason
@@ -491,12 +492,22 @@ class SearchSession:
             raise ValueError(f"recall={recall!r} must be above 0 and at most 1")
         found = len(self._book.rows(True))
         if found == 0:
-            return Stop(False, f"Go on: {self._book.no_example()}.", "none", 0.0)
+            return self._without_finds()
         try:
             left = self.remaining()
         except ValueError as error:
             return Stop(False, f"Go on: {error}.", "none", 0.0)
         return self._decide(found, left, recall)
+
+    def _without_finds(self) -> Stop:
+        """Go on until every row has been shown."""
+        if len(self._book.free()):
+            return Stop(False, f"Go on: {self._book.no_example()}.", "none", 0.0)
+        skipped = len(self._book.rows(None))
+        which = "row" if self.gallery.usable.all() else "finite row"
+        rest = f"{skipped} were skipped" if skipped else f"every {which} has an answer"
+        reason = f"Stop: no {which} was answered yes, and {rest}. {self._book.uncovered()}".strip()
+        return Stop(True, reason, "none", float(skipped == 0))
 
     def _decide(self, found: int, left: Remaining, recall: float) -> Stop:
         """Compare the bound with the goal; say what it is based on and what would improve it."""
@@ -504,8 +515,10 @@ class SearchSession:
         uncovered = self._book.uncovered()
         every = f"count, as every {'finite ' if uncovered else ''}row has an answer"
         which = RESTS_ON[left.basis] if left.n_rows else every
+        free, skipped = len(self._book.free()), len(self._book.rows(None))
+        stop = low >= recall or not free
         reason = (
-            f"{'Stop' if low >= recall else 'Go on'}: {found} found, at most {left.count_high} "
+            f"{'Stop' if stop else 'Go on'}: {found} found, at most {left.count_high} "
             f"left by {which}, so at least {100 * low:.3g} % are found (the goal is "
             f"{100 * recall:.4g} %)"
         )
@@ -517,7 +530,7 @@ class SearchSession:
                 "a find would rule out that as many again are missing, and "
                 f"{enough} would reach the goal without the model"
                 if low >= recall
-                else "; answers to random rows would give a safer bound"
+                else "; answers to random rows would give a safer bound" * bool(free)
             )
         elif low < recall and left.count == 0:
             enough = audit_offer(found, left.n_rows, recall)[1]
@@ -525,8 +538,11 @@ class SearchSession:
                 f". {enough} further random rows without a find would reach the goal. At most "
                 f"{self._by_model().count_high} left by {RESTS_ON['model']}"
             )
+        if skipped and low < recall:
+            shown = "" if free else "No other row is left to show: "
+            reason += f". {shown}{skipped} skipped rows count as unanswered"
         reason = f"{reason}. {uncovered}".strip()
-        return Stop(low >= recall, reason, left.basis, low, enough)
+        return Stop(stop, reason, left.basis, low, enough)
 
     # Files
 
