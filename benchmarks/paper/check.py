@@ -3,8 +3,8 @@
     python -m benchmarks.paper.check                         four problems, one split, some minutes
     python -m benchmarks.paper.check --methods paper         methods or groups of methods
 
-Methods with the library's defaults (group "ours") are left out: their stored rows come from an
-earlier version, as the reproduction page says.
+Methods with the library's defaults (group "ours") are left out: their stored rows come from one
+commit of the library, and a later change of a default may move them.
 """
 
 from __future__ import annotations
