@@ -1,9 +1,11 @@
 """Input that cannot be used is refused with the value, the bound and the remedy."""
 
 import re
+import warnings
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from factories import labelled
 from numpy.testing import assert_array_equal
@@ -19,6 +21,7 @@ from pcsda import (
     KernelPCSDA,
     MixtureVerifier,
     VerifierBank,
+    fit_blocks,
 )
 
 ESTIMATORS = [PCSDA(random_state=0), CSDA(random_state=0)]
@@ -407,15 +410,15 @@ def test_missing_labels_are_refused(estimator, way):
     with refused("Input y contains NaN."):
         enter(estimator, way, X, missing)
     texts = np.array(["a", "b"], dtype=object)[y]
-    texts[4] = np.nan
-    with refused("Input contains NaN"):
-        enter(estimator, way, X, texts)
-    texts[4] = None
+    for nothing in (np.nan, None, pd.NA):
+        texts[4] = nothing
+        with refused(f"y is missing for 1 of {len(y)} rows; leave those rows out"):
+            enter(estimator, way, X, texts)
 
 
 @BOTH
 @WAYS_IN
-@pytest.mark.parametrize(("other", "kind"), [(None, "NoneType"), (1, "int")])
+@pytest.mark.parametrize(("other", "kind"), [(b"c", "bytes"), (1, "int")])
 def test_labels_of_mixed_types_are_refused(estimator, way, other, kind):
     X, y, _ = problem()
     mixed = np.array(["a", "b"], dtype=object)[y]
@@ -1011,3 +1014,55 @@ def test_numbers_whose_squares_are_lost_are_named(model):
     X[7, 3] = 1e300
     with pytest.raises(ValueError, match=r"above 1e150; .* 1e\+300 in row 7, column 3$"):
         clone(model).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [PCSDA(), KernelPCSDA(), CSDA()], ids=str)
+@pytest.mark.parametrize(("weight", "warned"), [(1 / 90, True), (0.02, True), (0.5, False)])
+def test_weights_that_make_a_class_count_as_next_to_nothing_warn(estimator, weight, warned):
+    X, y, _ = problem()
+    model = clone(estimator).set_params(random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sample_weight=np.full(len(X), weight))
+    text = "multiply all weights so that their mean is 1"
+    assert any(text in str(each.message) for each in caught) == warned
+
+
+def test_weights_of_blocks_that_sum_to_less_than_one_row_warn():
+    X, y, _ = problem()
+    with pytest.warns(UserWarning, match="multiply all weights so that their mean is 1"):
+        fit_blocks(PCSDA(random_state=0), X, y=y, sample_weight=np.full(len(X), 1e-4))
+
+
+@pytest.mark.parametrize("groups", ["label", "constant", "negatives"])
+def test_groups_that_hold_a_whole_class_warn(groups):
+    X, y, _ = problem()
+    each = np.arange(len(X))
+    given = {"label": y, "constant": 0 * y, "negatives": np.where(y == y.max(), each, -1)}
+    which = "positives|negatives" if groups != "negatives" else "negatives"
+    with pytest.warns(UserWarning, match=f"groups puts all .* ({which}) into one group"):
+        PCSDA(random_state=0).fit(X, y, groups=given[groups])
+
+
+EVERY_FIT = [PCSDA(), KernelPCSDA(), CSDA(), PCSDACV(), MixtureVerifier(), VerifierBank()]
+
+
+@pytest.mark.parametrize("estimator", EVERY_FIT, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, pd.NaT], ids=["None", "NaN", "NA", "NaT"])
+def test_rows_without_a_label_are_counted(estimator, nothing):
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    known = pd.date_range("2020", periods=2) if nothing is pd.NaT else ["a", "b"]
+    given = [[*known, nothing][k % 3] for k in range(60)]
+    for y in (np.array(given, dtype=object), pd.Series(given)):
+        with refused("y is missing for 20 of 60 rows; leave those rows out"):
+            clone(estimator).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", EVERY_FIT, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("kind", [int, bool])
+def test_numbers_stored_as_objects_are_numbers(estimator, kind):
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    y = (np.arange(60) % 2).astype(kind)
+    model = clone(estimator).fit(X, y.astype(object))
+    assert model.classes_.dtype == y.dtype
+    clone(estimator).fit(X, y=pd.Series(y, dtype=object))

@@ -1699,6 +1699,7 @@ def test_verbose_prints_the_stages_and_the_default_is_silent(estimator, capsys):
     assert lines == expected
 
 
+@pytest.mark.filterwarnings("ignore:groups puts all")
 @pytest.mark.parametrize("make", [PCSDA, KernelPCSDA])
 def test_few_groups_give_as_many_folds_and_one_gives_none(make, capsys):
     X, y, subclasses = problem(spread=0.5)

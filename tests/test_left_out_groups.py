@@ -125,6 +125,7 @@ def test_a_bank_without_left_out_scores_refuses_groups():
         VerifierBank(CSDA()).fit(X, labels, groups=labels)
 
 
+@pytest.mark.filterwarnings("ignore:groups puts all")
 def test_a_group_that_holds_a_whole_class_leaves_its_rows_without_scores():
     X, groups, _ = make_rows([8, 20, 18], 4)
     ids = np.where(groups == 0, 0, 1 + np.arange(len(X)))

@@ -308,6 +308,7 @@ TOGETHER = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:groups puts all")
 @pytest.mark.each_value
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", [PCSDA, KernelPCSDA])

@@ -21,7 +21,7 @@ from .core.kmeans import Clusters, Coarse, closest, kmeans, kmeans_of_products, 
 from .core.linalg import Array, Floats, Ints, Mask, cache_rows, one_thread, over_rows
 from .core.scatter import group_means
 from .core.warning import warn
-from .validation import Seed, check_length, distinct
+from .validation import Seed, check_length, distinct, is_missing
 
 # With n_subclasses="auto", there is one subclass per this many negatives, up to MOST_AUTO.
 NEGATIVES_PER_SUBCLASS = 15
@@ -125,20 +125,13 @@ def given_labels(subclass_labels: ArrayLike, positive: Mask) -> NDArray[Any]:
     check_length("subclass_labels", labels, len(positive), note=ignored)
     labels = labels[~positive]
     if labels.dtype.kind in "fO":  # no other type can hold a missing value
-        missing = sum(map(_is_missing, labels.tolist()))
+        missing = sum(map(is_missing, labels.tolist()))
         if missing:
             raise ValueError(
                 f"subclass_labels is missing (NaN or None) for {missing} negative rows; give each "
                 "negative a label, or leave subclass_labels out to cluster them"
             )
     return labels
-
-
-def _is_missing(label: object) -> bool:
-    try:
-        return label is None or bool(label != label)
-    except TypeError:  # pandas.NA is neither equal nor unequal to itself
-        return True
 
 
 def settle_count(

@@ -15,6 +15,7 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from .core.linalg import Array, Floats, Ints, Mask
+from .core.warning import warn
 
 
 class SparseLike(Protocol):
@@ -100,6 +101,32 @@ def distinct(labels: NDArray[Any], mixed: str = "the data " + MIXED) -> tuple[ND
         text = mixed.format(kinds=kinds, joined=" and ".join(kinds))
         raise ValueError(text) from error
     return names, codes.ravel()
+
+
+def plain_labels(y: Any) -> Any:
+    """Require a label for every row, and turn numbers that are stored as objects into numbers.
+
+    Anything but an array or column of objects or dates is returned as it is.
+    """
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind not in ("O", "M") or np.ndim(y) != 1:
+        return y
+    entries = np.asarray(y, dtype=object if kind == "O" else None)
+    missing = np.isnat(entries) if kind == "M" else [is_missing(label) for label in entries]
+    if np.any(missing):
+        raise ValueError(
+            f"y is missing for {np.sum(missing)} of {len(entries)} rows; leave those rows out"
+        )
+    kinds = {type(label) for label in entries} if kind == "O" else set()
+    return np.array(entries.tolist()) if kinds in ({int}, {bool}, {np.int64}) else y
+
+
+def is_missing(label: object) -> bool:
+    """Return whether a label is None, NaN, NaT or pandas.NA."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA is neither equal nor unequal to itself
+        return True
 
 
 def different_labels(y: NDArray[Any]) -> NDArray[Any]:
@@ -239,6 +266,28 @@ def check_weights(sample_weight: ArrayLike | None, positive: Mask) -> Array | No
                 f"sample_weight is zero for the whole {which} class; at least one sample must count"
             )
     return None if np.all(weights == 1) else weights
+
+
+def warn_of_light(total: float, which: str, n_rows: int = 0) -> None:
+    """Warn if the weights of a class are so small that many rows count as a few, or as none."""
+    if total < max(1.0, min(n_rows / 10, 10.0)):
+        warn(
+            f"the weights of the {which} sum to {total:.3g}, and a weight of 1 means one row, so "
+            f"they count as {total:.3g} rows and say little; multiply all weights so that their "
+            "mean is 1"
+        )
+
+
+def warn_of_one_group(together: Ints, positive: Mask) -> None:
+    """Warn if all rows of a class are in one group, so that none of them can be left out."""
+    for which, rows in (("positives", positive), ("negatives", ~positive)):
+        count = int(np.sum(rows))
+        if count > 1 and np.ptp(together[rows]) == 0:
+            warn(
+                f"groups puts all {count} {which} into one group, so none of them can be left "
+                "out, and the log-likelihood ratios are not calibrated; give each recording, "
+                "person or day its own group"
+            )
 
 
 def check_groups(groups: ArrayLike | None, n_rows: int) -> Ints | None:

@@ -296,6 +296,9 @@ class _Fit:
                     f"no row of weight above 0 has the label {np.asarray(label).item()!r}; samples "
                     "of the class of interest and of the rest are both needed"
                 )
+            validation.warn_of_light(
+                float(weight), f"rows with the label {np.asarray(label).item()!r}"
+            )
         if division.centres is not None:
             warn_of_empty(len(division.centres), len(names))
         return names, scatter

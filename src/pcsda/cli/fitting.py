@@ -341,11 +341,11 @@ def sentence(facts: dict[str, Any]) -> str:
     kind = facts["model"]
     size = f"{facts['n_features']} columns"
     if facts["n_samples"] is not None:
-        size = f"{facts['n_samples']} rows and {size}"
+        size = f"{facts['n_samples']:.7g} rows and {size}"  # weights have fractions
     if facts["pos_label"] is None:
         return f"{kind}, verifies {len(facts['classes'])} labels; fitted on {size}."
     if facts["n_positive"] is not None:
-        size += f", {facts['n_positive']} rows of the class"
+        size += f", {facts['n_positive']:.7g} rows of the class"
     return (
         f"{kind}, verifies {facts['pos_label']}; fitted on {size}; {facts['n_subclasses']} "
         f"subclasses, {facts['n_components']} dimensions."

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.spread import ScaleError, scale_problem
-from ..validation import MatrixLike
+from ..validation import MatrixLike, plain_labels
 
 __all__ = ["CallbackSupportMixin", "calls_back"]
 
@@ -61,6 +61,10 @@ def _naming_the_number(fit: Fit) -> Fit:
                 f"X is masked in {np.ma.getmaskarray(X).sum()} places, and masks would be "
                 "ignored; fill them, with X.filled(0) or an imputer, or leave those rows out"
             )
+        if args:
+            args = plain_labels(args[0]), *args[1:]
+        elif "y" in given:
+            given["y"] = plain_labels(given["y"])
         try:
             return fit(self, X, *args, **given)
         except ScaleError as error:

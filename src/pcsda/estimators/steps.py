@@ -114,6 +114,11 @@ def check_training(
     model.classes_, _, positive = validation.check_labels(y, model.pos_label)
     weights = validation.check_weights(sample_weight, positive)
     together = validation.check_groups(groups, len(positive))
+    if weights is not None:
+        for which, rows in (("positives", positive), ("negatives", ~positive)):
+            validation.warn_of_light(float(weights[rows].sum()), which, int(rows.sum()))
+    if together is not None:
+        validation.warn_of_one_group(together, positive)
     settle_ridge(model, positive.sum() if weights is None else weights[positive].sum())
     if np.sum(positive) == 1 and model.calibrate:
         warn(

@@ -55,7 +55,7 @@ def check_rows(
     return validate_data(
         model,
         X,
-        y,
+        validation.plain_labels(y),
         reset=reset,
         accept_sparse=["csr", "csc"],
         dtype=[np.float64, np.float32],
