@@ -599,3 +599,16 @@ def test_models_are_a_read_only_mapping(crowd):
     assert [] not in bank.models_
     with pytest.raises(TypeError):
         bank.models_[3] = None
+
+
+@pytest.mark.parametrize("template", [LINEAR, PCSDA(random_state=0)], ids=["pooled", "kindred"])
+def test_a_model_is_built_once_until_the_bank_changes(template):
+    X, y = people(12, 6)[:2]
+    bank = VerifierBank(template).fit(X, y)
+    model = bank.models_[3]
+    assert bank.models_[3] is model
+    assert bank.named_model(3) is model
+    size = len(pickle.dumps(bank))
+    assert size == len(pickle.dumps(VerifierBank(template).fit(X, y)))
+    bank.update(X[y == 3] + 0.1, 3)
+    assert bank.models_[3].positive_count_ == model.positive_count_ + 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -27,6 +27,8 @@ from .bank_scores import USUAL_RATE, BankScores, Labels
 from .callbacks import CallbackSupportMixin, calls_back
 from .changes import (
     BankRows,
+    Change,
+    Settings,
     alone,
     check_background,
     check_kind,
@@ -36,9 +38,10 @@ from .changes import (
 )
 from .doors import Door
 from .kindred_labels import KindredLabels, are_kindred
+from .labels import LabelModels
 from .linear import PCSDA
 from .naming import name_in_bank
-from .pooled_labels import PooledLabels, Settings, can_pool
+from .pooled_labels import PooledLabels, can_pool
 from .separate import SeparateLabels
 from .shared import cluster_rows, given_clusters
 from .steps import auto_ridge, draw_seed
@@ -171,7 +174,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 same = fitted.support is None or fitted.support is rows.X
                 state["_support"] = None if same else fitted.support
             else:
-                state |= {"models_": list(fitted.models), "_door": asdict(fitted.door)}
+                state |= {"models_": list(fitted.models), "_door": dict(vars(fitted.door))}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -203,9 +206,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             held = self._settings, kindred, kernel, support
             self._labels_ = KindredLabels(*held, unit=self.unit_length_)
         else:
-            known = getattr(self, "ridge_", None), kernel, models
-            self._labels_ = SeparateLabels(self._settings, self._rows, *known)
-            self._labels_.door = Door.empty() if door is None else Door(**door)
+            known = self._settings, self._rows, getattr(self, "ridge_", None), kernel
+            self._labels_ = SeparateLabels(*known, models)
+            self._labels_.door = Door.empty() if door is None else Door.of(door)
 
     @calls_back
     def fit(
@@ -442,9 +445,11 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         if "_labels_" not in self.__dict__:
             raise AttributeError("models_ exists only after fit")
         names, fitted = self.classes_.tolist(), self._labels_
-        if not isinstance(fitted, SeparateLabels):
-            return fitted.models(names, self._rows)
-        return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
+        if isinstance(fitted, SeparateLabels):
+            return MappingProxyType(dict(zip(names, fitted.models, strict=True)))
+        if fitted.built is None or fitted.built.rows is not self._rows:
+            fitted.built = LabelModels(names, self._rows, fitted.build)
+        return fitted.built
 
     @updates
     def enroll(self, X: Any, label: Any) -> Self:
@@ -483,17 +488,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
                 f"the bank already has a label {label!r}; remove it first to enroll it again, or "
                 "add rows to it with update"
             )
-        X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
-        order = check_kind(self.classes_, label)
-        self._refuse_known(X)
-        classes = np.unique(order)
-        numbers = np.searchsorted(classes, self.classes_)
-        place = int(np.flatnonzero(classes == label)[0])
-        places: list[int | None] = [None] * len(classes)
-        for old, new in enumerate(numbers.tolist()):
-            places[new] = old
-        before = self._rows.numbered(numbers)
-        self._add(X, before, classes, places, place, place, label)
+        self._add(X, label, np.unique(check_kind(self.classes_, label)))
         return self
 
     @updates
@@ -520,8 +515,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         True
         """
         check_is_fitted(self)
-        place = self._place(self._known(label))
-        self._add_known(X, place, label, place)
+        self._add(X, self._known(label), self.classes_)
         return self
 
     @updates
@@ -557,7 +551,7 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             "rejected rows would join the background, whose rows are unchecked",
             "fit the bank again without them",
         )
-        self._add_known(X, self._place(self._known(label)), label, BACKGROUND)
+        self._add(X, self._known(label), self.classes_, belongs=False)
         return self
 
     @updates
@@ -579,13 +573,9 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
             raise ValueError("a bank needs at least two labels; this would leave one")
         place = self._place(label)
         kept: Mask = self._rows.labels != place
-        numbers = np.arange(len(self.classes_))
-        numbers[place + 1 :] -= 1
-        numbers[place] = len(self.classes_)  # an unused number
-        before = self._rows.numbered(numbers)
-        places: list[int | None] = [i for i in range(len(self.classes_)) if i != place]
-        rows = before.kept(kept)
-        self._change(before, rows, np.delete(self.classes_, place), places, kept=kept)
+        classes = np.delete(self.classes_, place)
+        before, places = self._renumbered(classes)
+        self._change(Change(before, before.kept(kept), classes, places, kept))
         return self
 
     @updates
@@ -606,58 +596,52 @@ class VerifierBank(CallbackSupportMixin, BankScores, ClassifierMixin, BaseEstima
         self._fit_labels()
         return self
 
-    def _add_known(self, X: Any, place: int, label: Any, owner: int) -> None:
-        """Add rows that belong to `owner` and refit a label of the bank."""
+    def _renumbered(self, classes: NDArray[Any]) -> tuple[BankRows, list[int | None]]:
+        """Renumber the rows for new labels; also return the previous number of each new label."""
+        old = {label: place for place, label in enumerate(self.classes_.tolist())}
+        new = {label: place for place, label in enumerate(classes.tolist())}
+        unused = len(old)  # the number of a label that is removed
+        numbers = np.array([new.get(label, unused) for label in old])
+        return self._rows.numbered(numbers), [old.get(label) for label in new]
+
+    def _add(self, X: Any, label: Any, classes: NDArray[Any], *, belongs: bool = True) -> None:
+        """Add rows to a label, or to the background if they do not belong to it; refit the label.
+
+        If this fails, the bank stays unchanged.
+        """
         X = validate_data(self, X, reset=False, dtype=self._rows.X.dtype)
         self._refuse_known(X)
-        same: list[int | None] = list(range(len(self.classes_)))
-        self._add(X, self._rows, self.classes_, same, owner, place, label)
-
-    def _add(
-        self,
-        X: Floats,
-        before: BankRows,
-        classes: NDArray[Any],
-        places: list[int | None],
-        owner: int,
-        touched: int,
-        name: Any,
-    ) -> None:
-        """Add rows and refit one label; if this fails, leave the bank unchanged."""
+        before, places = self._renumbered(classes)
+        touched = int(np.flatnonzero(classes == label)[0])
         kindred = isinstance(self._labels_, KindredLabels)
         # Labels that share covariances are their own clusters, see `_change`.
         clusters = np.zeros(len(X), dtype=np.intp) if kindred else nearest(X, self.centroids_)
-        rows = before.appended(X, owner, clusters, self._seed)
+        rows = before.appended(X, touched if belongs else BACKGROUND, clusters, self._seed)
         threshold = None  # labels calibrated separately do not need it
         if not isinstance(self._labels_, SeparateLabels) and hasattr(self, "threshold_"):
             threshold = self.threshold_.value
-        with_name = {"name": name, "threshold": threshold}
-        self._change(before, rows, classes, places, touched=touched, **with_name)
+        change = Change(before, rows, classes, places, touched=touched, threshold=threshold)
+        self._change(change)
 
-    def _change(
-        self,
-        before: BankRows,
-        rows: BankRows,
-        classes: NDArray[Any],
-        places: list[int | None],
-        **how: Any,
-    ) -> None:
+    def _change(self, change: Change) -> None:
         """Update the labels after rows were added or removed."""
-        if not isinstance(self._labels_, KindredLabels):
-            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
-            return
-        rows = replace(rows, clusters=alone(rows.labels))
+        kindred = isinstance(self._labels_, KindredLabels)
+        if kindred:
+            own = replace(change.rows, clusters=alone(change.rows.labels))
+            change = replace(change, rows=own)
+        moved = len(change.classes) != len(self.classes_)
         try:
-            self._commit(self._labels_.changed(before, rows, places, **how), rows, classes)
-        except SingularMatrixError:  # the remaining rows do not determine both covariances
-            self._rows, self.classes_ = rows, classes
+            self._labels_ = self._labels_.changed(change)
+        except SingularMatrixError:
+            if not kindred:
+                raise
+            # The remaining rows do not determine both covariances.
+            self._rows, self.classes_ = change.rows, change.classes
             self._take_clusters()
             self._fit_labels()
-
-    def _commit(self, found: Labels, rows: BankRows, classes: NDArray[Any]) -> None:
-        moved = len(classes) != len(self.classes_)
-        self._labels_, self._rows, self.classes_ = found, rows, classes
-        self.clusters_ = rows.clusters
+            return
+        self._rows, self.classes_ = change.rows, change.classes
+        self.clusters_ = change.rows.clusters
         self._name_separate()
         if moved:  # the threshold follows the number of labels
             self._forget_threshold()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +41,14 @@ class Door:
 
     @classmethod
     def empty(cls) -> Door:
-        """Return a door that no stranger has met."""
+        """Return a door without scores of strangers."""
         none = np.zeros(0)
         return cls(none, none.astype(np.intp), none, 0.0)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Door:
+        """Restore a door from a file's state, which has its attributes among others."""
+        return cls(state["best"], state["identity"], state["own"], float(state["n_met"]))
 
     def choose(self, rate: float, n_labels: int, *, quiet: bool = False) -> Threshold:
         """Choose the threshold at which a share `rate` of strangers is accepted by some label.

@@ -308,7 +308,7 @@ def divide_inputs(
     products: Array | None = None,
 ) -> Ints:
     """Divide the rows into groups in input space, if any; known inner `products` save time."""
-    known = labels is not None or _in_features(model) or model.subclasses == "samples"
+    known = labels is not None or in_features(model) or model.subclasses == "samples"
     if is_precomputed(model) and not known:
         raise ValueError(
             "a precomputed kernel has no input space to cluster in; use subclasses='kmeans', "
@@ -317,7 +317,7 @@ def divide_inputs(
     groups, _ = make_groups(
         data.X,
         data.positive,
-        n_subclasses=1 if is_precomputed(model) and _in_features(model) else model.n_subclasses,
+        n_subclasses=1 if is_precomputed(model) and in_features(model) else model.n_subclasses,
         subclasses="kmeans" if model.subclasses == "input" else model.subclasses,
         subclass_labels=labels,
         weights=data.weights,
@@ -328,7 +328,8 @@ def divide_inputs(
     return groups
 
 
-def _in_features(model: KernelPCSDA) -> bool:
+def in_features(model: KernelPCSDA) -> bool:
+    """Return whether k-means in feature space finds the subclasses."""
     return isinstance(model.subclasses, str) and model.subclasses == "kmeans"
 
 
@@ -342,7 +343,7 @@ def divide_features(
     """Divide the rows into groups for a kernel estimator, optionally from given `inputs` groups."""
     say(model, f"dividing {np.sum(~data.positive)} negatives into subclasses")
     groups = divide_inputs(model, data, labels) if inputs is None else inputs.copy()
-    if labels is None and _in_features(model):
+    if labels is None and in_features(model):
         rows = np.flatnonzero(groups)
         starts = [groups[rows] - 1]
         if is_precomputed(model):

@@ -17,20 +17,20 @@ from ..core.density import Posterior
 from ..core.kindred import Kindred, Places, Predictive
 from ..core.kindred_fit import Fold, KindredFit, fit_kindred
 from ..core.labelled import LabelSums, spread_unknown
-from ..core.linalg import Array, Floats, Ints, Mask, unit_rows
+from ..core.linalg import Array, Floats, Ints, unit_rows
 from ..core.many import BACKGROUND, SolvedLabel
 from ..core.spread import known_variance, ridge_of
-from ..core.subspace import is_far, project_rows
 from ..kernels import SCALED_KERNELS, Kernel
 from ..progress import progress
-from .changes import BankRows, alone, warn_of_one_row
+from .changes import BankRows, Change, Settings, alone
 from .doors import Door
 from .labels import LabelModels, Source, estimator_of
 from .linear import PCSDA
 from .pipeline import make_pipeline
-from .pooled_labels import Prepared, Settings, can_pool, prepare, require_room, space_for
+from .pooled import Prepared
+from .pooled_labels import can_pool, prepare, require_room, space_for
 from .ratios import bounded, narrowed, too_large
-from .side import LabelModel
+from .side import FARTHEST_SINGLE, STEP_BYTES, LabelModel, Projection
 from .spaces import PlainSpace, Space
 
 # Fewer labels show too little about the differences between labels.
@@ -42,10 +42,11 @@ MANY_ROWS, MANY_LABELS = 50, 100
 LEAST_GAIN, LIGHTER_TAILS = 0.03, 0.02
 # If there are more labels, this many decide whether rows are scaled.
 CHOICE_LABELS = 300
-# Rows are scored for all labels in batches of about this many bytes.
-STEP_BYTES = 32 << 20
-# Coordinates up to this are scored in their own precision.
-FARTHEST_SINGLE = 1e3
+# What stays the same when rows change, until `refresh`: numbers, arrays and scores of strangers.
+SETTLED = (
+    *("tail", "ridge", "regularization", "slope", "offset", "counts", "fresh"),
+    *(field.name for field in fields(Door)),
+)
 
 
 def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
@@ -94,8 +95,7 @@ class Shared:
     @classmethod
     def of(cls, kindred: Kindred, space: Space, X: Floats) -> Shared:
         """Express the covariances in input space or, for a kernel, in terms of kernel values."""
-        of_kernel = getattr(space, "kernel", None) is not None
-        centre = np.zeros(X.shape[1]) if of_kernel else space.mean(kindred.centre)
+        centre = space.mean(kindred.centre) if space.kernel is None else np.zeros(X.shape[1])
         axes = np.ascontiguousarray(space.axes(kindred.axes), X.dtype)
         origin = kindred.centre @ kindred.axes
         return cls(axes, centre, origin, kindred.values, kindred.means, kindred.scale)
@@ -143,14 +143,14 @@ class KindredLabels:
     ----------
     settings : Settings
     state : mapping
-        Arrays to store; see the method `state`.
+        The stored numbers and arrays, as returned by the method `state`.
     kernel : Kernel or None
     support : array of shape (N, D) or None
-        Rows to which a kernel bank was fitted, not scaled.
+        Rows to which a kernel bank was fitted, before any scaling.
     unit : bool
         Whether rows are scaled to unit length.
     solve : function, optional
-        Computes on first use what labels share; by default, this is taken from `state`.
+        Computes what the labels share when it is first needed; by default, `state` has it.
     sums : LabelSums or None
         Statistics of the current rows, if available and in the original space.
 
@@ -159,6 +159,8 @@ class KindredLabels:
     counts : array of shape (C,)
     fresh : boolean array of shape (C,)
         Which labels were fitted to the current rows: all of them, except in old files.
+    built : LabelModels or None
+        Estimators built for the current rows.
     """
 
     def __init__(
@@ -174,13 +176,15 @@ class KindredLabels:
     ) -> None:
         self.settings, self.kernel, self.support = settings, kernel, support
         self.unit = unit
+        self._settled = {name: state[name] for name in SETTLED}
         self.tail = float(state["tail"])
         self.counts, self.fresh = state["counts"], state["fresh"]
         self.ridge, self.regularization = float(state["ridge"]), float(state["regularization"])
         self.calibration = Calibration((float(state["slope"]),), float(state["offset"]))
-        self.door = Door(state["best"], state["identity"], state["own"], float(state["n_met"]))
+        self.door = Door.of(state)
         self._sums, self._solve = sums, solve
         self._prepared: Prepared | None = None
+        self.built: LabelModels | None = None
         if solve is None:
             self.shared = Shared(**{field.name: state[field.name] for field in fields(Shared)})
 
@@ -197,26 +201,7 @@ class KindredLabels:
 
     def state(self) -> dict[str, Any]:
         """Return the state to store in files."""
-        shared = {field.name: getattr(self.shared, field.name) for field in fields(Shared)}
-        return shared | self._settled
-
-    @property
-    def _settled(self) -> dict[str, Any]:
-        """The part of the state that is carried over when rows change."""
-        door = self.door
-        return {
-            "tail": self.tail,
-            "counts": self.counts,
-            "fresh": self.fresh,
-            "ridge": self.ridge,
-            "regularization": self.regularization,
-            "slope": self.calibration.slope,
-            "offset": self.calibration.offset,
-            "best": door.best,
-            "identity": door.identity,
-            "own": door.own,
-            "n_met": door.n_met,
-        }
+        return vars(self.shared) | self._settled
 
     @classmethod
     def fit(
@@ -238,7 +223,7 @@ class KindredLabels:
         unit = _prefers_unit(settings, rows) if unit is None else unit
         trial = Trial.of(settings, rows, unit, ridge, kernel)
         found, space = trial.found, trial.space
-        counts, kernel = found.sums.counts, getattr(space, "kernel", None)
+        counts, kernel = found.sums.counts, space.kernel
         state = {
             "tail": found.kindred.tail,
             "counts": counts,
@@ -263,34 +248,19 @@ class KindredLabels:
         """Return rows as the labels see them: as they are, or at unit length."""
         return unit_rows(X) if self.unit else X
 
-    def project(self, X: Floats) -> Floats:
-        """Return the rows' coordinates, an array of shape (n, q)."""
+    @cached_property
+    def project(self) -> Projection:
+        """The map from rows, as `scaled` returns them, to their coordinates."""
         shared = self.shared
-        if self.kernel is not None:
-            assert self._held is not None
-            values = self.kernel(X, self._held)
-            z: Floats = (values @ shared.axes.T - shared.origin).astype(X.dtype)
-            return z
-        if self._far[X.dtype]:
-            return project_rows(X, shared.axes, np.zeros(len(shared.axes)), shared.centre, far=True)
-        z = X @ shared.axes.astype(X.dtype, copy=False).T
-        z -= self._shift.astype(X.dtype, copy=False)
-        return z
+        # The centre takes the place of the origin unless there is a kernel.
+        origin = np.zeros(len(shared.axes)) if self.kernel is None else shared.origin
+        fixed = shared.axes, shared.centre, origin, 1 + shared.values
+        return Projection(*fixed, self.kernel, self._held)
 
     @cached_property
     def _held(self) -> Floats | None:
         """The rows with which kernel values are computed."""
         return None if self.support is None else self.scaled(self.support)
-
-    @cached_property
-    def _shift(self) -> Array:
-        shift: Array = self.shared.axes.astype(np.float64, copy=False) @ self.shared.centre
-        return shift
-
-    @cached_property
-    def _far(self) -> dict[np.dtype[np.floating], bool]:
-        shared, kinds = self.shared, (np.dtype(np.float32), np.dtype(np.float64))
-        return {kind: is_far(shared.axes, shared.centre, 1 + shared.values, kind) for kind in kinds}
 
     @cached_property
     def _places(self) -> Places:
@@ -310,7 +280,7 @@ class KindredLabels:
             with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 z = self.project(self.scaled(X[start : start + step]))
             if not np.isfinite(z).all():
-                raise too_large(np.vstack([np.zeros((start, z.shape[1])), z]))
+                raise too_large(z, start)
             if float(np.abs(z).max(initial=0.0)) > FARTHEST_SINGLE:
                 z = bounded(z)  # single precision would lose distances, if not overflow
             places = self._places if z.dtype == np.float64 else self._single
@@ -328,30 +298,24 @@ class KindredLabels:
         priors = self.settings.template.priors
         return np.array([validation.check_priors(priors, own) for own in both])
 
-    def models(self, names: list[Any], rows: BankRows) -> Mapping[Any, Any]:
-        """Return a mapping from labels to their estimators, which are built on request.
+    def build(self, rows: BankRows, place: int) -> Any:
+        """Build the estimator of one label.
 
-        An estimator for rows of unit length is the last step of a pipeline that scales them.
+        If rows are scaled to unit length, it is the last step of a pipeline that scales them.
         """
+        label, shift = self._label(rows, place)
 
-        def build(place: int) -> Any:
-            at_hand = self.prepared(rows)
-            label, shift = self._label(rows, place)
+        def views(solved: SolvedLabel) -> Array:
+            left, subspace = solved.subspace.left, solved.subspace
+            assert left is not None
+            # Both have the same axes, up to sign.
+            signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
+            return label.density.views(left.coordinates * signs + shift)
 
-            def views(solved: SolvedLabel) -> Array:
-                left, subspace = solved.subspace.left, solved.subspace
-                assert left is not None
-                # Both have the same axes, up to sign.
-                signs = np.sign((subspace.projected.delta * label.density.base.subclasses).sum(0))
-                return label.density.views(left.coordinates * signs + shift)
-
-            fixed = self.settings.template, label, self.calibration, views
-            spaces = at_hand.shared, at_hand.space, self.kernel, self._held
-            source = Source(*fixed, *spaces, self._current(rows))
-            model = estimator_of(source, place)
-            return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
-
-        return LabelModels(names, rows.labels, build)
+        fixed = self.settings.template, label, self.calibration, views
+        source = Source(*fixed, self.prepared(rows), self._held, self._current(rows))
+        model = estimator_of(source, place)
+        return make_pipeline(Normalizer().fit(rows.X[:1]), model) if self.unit else model
 
     def _current(self, rows: BankRows) -> Floats:
         """Return the current rows as a kernel sees them; a linear model needs only their shape."""
@@ -417,18 +381,8 @@ class KindredLabels:
         moved: Array = mean - np.linalg.lstsq(axes, shift, rcond=None)[0]
         return moved
 
-    def changed(
-        self,
-        before: BankRows,
-        rows: BankRows,
-        places: list[int | None],
-        *,
-        kept: Mask | None = None,
-        touched: int | None = None,
-        name: object = None,
-        threshold: float | None = None,
-    ) -> KindredLabels:
-        """Return the labels after rows have changed; see `PooledLabels.changed`.
+    def changed(self, change: Change) -> KindredLabels:
+        """Return the labels after a change of rows.
 
         All means and covariances are updated at once; tails and calibration only by `refresh`.
 
@@ -437,9 +391,10 @@ class KindredLabels:
         SingularMatrixError
             If the remaining rows do not determine both covariances.
         """
+        rows, touched = change.rows, change.touched
         space: Space
         if self.kernel is None and rows.X.shape[1] <= rows.X.shape[0]:
-            space, sums = PlainSpace(rows.X), self._moved(before, rows, places, kept)
+            space, sums = PlainSpace(rows.X), self._moved(change)
             if not sums.single:
                 sums.require_spread()
             held, strict = sums, False
@@ -453,30 +408,28 @@ class KindredLabels:
                 return Shared.of(Kindred.assumed(sums), space, rows.X)
             return Shared.of(Kindred.fit(sums, self.ridge, strict=strict), space, rows.X)
 
-        state = self._settled
-        state["counts"], state["fresh"] = sums.counts, np.full(len(sums.counts), not sums.single)
+        fresh = np.full(len(sums.counts), not sums.single)
+        state = self._settled | {"counts": sums.counts, "fresh": fresh}
         support = None if self.kernel is None else rows.X
         fixed = self.settings, state, self.kernel, support
         found = KindredLabels(*fixed, unit=self.unit, solve=solve, sums=held)
         if strict:
             _ = found.shared  # raises if the rows do not determine it
         if touched is not None and sums.counts[touched] == 1:
-            missed = None if threshold is None else float(np.mean(self.door.own < threshold))
-            warn_of_one_row(name, missed, threshold)
+            at = change.threshold
+            change.warn_of_one_row(None if at is None else float(np.mean(self.door.own < at)))
         return found
 
-    def _moved(
-        self, before: BankRows, rows: BankRows, places: list[int | None], kept: Mask | None
-    ) -> LabelSums:
+    def _moved(self, change: Change) -> LabelSums:
         """Return the current rows' statistics, updated in closed form if earlier ones are known."""
-        sums = self._sums
+        sums, rows = self._sums, change.rows
         if sums is None:
             return LabelSums.of(self.scaled(rows.X), rows.labels)
-        if kept is not None:
-            (gone,) = set(range(len(sums.counts))) - set(places)
-            return sums.without(gone, self.scaled(before.X[~kept]))
-        fresh, owner = self.scaled(rows.X[len(before.X) :]), int(rows.labels[-1])
-        sums = sums.placed(places)
+        if change.kept is not None:
+            (gone,) = set(range(len(sums.counts))) - set(change.places)
+            return sums.without(gone, self.scaled(change.before.X[~change.kept]))
+        fresh, owner = self.scaled(change.fresh), int(rows.labels[-1])
+        sums = sums.placed(change.places)
         return sums.with_others(fresh) if owner < 0 else sums.with_rows(owner, fresh)
 
 

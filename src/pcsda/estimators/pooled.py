@@ -26,7 +26,9 @@ from ..core.pooling import (
     turns_of,
 )
 from ..progress import progress
+from .changes import BankRows, Settings
 from .doors import Door
+from .spaces import Space
 
 # Size of the sample left out for every label: at least this many rows, and over all labels at most
 # this many, unless the estimator asks for fewer.
@@ -53,90 +55,152 @@ class Training:
 
     Attributes
     ----------
-    features : array of shape (N, r)
-    owner, clusters, keys, together : arrays of shape (N,)
-        See `SharedRows`.
-    regularization : float
+    settings : Settings
+    rows : BankRows
+        The rows, with X replaced by their features in the space where they are factorised.
     ridge : float or None
         The absolute ridge, if known.
-    negatives, tails : str
-    shrinkage : float or None
-    n_components : int or None
-    calibration_rows : int
-    seed : int
-    cluster : function that takes row numbers, or None
+    cluster : function that takes a mask of rows, or None
         Clusters a subset of the rows anew; None if the clusters were given.
-    verbose : bool
     """
 
-    features: Floats
-    owner: Ints
-    clusters: Ints
-    keys: Array
-    together: Ints | None
-    regularization: float
+    settings: Settings
+    rows: BankRows
     ridge: float | None
-    negatives: str
-    tails: str
-    shrinkage: float | None
-    n_components: int | None
-    calibration_rows: int
-    seed: int
-    cluster: Callable[[Ints], Ints] | None
-    verbose: bool
+    cluster: Callable[[Mask], Ints] | None
 
     @property
     def n_labels(self) -> int:
         """Number of labels."""
-        return int(self.owner.max()) + 1
+        return int(self.rows.labels.max()) + 1
 
     def shared(self) -> SharedRows:
         """Factorise the rows."""
-        most = min(self.calibration_rows, max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels))
-        return SharedRows.of(
-            self.features,
-            self.owner,
-            self.clusters,
-            self.keys,
-            most,
-            self.regularization,
-            self.ridge,
-            self.together,
-        )
+        rows, template = self.rows, self.settings.template
+        most = max(LEAST_SAMPLE, MOST_PAIRS // self.n_labels)
+        most = min(template.calibration_rows or len(rows.X), most)
+        known = rows.X, rows.labels, rows.clusters, rows.keys, most
+        return SharedRows.of(*known, float(template.regularization), self.ridge, rows.together)
 
     def solve(self, shared: SharedRows, labels: Ints, text: str = "") -> list[SolvedLabel]:
         """Solve labels, keeping only the left-out rows that the tails need."""
         most = -(-TAIL_PAIRS // self.n_labels)
-        found = solve_labels(shared, labels, self.n_components)
-        steps = progress(found, text, enabled=self.verbose and bool(text), total=len(labels))
+        found = solve_labels(shared, labels, self.settings.template.n_components)
+        verbose = self.settings.verbose and bool(text)
+        steps = progress(found, text, enabled=verbose, total=len(labels))
         return [label.thinned(most) for label in steps]
 
 
 @dataclass(frozen=True)
-class PooledFit:
-    """All labels of a bank, their common calibration, and the scores of strangers.
+class Prepared:
+    """Factorised rows, the space in which they are factorised, and how labels are solved there."""
+
+    space: Space
+    shared: SharedRows
+    training: Training
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The solved labels of a bank, and what they share.
 
     Attributes
     ----------
+    training : Training
     shared : SharedRows
     labels : list of SolvedLabel
     densities : list of Mixture or Blend
     pool : Pool
-    moved : array of shape (C, 2)
-        Log slope and offset of each label, relative to the common values.
-    door : Door
     """
 
+    training: Training
     shared: SharedRows
     labels: list[SolvedLabel]
     densities: list[Mixture | Blend]
     pool: Pool
-    moved: Array
-    door: Door
+
+    def strangers(self, rng: np.random.Generator) -> tuple[list[Strangers], float]:
+        """Return views of many or all identities under labels that have not seen them.
+
+        Also return how many labels each identity was scored against.
+        """
+        training, shared, count = self.training, self.shared, len(self.labels)
+        clusters, n_rows = len(shared.counts), len(shared.live)
+        small = n_rows < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
+        # If the axes fill the space, the last ones are poorly determined, and fixed rotations turn
+        # whatever moves there into outliers.
+        pairs = n_rows * count * clusters / FEW_FOLDS
+        small = small or (clusters >= training.rows.X.shape[1] and pairs < MOST_FOLD_NUMBERS)
+        if small and training.cluster is not None and clusters > 1:
+            n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
+            fold = rng.permutation(count) % n_folds
+            try:
+                # The ridge is held, as when rows are left out in closed form.
+                held = replace(training, ridge=shared.ridge)
+                parts = [_fold(held, self.pool, fold == i) for i in range(n_folds)]
+            except ValueError:  # there is no model without the fold
+                parts = []
+            if parts:
+                return parts, count * (1 - 1 / n_folds)
+        return list(self._closed_form(rng)), count - 1.0
+
+    def _closed_form(self, rng: np.random.Generator) -> Iterator[Strangers]:
+        """Remove each identity in turn, in closed form."""
+        shared, labels, pool, count = self.shared, self.labels, self.pool, len(self.labels)
+        shared.index()
+        chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
+        blocks = [(int(label), shared.own(int(label))) for label in chosen]
+        others = _background(shared, rng, MOST_STRANGERS // 2)
+        blocks += [(count + number, block) for number, block in enumerate(others)]
+        aligned = _aligned(labels, self.densities, shared)
+        panel, turns = Panel.of(*aligned, pool.n_views), turns_of(labels, *aligned[2])
+        everyone, verbose = Everyone(labels, panel, pool), self.training.settings.verbose
+        steps = progress(blocks, "strangers", enabled=verbose, total=len(blocks))
+        scored = [scored_rows(block, len(blocks)) for _, block in blocks]
+        # Few labels are all scored for every stranger, so their highest scores are not needed.
+        highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
+        for (identity, block), rows in zip(steps, scored, strict=True):
+            met, n_drawn = _met(identity, highest, count, rng)
+            away = Block.of(shared, block, met, turns[met], rows)
+            views = away.views(panel.take(met), pool.tails)
+            yield Strangers(views, met, np.full(views.shape[2], identity), n_drawn)
+
+    def moves(self, strangers: list[Strangers]) -> tuple[Array, tuple[float, float]]:
+        """Return how far each label's own rows shift its slope and offset from the common values.
+
+        Also return the spread of these shifts among the labels.
+        """
+        pool, moved = self.pool, np.zeros((len(self.labels), 2))
+        large = [i for i, label in enumerate(self.labels) if label.n_own >= MANY_ROWS]
+        met: dict[int, list[Array]] = {label: [] for label in large}
+        for part in strangers:
+            scores = pool.calibration(part.views[:, : part.chosen])
+            for row, label in zip(scores, part.labels.tolist(), strict=False):
+                if label in met:
+                    met[label].append(row)
+        places = [label for label in large if met[label]]
+        found: list[Own] = []
+        for label in places:
+            one = [self.labels[label]], [self.densities[label]]
+            positives, mass = positive_views(*one, pool.n_views)
+            own, rest = pool.calibration(positives[:, mass == 1]), np.concatenate(met[label])
+            weight = np.append(np.ones(len(own)), np.full(len(rest), len(own) / len(rest)))
+            positive = np.arange(len(weight)) < len(own)
+            found.append(Own(np.append(own, rest), positive, weight))
+        points, spread = moved_labels(found)
+        moved[places] = points
+        return moved, spread
 
 
-def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
-    """Fit all labels on factorised rows.
+def fit_pooled(training: Training, shared: SharedRows) -> tuple[Solved, Array, Door]:
+    """Fit all labels on factorised rows, with one calibration.
+
+    Returns
+    -------
+    solved : Solved
+    moved : array of shape (C, 2)
+        Log slope and offset of each label, relative to the common values.
+    door : Door
 
     Raises
     ------
@@ -145,26 +209,27 @@ def fit_pooled(training: Training, shared: SharedRows) -> PooledFit:
     """
     numbers = np.arange(training.n_labels)
     labels = training.solve(shared, numbers, "models")
-    rng = np.random.default_rng(training.seed)
+    rng, template = np.random.default_rng(training.settings.seed), training.settings.template
     chosen = np.sort(rng.permutation(numbers)[:CHOICE_LABELS])
     identities = [shared.own(int(label)) for label in chosen]
     identities += _background(shared, rng, CHOICE_LABELS)
-    fixed = training.negatives, training.shrinkage, training.tails
+    shrinkage = None if template.shrinkage == "auto" else float(template.shrinkage)
+    fixed = template.negatives, shrinkage, template.tails
     pool = choose_pool(shared, chosen, [labels[i] for i in chosen], identities, *fixed)
-    densities = [pool.density(label) for label in labels]
-    strangers, n_met = _strangers(training, shared, labels, densities, pool, rng)
-    n_views = pool.n_views
+    n_views, densities = pool.n_views, [pool.density(label) for label in labels]
+    solved = Solved(training, shared, labels, densities, pool)
+    strangers, n_met = solved.strangers(rng)
     positives, mass = positive_views(labels, densities, n_views)
     drawn = [part.views[:, : part.chosen].reshape(n_views, -1) for part in strangers]
     calibration, _ = calibrate(positives, mass, np.concatenate(drawn, axis=1))
     pool = replace(pool, calibration=calibration)
-    moved, spread = _moves(training, labels, densities, pool, strangers)
+    moved, spread = replace(solved, pool=pool).moves(strangers)
     best = np.concatenate([_scores(part, calibration, moved).max(axis=0) for part in strangers])
     own = calibration(positives[:, mass == 1]) if np.any(mass == 1) else np.zeros(0)
     identity = np.concatenate([part.identity for part in strangers])
-    pool = replace(pool, spread=spread)
     shared.__dict__.pop("white_rows", None)  # as large as the rows, and recomputed if needed
-    return PooledFit(shared, labels, densities, pool, moved, Door(best, identity, own, n_met))
+    solved = replace(solved, pool=replace(pool, spread=spread))
+    return solved, moved, Door(best, identity, own, n_met)
 
 
 def _scores(part: Strangers, calibration: Callable[[Array], Array], moved: Array) -> Array:
@@ -185,62 +250,22 @@ def _background(shared: SharedRows, rng: np.random.Generator, most: int) -> list
     return [rows[shared.together[rows] == one] for one in np.sort(ids)]
 
 
-def _strangers(
-    training: Training,
-    shared: SharedRows,
-    labels: list[SolvedLabel],
-    densities: list[Mixture | Blend],
-    pool: Pool,
-    rng: np.random.Generator,
-) -> tuple[list[Strangers], float]:
-    """Return views of rows from all or many identities, under labels that have not seen them."""
-    count = training.n_labels
-    clusters = len(shared.counts)
-    small = len(shared.live) < ROWS_PER_CLUSTER * clusters or count < PEOPLE_PER_CLUSTER * clusters
-    # If the axes fill the space, the last ones are poorly determined, and fixed rotations turn
-    # whatever moves there into outliers.
-    pairs = len(shared.live) * count * clusters / FEW_FOLDS
-    small = small or (clusters >= training.features.shape[1] and pairs < MOST_FOLD_NUMBERS)
-    if small and training.cluster is not None and clusters > 1:
-        n_folds = min(FOLDS if count <= FEW_LABELS else FEW_FOLDS, count)
-        fold = rng.permutation(count) % n_folds
-        try:
-            # The ridge is held, as when rows are left out in closed form.
-            held = replace(training, ridge=shared.ridge)
-            parts = [_fold(held, pool, fold == i) for i in range(n_folds)]
-        except ValueError:  # there is no model without the fold
-            parts = []
-        if parts:
-            return parts, count * (1 - 1 / n_folds)
-    return list(_closed_form(training, shared, labels, densities, pool, rng)), count - 1.0
-
-
 def _fold(training: Training, pool: Pool, away: Mask) -> Strangers:
     """Return views of some labels' rows under a bank of the other labels, clustered separately."""
-    owner = training.owner
-    out = np.isin(owner, np.flatnonzero(away))
-    kept, gone = np.flatnonzero((owner >= BACKGROUND) & ~out), np.flatnonzero(out)
     assert training.cluster is not None
-    rest = np.flatnonzero(~away)
-    number = np.full(len(away), BACKGROUND)
-    number[rest] = np.arange(len(rest))
-    part = replace(
-        training,
-        features=training.features[kept],
-        owner=np.where(owner[kept] >= 0, number[owner[kept]], BACKGROUND),
-        clusters=training.cluster(kept),
-        keys=training.keys[kept],
-        together=None if training.together is None else training.together[kept],
-        verbose=False,
-    )
+    owner, rest = training.rows.labels, np.flatnonzero(~away)
+    gone = np.isin(owner, np.flatnonzero(away))
+    rows = training.rows.kept(~gone).numbered(np.cumsum(~away) - 1)
+    rows = replace(rows, clusters=training.cluster(~gone))
+    part = replace(training, settings=replace(training.settings, verbose=False), rows=rows)
     shared = part.shared()
     solved = part.solve(shared, np.arange(len(rest)))
     densities = [pool.density(one) for one in solved]
     panel = Panel.of(*_aligned(solved, densities, shared), pool.n_views)
-    z = np.zeros((len(rest), len(gone), panel.precision.shape[1]))
-    rows = training.features[gone].astype(np.float64)
+    z = np.zeros((len(rest), gone.sum(), panel.precision.shape[1]))
+    strangers = training.rows.X[gone].astype(np.float64)
     for place, label in enumerate(solved):
-        own = label.subspace.project(rows)
+        own = label.subspace.project(strangers)
         z[place, :, : own.shape[1]] = own
     views = panel.views(z @ panel.turn.swapaxes(1, 2), pool.tails)
     return Strangers(views, rest, owner[gone], len(rest))
@@ -251,35 +276,6 @@ def _aligned(
 ) -> tuple[list[Mixture | Blend], list[Ints], tuple[int, int]]:
     width = max(label.turn.shape[1] for label in labels)
     return densities, [label.kept for label in labels], (len(shared.counts), width)
-
-
-def _closed_form(
-    training: Training,
-    shared: SharedRows,
-    labels: list[SolvedLabel],
-    densities: list[Mixture | Blend],
-    pool: Pool,
-    rng: np.random.Generator,
-) -> Iterator[Strangers]:
-    """Remove each identity in turn, in closed form."""
-    count = training.n_labels
-    shared.index()
-    chosen = np.sort(rng.permutation(count)[:MOST_STRANGERS])
-    blocks = [(int(label), shared.own(int(label))) for label in chosen]
-    others = _background(shared, rng, MOST_STRANGERS // 2)
-    blocks += [(count + number, block) for number, block in enumerate(others)]
-    aligned = _aligned(labels, densities, shared)
-    panel, turns = Panel.of(*aligned, pool.n_views), turns_of(labels, *aligned[2])
-    everyone = Everyone(labels, panel, pool)
-    steps = progress(blocks, "strangers", enabled=training.verbose, total=len(blocks))
-    scored = [scored_rows(block, len(blocks)) for _, block in blocks]
-    # With few labels, every stranger is scored against all, so the highest scores are not needed.
-    highest = everyone.best(shared, scored) if count > FEW_LABELS else iter(())
-    for (identity, block), rows in zip(steps, scored, strict=True):
-        met, n_drawn = _met(identity, highest, count, rng)
-        away = Block.of(shared, block, met, turns[met], rows)
-        views = away.views(panel.take(met), pool.tails)
-        yield Strangers(views, met, np.full(views.shape[2], identity), n_drawn)
 
 
 def _met(
@@ -332,47 +328,3 @@ class Everyone:
             scores = self.pool.calibration(self.panel.views(z, self.pool.tails))
             starts = np.cumsum(sizes[part]) - sizes[part]
             yield from np.maximum.reduceat(scores, starts, axis=1).T
-
-
-def _moves(
-    training: Training,
-    labels: list[SolvedLabel],
-    densities: list[Mixture | Blend],
-    pool: Pool,
-    strangers: list[Strangers],
-) -> tuple[Array, tuple[float, float]]:
-    """Return how far each label's own rows shift its slope and offset from the common values."""
-    moved = np.zeros((training.n_labels, 2))
-    large = [i for i, label in enumerate(labels) if label.n_own >= MANY_ROWS]
-    n_views = pool.n_views
-    found: list[Own] = []
-    places: list[int] = []
-    met: dict[int, list[Array]] = {label: [] for label in large}
-    for part in strangers:
-        scores = pool.calibration(part.views[:, : part.chosen])
-        for row, label in zip(scores, part.labels.tolist(), strict=False):
-            if label in met:
-                met[label].append(row)
-    for label in large:
-        positives, mass = positive_views([labels[label]], [densities[label]], n_views)
-        if not met[label]:
-            continue
-        own, rest = pool.calibration(positives[:, mass == 1]), np.concatenate(met[label])
-        weight = np.append(np.ones(len(own)), np.full(len(rest), len(own) / len(rest)))
-        positive = np.arange(len(weight)) < len(own)
-        found.append(Own(np.append(own, rest), positive, weight))
-        places.append(label)
-    points, spread = moved_labels(found)
-    moved[places] = points
-    return moved, spread
-
-
-def solve_one(training: Training, shared: SharedRows, label: int) -> SolvedLabel:
-    """Solve one label after the bank's rows have changed.
-
-    Raises
-    ------
-    SingularMatrixError
-        If the shared rows do not determine the label.
-    """
-    return training.solve(shared, np.array([label]))[0]

@@ -92,9 +92,9 @@ def narrowed(values: Floats, dtype: np.dtype[np.floating]) -> Floats:
     return np.clip(values, -limit, limit).astype(dtype, copy=False)
 
 
-def too_large(z: Floats) -> ValueError:
-    """Build the error for rows whose coordinates overflowed."""
-    row = int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
+def too_large(z: Floats, start: int = 0) -> ValueError:
+    """Make the error for overflowing coordinates z, which begin at row `start` of X."""
+    row = start + int(np.flatnonzero(~np.isfinite(z).all(axis=1))[0])
     return ValueError(f"row {row} of X is too large to project; bring X to the fitted scale")
 
 

@@ -17,7 +17,7 @@ Kept = Ints | slice
 Entry = TypeVar("Entry", bound=np.generic)
 
 
-def some(values: NDArray[Entry] | None, rows: Kept) -> NDArray[Entry] | None:
+def some(values: NDArray[Entry] | None, rows: Kept | Mask) -> NDArray[Entry] | None:
     """Return the values for a subset of rows; None stays None."""
     return None if values is None else values[rows]
 

@@ -24,6 +24,10 @@ class Space(Protocol):
     def features(self) -> Floats:
         """Features of the training rows, shape (N, r)."""
 
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel of a feature space; None in input space."""
+
     def axes(self, coefficients: Array) -> Array:
         """Return axes to multiply rows by, shape (d, D), or kernel values, shape (d, N)."""
 
@@ -36,6 +40,7 @@ class PlainSpace:
     """The rows themselves, if D is at most N."""
 
     features: Floats
+    kernel: Kernel | None = None
 
     def axes(self, coefficients: Array) -> Array:
         """Return the coefficients themselves, as rows."""
@@ -53,10 +58,11 @@ class SpanSpace:
     features: Array
     origin: Array
     basis: Array
+    kernel: Kernel | None = None
 
     @classmethod
     def of(cls, X: Floats) -> SpanSpace:
-        """Find a basis for the span of the rows; this costs ``2 N^2 D``."""
+        """Find a basis of the rows' span, at a cost of ``2 N^2 D``."""
         middle, origin, _ = centred(X, None)
         basis, _, _ = linalg.row_basis(middle, linalg.row_floor(middle, SPAN_TOLERANCE))
         return cls(middle @ basis, origin, basis)
@@ -96,12 +102,3 @@ class DualSpace:
     def mean(self, mean: Array) -> Array:
         """Return the mean in feature space, because it has no counterpart in input space."""
         return mean
-
-
-def space_of(
-    X: Floats, kernel: Kernel | None, regularization: float, *, verbose: bool = False
-) -> Space:
-    """Choose the space in which a bank's rows are factorised."""
-    if kernel is not None:
-        return DualSpace.of(kernel, X, regularization, verbose)
-    return SpanSpace.of(X) if X.shape[1] > X.shape[0] else PlainSpace(X)
