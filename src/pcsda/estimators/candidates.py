@@ -14,7 +14,7 @@ from .. import validation
 from ..core.linalg import Ints
 from ..kernels import SCALED_KERNELS, bandwidth
 from ..partition import count_distinct, given_labels, settle_count
-from .grid import Cell, Data
+from .grid import Cell, Data, final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .steps import auto_ridge, least_subclasses
@@ -34,11 +34,6 @@ GAMMA = ("positive", 0.3, 1.0, 3.0)
 def template_of(search: BaseEstimator) -> Any:
     """Return the estimator that a search tunes or a mixture copies, or a pipeline around it."""
     return PCSDA() if search.estimator is None else search.estimator
-
-
-def final_of(template: BaseEstimator) -> Any:
-    """Return the final estimator of a pipeline, or the estimator itself."""
-    return template[-1] if isinstance(template, Pipeline) else template
 
 
 def is_standard(search: PCSDACV) -> bool:
@@ -114,8 +109,10 @@ def bandwidths(search: PCSDACV, template: KernelPCSDA) -> tuple[Any, ...]:
     """Return the bandwidths to try, as rules or numbers that do not depend on the data."""
     if template.kernel not in SCALED_KERNELS:
         return (None,)
-    if search.gamma is None:
-        return GAMMA
+    return GAMMA if search.gamma is None else _given_gammas(search)
+
+
+def _given_gammas(search: PCSDACV) -> tuple[Any, ...]:
     return (search.gamma,) if isinstance(search.gamma, str | Real) else tuple(search.gamma)
 
 
@@ -124,12 +121,12 @@ def _gammas(search: PCSDACV, template: BaseEstimator, data: Data) -> tuple[Any, 
     if search.gamma is not None:
         if not is_kernel and not isinstance(template, Pipeline):
             raise ValueError("gamma needs a kernel, and PCSDA has none; use KernelPCSDA")
-        given = [search.gamma] if isinstance(search.gamma, str | Real) else list(search.gamma)
+        given = _given_gammas(search)
         if not given:
             raise ValueError("gamma=[] must be a list of bandwidths to try")
         for gamma in given:
             validation.check_kernel("rbf", gamma)
-        return tuple(given)
+        return given
     if not is_kernel or template.kernel not in SCALED_KERNELS:
         return (None,)
     scale = bandwidth("scale", data.X, None)

@@ -20,7 +20,8 @@ from ..core.pooling import Pool
 from ..core.predictive import pseudo_positives
 from ..core.warning import warn
 from ..validation import MatrixLike
-from .candidates import final_of, template_of
+from .candidates import template_of
+from .grid import final_of
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .mixture import MixtureVerifier
@@ -215,13 +216,13 @@ def alone(labels: Ints) -> Ints:
     return clusters
 
 
-def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
-    """Find the first row of X that equals a training row; return the numbers of both rows."""
-    near = np.flatnonzero(np.isin(rows.X[:, 0], X[:, 0]))
+def known_row(known: Floats, X: Floats) -> tuple[int, int] | None:
+    """Find the first row of X that equals a known row; return the numbers of both rows."""
+    near = np.flatnonzero(np.isin(known[:, 0], X[:, 0]))
     if len(near) == 0:
         return None
-    places = {row.tobytes(): int(i) for i, row in zip(near, rows.X[near] + 0.0, strict=True)}
-    for number, row in enumerate(X.astype(rows.X.dtype, copy=False) + 0.0):
+    places = {row.tobytes(): int(i) for i, row in zip(near, known[near] + 0.0, strict=True)}
+    for number, row in enumerate(X.astype(known.dtype, copy=False) + 0.0):
         if (found := places.get(row.tobytes())) is not None:
             return number, found
     return None
@@ -229,13 +230,11 @@ def known_row(rows: BankRows, X: Floats) -> tuple[int, int] | None:
 
 def check_background(X: Floats, background: Floats) -> None:
     """Reject a background that is empty or contains labelled rows."""
-    n_rows = len(X)
     if len(background) == 0:
         raise ValueError(
             "background has 0 rows and needs at least 1; leave it out if there is none"
         )
-    none = np.zeros(n_rows, dtype=np.intp)
-    found = known_row(BankRows(X, none, none, np.zeros(n_rows), None), background)
+    found = known_row(X, background)
     if found is not None:
         raise ValueError(
             f"row {found[0]} of background is row {found[1]} of X, which has a label; background "

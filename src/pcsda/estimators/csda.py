@@ -17,7 +17,7 @@ from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
-from .steps import check_training
+from .steps import PUBLISHED_CSDA, check_training
 from .threads import updates
 from .training import Factorise, criterion_of, fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
@@ -155,8 +155,7 @@ default="auto"
         -------
         CSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components, **(rule | params))
+        return cls(n_components, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:

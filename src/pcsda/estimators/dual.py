@@ -42,6 +42,7 @@ from .hidden import fit_hidden, hidden_rows, keep_shares, regrouping
 from .rows import TrainingRows, rows_of, some
 from .steps import (
     axes_of,
+    by_cholesky,
     check_copies,
     check_rank,
     check_training,
@@ -210,28 +211,20 @@ def _sample_for_evidence(data: TrainingRows) -> Ints:
 def kernel_factory(model: KernelPCSDA, seed: int) -> Factorise:
     """Return the function that factorises a kernel matrix in place for KernelPCSDA."""
 
-    def on_features(features: Array, weights: Array | None) -> Factor:
-        solver = "cholesky" if model.solver == "auto" else model.solver
-        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
-        return factor_once(features, model.regularization_, weights, solver, resample)
-
     def factorise(matrix: Array, weights: Array | None) -> Factor:
+        ridge = model.regularization_
         # All exact solvers agree.
         if validation.is_contaminated(model):
-            return next(of_kernel(matrix, [model.regularization_], weights))
-        if is_dual(model):
-            return KernelOnce(matrix, model.regularization_, weights)
-        return feature_factor(matrix, weights, model.regularization_, on_features)
+            return next(of_kernel(matrix, [ridge], weights))
+        if by_cholesky(model):
+            return KernelOnce(matrix, ridge, weights)
+        features, pivots, triangle = features_of(matrix, weights, ridge)
+        solver = "cholesky" if model.solver == "auto" else model.solver
+        resample = np.random.default_rng(seed) if model.balance == "resampled" else None
+        inner = factor_once(features, ridge, weights, solver, resample)
+        return FeatureFactor(inner, pivots, triangle)
 
     return factorise
-
-
-def feature_factor(
-    matrix: Array, weights: Array | None, regularization: float, inner: Factorise
-) -> FeatureFactor:
-    """Factorise the exact features of a kernel matrix; the matrix is overwritten."""
-    features, pivots, triangle = features_of(matrix, weights, regularization)
-    return FeatureFactor(inner(features, weights), pivots, triangle)
 
 
 def keep_kernel(
@@ -296,11 +289,6 @@ def like_nothing(model: KernelPCSDA | KernelCSDA, z: Array) -> Mask:
     return blank
 
 
-def is_dual(model: KernelPCSDA) -> bool:
-    """Return whether to use the dual form, which needs no explicit features."""
-    return model.solver in ("auto", "cholesky") and model.balance == "pooled"
-
-
 def divide_inputs(
     model: KernelPCSDA,
     data: TrainingRows,
@@ -330,7 +318,7 @@ def divide_inputs(
 
 def in_features(model: KernelPCSDA) -> bool:
     """Return whether k-means in feature space finds the subclasses."""
-    return isinstance(model.subclasses, str) and model.subclasses == "kmeans"
+    return bool(model.subclasses == "kmeans")
 
 
 def divide_features(

@@ -30,7 +30,7 @@ from ..kernels import (
 from .dual import divide_features, divide_inputs
 from .kernel import KernelPCSDA
 from .linear import PCSDA
-from .rows import rows_of
+from .rows import rows_of, some
 from .steps import draw_seed, is_curved, rule_of
 from .training import divide
 
@@ -104,26 +104,33 @@ class Data:
     def take(self, rows: Ints) -> Data:
         """Return the data for the given rows only."""
         labels = None if self.subclass_labels is None else np.asarray(self.subclass_labels)[rows]
-        weights = None if self.weights is None else self.weights[rows]
         X = self.X[np.ix_(rows, rows)] if self.pairwise else self.X[rows]
-        together = None if self.together is None else self.together[rows]
-        part = (self.y[rows], self.positive[rows], weights, labels, self.index, self.pairwise)
-        return Data(X, *part, together)
+        part = X, self.y[rows], self.positive[rows], some(self.weights, rows), labels
+        return Data(*part, self.index, self.pairwise, some(self.together, rows))
 
     def log_odds(self, priors: str | Sequence[float] | None) -> float:
         """Return the prior log odds of the class of interest."""
         weight = np.ones(len(self.X)) if self.weights is None else self.weights
         share = weight[self.positive].sum() / weight.sum()
         shares = np.array([1 - share, share])
-        order = 1 if self.index == 1 else -1
+        order = 2 * self.index - 1
         prior = validation.check_priors(priors, shares[::order])[::order]
         return float(np.log(prior[1] / prior[0]))
 
 
+def final_of(template: BaseEstimator) -> Any:
+    """Return the final estimator of a pipeline, or the estimator itself."""
+    return template[-1] if isinstance(template, Pipeline) else template
+
+
+def prefix_of(template: BaseEstimator) -> str:
+    """Return what precedes the names of the final estimator's parameters in a pipeline."""
+    return f"{template.steps[-1][0]}__" if isinstance(template, Pipeline) else ""
+
+
 def with_setting(template: BaseEstimator, cell: Cell) -> Any:
     """Return a copy of the estimator or pipeline with one setting applied."""
-    model = clone(template)
-    last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    model, last = clone(template), prefix_of(template)
     settings = ("n_subclasses", "n_components", "regularization")
     model.set_params(**{last + name: getattr(cell, name) for name in settings})
     if cell.gamma is not None:
@@ -260,7 +267,7 @@ def left_out_scores(
         of_gamma.setdefault(cell.gamma, []).append(number)
     models = {gamma: with_setting(template, grid[own[0]]) for gamma, own in of_gamma.items()}
     drawn = clone(template)  # the user's random generator must not advance
-    seed = draw_seed((drawn[-1] if isinstance(drawn, Pipeline) else drawn).random_state)
+    seed = draw_seed(final_of(drawn).random_state)
     for fold, (train, test) in enumerate(tasks):
         part = data.fold(fold, train) if test is not None else data
         for gamma, numbers in of_gamma.items():
@@ -271,9 +278,7 @@ def left_out_scores(
                 maps = model[:-1].fit(part.X, part.y)
                 known = part.mapped(maps.transform(part.X))
                 others = None if test is None else maps.transform(others)
-            if isinstance(model, Pipeline):
-                model = model[-1]
-            source = make_rows(model, known, others, seed)
+            source = make_rows(final_of(model), known, others, seed)
             for chosen, values in _one_fold(source, grid, numbers, parallel):
                 yield chosen, test, values
 
@@ -296,8 +301,7 @@ def _one_fold(
             (k, d): row for k, path in zip(counts, paths, strict=True) for d, row in path.items()
         }
         missing = np.full(source.n_scored, np.nan)
-        cells = [(grid[i].n_subclasses, grid[i].n_components) for i in chosen]
-        yield chosen, np.stack([values.get(cell, missing) for cell in cells])
+        yield chosen, np.stack([values.get(grid[i].size, missing) for i in chosen])
 
 
 def _prepare(factor: Any) -> None:

@@ -18,7 +18,7 @@ from ..core.subspace import Factor
 from ..core.white import WhiteFactor
 from ..partition import count_distinct
 from .rows import Hidden, Kept, TrainingRows
-from .steps import axes_of, leave_sample, rule_of, say
+from .steps import axes_of, forget, leave_sample, rule_of, say
 from .verifier import Verifier
 
 
@@ -29,8 +29,7 @@ def hidden_rows(
     mask = validation.check_unchecked(unchecked, positive)
     if not validation.is_contaminated(model):
         return None
-    rule = model.__dict__["subclasses"]
-    one_each = isinstance(rule, str) and rule == "samples"
+    one_each = model.__dict__["subclasses"] == "samples"
     return Hidden(~positive if mask is None else mask, subclass_labels is None and not one_each)
 
 
@@ -106,8 +105,7 @@ def regrouping(
 
 def keep_shares(model: Verifier, found: Contaminated | None, kept: Kept, n_rows: int) -> None:
     """Store the hidden positives' share and the responsibilities, or delete earlier values."""
-    for name in ("contamination_", "contamination_interval_", "responsibilities_"):
-        model.__dict__.pop(name, None)
+    forget(model, "contamination_", "contamination_interval_", "responsibilities_")
     if found is None:
         return
     model.contamination_ = found.shares.share

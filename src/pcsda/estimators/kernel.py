@@ -20,14 +20,13 @@ from .dual import (
     check_kernel_rows,
     divide_features,
     fit_kernel,
-    is_dual,
     kernel_coordinates,
     kernel_factory,
     kernel_map,
     like_nothing,
 )
 from .naming import name_by_labels
-from .steps import PUBLISHED
+from .steps import PUBLISHED, PUBLISHED_CSDA, by_cholesky
 from .training import criterion_of
 from .verifier import Verifier
 
@@ -213,7 +212,7 @@ responsibilities_
         -------
         self : KernelPCSDA
         """
-        held = 1.5 if is_dual(self) else 8.0  # explicit features need scatter matrices
+        held = 1.5 if by_cholesky(self) else 8.0  # explicit features need scatter matrices
         data, labels = check_kernel_rows(
             self, X, y, sample_weight, subclass_labels, groups, unchecked
         )
@@ -312,8 +311,7 @@ partition_, reference_, reference_step_, density_, calibration_
         -------
         KernelCSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components=n_components, **(rule | params))
+        return cls(n_components=n_components, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: MatrixLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:

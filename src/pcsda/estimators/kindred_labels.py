@@ -56,10 +56,9 @@ def are_kindred(settings: Settings, X: Floats, labels: Ints) -> bool:
     k-means would mix them. With few labels of many rows each, clusters describe the rest better.
     """
     template, sizes = settings.template, np.bincount(labels)
-    none = BankRows(X, labels, labels, np.zeros(len(X)), None)
-    if not can_pool(settings, none) or len(sizes) < LEAST_LABELS:
+    if not can_pool(settings, X, labels) or len(sizes) < LEAST_LABELS:
         return False
-    by_means = isinstance(template.subclasses, str) and template.subclasses == "kmeans"
+    by_means = template.subclasses == "kmeans"
     as_usual = template.n_subclasses == "auto" and template.n_components is None
     usual = template.negatives == "blend" and template.shrinkage == "auto"
     few = np.median(sizes) < MANY_ROWS or len(sizes) > MANY_LABELS

@@ -445,8 +445,7 @@ class PCSDA(Verifier):
     @property
     def _wanted(self) -> int:
         """Return how many distinct negatives are needed before they can be divided."""
-        clusters = isinstance(self.subclasses, str) and self.subclasses == "kmeans"
-        if not clusters:
+        if self.subclasses != "kmeans":
             return 1
         return least_subclasses(self) if self.n_subclasses == "auto" else int(self.n_subclasses)
 

@@ -21,11 +21,12 @@ from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
 from . import operating
 from .callbacks import CallbackSupportMixin, calls_back
-from .candidates import final_of, template_of
+from .candidates import template_of
+from .grid import final_of
 from .modes import Modes, Rows, join
-from .ratios import narrowed, ranking_of
+from .ratios import narrowed
 from .search import PCSDACV
-from .steps import draw_seed, is_precomputed
+from .steps import draw_seed, forget, is_precomputed
 from .verifier import Verifier
 from .wrapping import scorer_of
 
@@ -206,8 +207,7 @@ default=None
 
         The modes were found among the `counted` rows, which have positive weight.
         """
-        for name in ("loo_scores_", "loo_weights_", "losses_", "threshold_"):
-            self.__dict__.pop(name, None)
+        forget(self, "loo_scores_", "loo_weights_", "losses_", "threshold_")
         self.partition_ = np.where(rows.weights > 0, (~rows.positive).astype(np.intp), -1)
         self.modes_ = np.full(len(rows.y), -1)
         self.modes_[counted] = chosen.modes
@@ -282,12 +282,13 @@ default=None
         X = validate_data(self, X, reset=False, accept_sparse=sparse, dtype=dtype)
         return np.stack([asked(model, method, X, *args) for model in self.models_])
 
-    # These need only a ratio and a prior.
+    # These need only a ratio and a prior, or a distance.
     decision_function = Verifier.decision_function
     predict = Verifier.predict
     predict_proba = Verifier.predict_proba
     predict_log_proba = Verifier.predict_log_proba
     score = Verifier.score
+    rank = Verifier.rank
     choose_threshold = operating.choose_threshold
     accepts = operating.accepts
     count = operating.count
@@ -306,28 +307,6 @@ default=None
         """
         closest: Floats = self._asked("score_samples", X).max(axis=0)
         return closest
-
-    def rank(self, X: MatrixLike, by: str | None = None) -> Ints:
-        """Order rows by how well they fit the class of interest, best first.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        by : {"likelihood", "distance"} or None, default=None
-            As in :meth:`PCSDA.rank`, with the distance to the nearest mode.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Row numbers.
-        """
-        check_is_fitted(self)
-        if by is None:
-            ways = {ranking_of(unwrap(model).model) for model in self.models_}
-            by = "distance" if "distance" in ways else "likelihood"
-        validation.check_option("by", by, ("distance", "likelihood"))
-        score = self.score_samples(X) if by == "distance" else self.log_likelihood_ratio(X)
-        return np.argsort(-score, kind="stable")
 
 
 def _verifier_of(template: BaseEstimator) -> Any:

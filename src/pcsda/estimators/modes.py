@@ -19,6 +19,8 @@ from ..folds import fold_scores
 from ..partition import count_distinct, run_kmeans
 from ..unwrap import asked, unwrap
 from ..validation import MatrixLike
+from .grid import prefix_of
+from .rows import some
 
 # Losses within this many standard errors of their paired difference count as equal.
 SLACK = 0.5
@@ -69,10 +71,9 @@ class Rows:
         """Return a subset of the rows."""
         if len(kept) == len(self.y):
             return self
-        together = None if self.together is None else self.together[kept]
         given = {name: values[kept] for name, values in self.given.items()}
         parts = (self.X[kept], self.y[kept], self.positive[kept], self.weights[kept])
-        return Rows(self.template, *parts, together, given, self.seed)
+        return Rows(self.template, *parts, some(self.together, kept), given, self.seed)
 
     @cached_property
     def features(self) -> Any:
@@ -121,7 +122,7 @@ class Rows:
         if several:  # all modes must leave out the same negatives
             names = [n for n in model.get_params() if n.endswith("calibration_rows")]
             model.set_params(**dict.fromkeys(names))
-        last = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+        last = prefix_of(model)
         given = {last + name: values[rows] for name, values in self.given.items()}
         return model.fit(self.X[rows], self.y[rows], **given)
 
@@ -137,12 +138,7 @@ class Rows:
                     new = self.X[~rows]
                     scores[mode, ~rows] = asked(fitted.models[mode], "log_likelihood_ratio", new)
             return join(scores, fitted.counts)
-
-        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
-            part = self.fit(fitted.modes, train)
-            return lambda test: join(part.scores(self.X[test]), part.counts)
-
-        return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)
+        return self._in_folds(lambda train: self.fit(fitted.modes, train))
 
     def anew(self, count: int) -> Array:
         """Return cross-validated combined ratios, with `count` modes found anew without each fold.
@@ -150,9 +146,17 @@ class Rows:
         A positive shapes its own mode, so scores with fixed modes would favour many small modes.
         """
 
-        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+        def fit(train: Ints) -> Modes:
             rows = self.take(train)
-            part = rows.fit(rows.divide(count))
+            return rows.fit(rows.divide(count))
+
+        return self._in_folds(fit)
+
+    def _in_folds(self, fit: Callable[[Ints], Modes]) -> Array:
+        """Return cross-validated combined ratios; `fit` takes the rows to fit on."""
+
+        def learn(train: Ints, _: Ints) -> Callable[[Ints], Array]:
+            part = fit(train)
             return lambda test: join(part.scores(self.X[test]), part.counts)
 
         return fold_scores(learn, (~self.positive).astype(np.intp), self.seed, self.together)

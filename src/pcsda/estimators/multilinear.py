@@ -19,7 +19,7 @@ from ..validation import MatrixLike, Seed
 from . import stream
 from .callbacks import calls_back
 from .rows import rows_of
-from .steps import check_training
+from .steps import PUBLISHED_CSDA, check_training
 from .training import fit_rows, linear_coordinates, linear_map
 from .verifier import Verifier
 
@@ -154,8 +154,7 @@ n_components_, partition_, density_, calibration_
         -------
         MultilinearCSDA
         """
-        rule: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
-        return cls(n_components, shape, **(rule | params))
+        return cls(n_components, shape, **(PUBLISHED_CSDA | params))
 
     @calls_back
     def fit(self, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Self:

@@ -9,17 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from .. import validation
 from ..core import threshold
 from ..core.calibration import Scored, fit_calibration
 from ..core.density import NoDensity
-from ..core.linalg import Array
+from ..core.linalg import Array, Mask
 from ..core.threshold import Threshold, check_criterion
 from ..metrics import PriorEstimate, estimate_prior
 from ..validation import MatrixLike
+from .steps import forget
 from .threads import updates
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def choose_threshold(
     return self.threshold_
 
 
-def accepts(self: Verifier, X: MatrixLike) -> NDArray[np.bool_]:
+def accepts(self: Verifier, X: MatrixLike) -> Mask:
     """Accept each row whose log-likelihood ratio is at least `threshold_`.
 
     Parameters
@@ -206,9 +207,7 @@ def recalibrate(
     True
     """
     views = self._views(X)
-    _, index, positive = validation.check_labels(y, self.pos_label, self.classes_)
-    if len(positive) != views.shape[1]:
-        raise ValueError(f"X has {views.shape[1]} rows but y has {len(positive)} labels")
+    index, positive = _labels_of(self, y, views.shape[1])
     if positive.all() or not positive.any():
         raise ValueError(
             f"recalibrate needs both classes, but y has {'only' if positive.all() else 'no'} "
@@ -218,7 +217,7 @@ def recalibrate(
     before, mean = self.calibration_, self.calibration_.of_unit_slope()
     found = fit_calibration(mean(views)[None], positive, weights)
     self.calibration_ = mean.then(found.slope, found.offset)
-    self.__dict__.pop("threshold_", None)  # it belongs to the earlier ratios
+    forget(self, "threshold_")  # it belongs to the earlier ratios
     since = self.calibration_.since(before)
     if hasattr(self, "loo_scores_"):
         self.loo_scores_ = since(self.loo_scores_[None])
@@ -282,10 +281,15 @@ def _why_none(model: Verifier, kind: str) -> str:
 
 def _given(model: Verifier, X: MatrixLike, y: ArrayLike | None) -> Scored:
     scores = np.asarray(model.log_likelihood_ratio(X), dtype=np.float64)
-    positive = validation.check_labels(y, model.pos_label, model.classes_)[2]
-    if len(positive) != len(scores):
-        raise ValueError(f"X has {len(scores)} rows but y has {len(positive)} labels")
-    return Scored(scores, positive, None)
+    return Scored(scores, _labels_of(model, y, len(scores))[1], None)
+
+
+def _labels_of(model: Verifier, y: ArrayLike | None, n_rows: int) -> tuple[int, Mask]:
+    """Check labels of held-out rows; return the positive class's index and the positive rows."""
+    _, index, positive = validation.check_labels(y, model.pos_label, model.classes_)
+    if len(positive) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(positive)} labels")
+    return index, positive
 
 
 def count_positives(model: Verifier, llr: ArrayLike) -> PriorEstimate:

@@ -24,14 +24,14 @@ from .spaces import DualSpace, PlainSpace, Space, SpanSpace
 from .steps import check_rank
 
 
-def can_pool(settings: Settings, rows: BankRows) -> bool:
+def can_pool(settings: Settings, X: Floats, labels: Ints) -> bool:
     """Return whether all labels can share a calibration, which needs closed-form left-out rows."""
     template = settings.template
-    if sharing_of(template, rows.X.shape) not in ("linear", "kernel") or settings.own_clusters:
+    if sharing_of(template, X.shape) not in ("linear", "kernel") or settings.own_clusters:
         return False
     shrunk = template.shrinkage == "auto" or float(template.shrinkage) > 0
     known = template.covariance == "leave-one-out" and bool(template.calibrate)
-    people = len(np.unique(rows.labels))
+    people = len(np.unique(labels))
     blend = template.negatives in ("blend", "mixture")
     return bool(shrunk and known and blend and people > 2 and template.regularization > 0)
 

@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score
 from ..core.density import NoDensity
 from ..core.fit import Rule
 from ..core.linalg import Array, Floats, Ints, cache_rows
+from ..unwrap import unwrap
 from ..validation import MIXED_NAMES, check_length, distinct
 from .steps import rule_of
 
@@ -100,8 +101,12 @@ def too_large(z: Floats, start: int = 0) -> ValueError:
 
 def ranking_of(model: Verifier) -> str:
     """Return a fitted model's default ranking: "likelihood", or the paper's "distance"."""
-    published = rule_of(model) == Rule("marginal", 0.0, "gaussian", False, False)
-    return "distance" if published or isinstance(model.density_, NoDensity) else "likelihood"
+    for one in getattr(model, "models_", [model]):  # a mixture has one for each mode
+        inside = unwrap(one).model
+        published = rule_of(inside) == Rule("marginal", 0.0, "gaussian", False, False)
+        if published or isinstance(inside.density_, NoDensity):
+            return "distance"
+    return "likelihood"
 
 
 def accuracy(

@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import validate_data
 
 from .. import validation
@@ -18,7 +17,7 @@ from ..documented import documented
 from ..validation import MatrixLike
 from .callbacks import CallbackSupportMixin, calls_back
 from .candidates import template_of
-from .grid import Data, with_setting
+from .grid import Data, prefix_of, with_setting
 from .ratios import accuracy
 from .selection import Choice, check_search, choose_setting, is_light_last
 from .steps import is_precomputed
@@ -183,7 +182,7 @@ class PCSDACV(
             "groups": groups,
         }
         best = with_setting(template, choice.cell)
-        last = f"{best.steps[-1][0]}__" if isinstance(best, Pipeline) else ""
+        last = prefix_of(best)
         given = {last + name: value for name, value in given.items() if value is not None}
         # Fitted on the rows as given, the model knows the names of their columns.
         with one_thread(is_light_last(X)):

@@ -20,8 +20,8 @@ from ..maps import NystroemMap
 from ..metrics import equal_error_rate
 from ..partition import count_distinct, given_labels
 from ..progress import progress
-from .candidates import final_of, grid_of, is_standard, own_setting, template_of
-from .grid import Cell, Data, MakeRows, grid_rows, left_out_scores
+from .candidates import grid_of, is_standard, own_setting, template_of
+from .grid import Cell, Data, MakeRows, final_of, grid_rows, left_out_scores
 from .kernel import KernelPCSDA
 from .linear import PCSDA
 from .steps import draw_seed
@@ -127,13 +127,9 @@ class Scored:
 
     def joined(self, other: Scored) -> Scored:
         """Return these settings together with others scored on the same rows."""
-        cells = self.cells + other.cells
-        pairs = zip(self._arrays, other._arrays, strict=True)
-        return Scored(cells, *(np.concatenate(pair) for pair in pairs))
-
-    @property
-    def _arrays(self) -> tuple[Array, Array, Array]:
-        return self.scores, self.units, self.mean
+        names = ("scores", "units", "mean")
+        arrays = (np.concatenate([getattr(one, name) for one in (self, other)]) for name in names)
+        return Scored(self.cells + other.cells, *arrays)
 
 
 def choose_setting(
@@ -368,7 +364,7 @@ def _left_out(
     scores = np.full((len(grid), len(data.X)), np.nan)
     few = len(data.X) <= sum(ROWS_LEFT_OUT)
     with one_thread(few), Parallel(n_jobs=search.n_jobs, prefer="threads") as parallel:
-        total = len(tasks) * len({(c.gamma, c.regularization) for c in grid})
+        total = len(tasks) * len({cell.strength for cell in grid})
         work = left_out_scores(template_of(search), data, grid, tasks, parallel, make_rows)
         for chosen, test, values in progress(work, "settings", enabled=search.verbose, total=total):
             rows = np.arange(len(data.X)) if test is None else test

@@ -33,6 +33,7 @@ from .search import PCSDACV, keep_choice
 from .selection import choose_setting
 from .steps import (
     auto_ridge,
+    by_cholesky,
     is_precomputed,
     keep_training,
     least_subclasses,
@@ -81,10 +82,7 @@ def sharing_of(template: BaseEstimator, shape: tuple[int, ...]) -> Sharing | Non
             and "positive" not in bandwidths(template, inner)
         )
         return "search" if common and isinstance(template.cv, str) else None
-    pooled = getattr(template, "balance", None) == "pooled"
-    if not pooled or template.solver not in ("auto", "cholesky"):
-        return None
-    if isinstance(template.subclasses, str) and template.subclasses == "samples":
+    if not by_cholesky(template) or template.subclasses == "samples":
         return None
     if isinstance(template, PCSDA):
         # For wide rows without a ridge, each label has its own null space.

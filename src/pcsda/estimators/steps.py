@@ -36,6 +36,8 @@ PUBLISHED: dict[str, Any] = {
     "shrinkage": 0,
     "calibrate": False,
 }
+# The paper's rule for CSDA, in which the other settings are fixed.
+PUBLISHED_CSDA: dict[str, Any] = {"shrinkage": 0, "calibrate": False}
 
 
 # Attributes that only some fits set; each fit removes them first.
@@ -46,6 +48,12 @@ OF_ONE_FIT = (
 # Default number of axes for CSDA, which can have as many axes as there are negatives or columns;
 # the samples determine a density along only a few dozen of them.
 MOST_AXES = 25
+
+
+def forget(model: BaseEstimator, *names: str) -> None:
+    """Delete attributes that an earlier fit may have set."""
+    for name in names:
+        model.__dict__.pop(name, None)
 
 
 def axes_of(model: BaseEstimator) -> int | None:
@@ -65,6 +73,12 @@ def draw_seed(random_state: Seed) -> int:
 def _seed_of(number: int) -> int:
     """Draw the seed from a number; cached, as a generator costs as much as a small product."""
     return int(check_random_state(number).randint(2**31 - 1))
+
+
+def by_cholesky(model: BaseEstimator) -> bool:
+    """Return whether a model uses the default solver, whose factor serves any division of rows."""
+    pooled = getattr(model, "balance", None) == "pooled"
+    return pooled and model.solver in ("auto", "cholesky")
 
 
 def is_precomputed(model: BaseEstimator) -> bool:
@@ -177,10 +191,15 @@ def sign_of(model: Verifier) -> int:
     return 2 * validation.positive_index(model.classes_, model.pos_label) - 1
 
 
+def needs_rows(model: Verifier) -> bool:
+    """Return whether a fit leaves rows out, in closed form or in folds."""
+    rule = rule_of(model)
+    return rule.leave_one_out or rule.calibrate
+
+
 def check_copies(model: Verifier, data: TrainingRows) -> None:
     """Warn of rows whose copies stay in the model while they are left out."""
-    rule = rule_of(model)
-    if data.together is None and (rule.leave_one_out or rule.calibrate):
+    if data.together is None and needs_rows(model):
         warn_of_copies(data.X, data.positive)
 
 
@@ -188,8 +207,7 @@ def keep_decision(model: Verifier, fitted: Fitted) -> None:
     """Store what an estimator needs for decisions, and delete what an earlier fit left."""
     subspace = fitted.subspace
     check_rank(model, subspace.rank)
-    for name in OF_ONE_FIT:
-        model.__dict__.pop(name, None)
+    forget(model, *OF_ONE_FIT)
     left, scores = subspace.left, fitted.left_out
     if left is not None and left.unequal_mass is not None and scores is not None:
         model.loo_weights_ = left.unequal_mass[~np.isnan(scores)]

@@ -27,7 +27,17 @@ from ..folds import fold_scores
 from ..validation import MatrixLike
 from .rows import TrainingRows
 from .sample import RowSample
-from .steps import axes_of, check_rank, draw_seed, rule_of, say, settle_ridge, sign_of
+from .steps import (
+    axes_of,
+    check_rank,
+    draw_seed,
+    forget,
+    needs_rows,
+    rule_of,
+    say,
+    settle_ridge,
+    sign_of,
+)
 from .training import Factorise, criterion_of, held_out_scores, keep_linear, learn_rows
 from .verifier import Verifier
 
@@ -120,8 +130,7 @@ def scatter_solver(model: Verifier) -> str:
 
 def forget_stream(model: Verifier) -> None:
     """Delete the statistics of earlier batches."""
-    for name in _STREAM:
-        model.__dict__.pop(name, None)
+    forget(model, *_STREAM)
 
 
 def check_batch(
@@ -173,18 +182,12 @@ def merge_batch(
     batch = GroupScatter.from_samples(X, groups, n_groups, weights)
     first = not hasattr(model, "scatter_")
     model.scatter_ = batch if first else model.scatter_.merge(batch)
-    if first and not _needs_rows(model):
+    if first and not needs_rows(model):
         return
     if first or hasattr(model, "sample_"):
         rng = np.random.default_rng([model.seed_, model.n_samples_seen_, 0])
         rows = RowSample.of_batch(X, groups, weights, numbers, n_groups, rng)
         model.sample_ = rows if first else model.sample_.merge(rows)
-
-
-def _needs_rows(model: Verifier) -> bool:
-    """Return whether rows must be kept, to be left out or scored in folds."""
-    rule = rule_of(model)
-    return rule.leave_one_out or rule.calibrate
 
 
 def renumber(model: Verifier, places: Ints, n_groups: int) -> None:
@@ -228,7 +231,7 @@ def refit(
             del model.density_
         model.__dict__["_lacks"] = str(error)
         return
-    model.__dict__.pop("_lacks", None)
+    forget(model, "_lacks")
     keep_linear(model, fitted, dtype if sample is None else sample.X.dtype)
     if sample is None:
         return
@@ -259,7 +262,7 @@ def _fit_collected(model: Verifier, factorise: Factorise, sample: RowSample | No
     scatter, rule = model.scatter_, rule_of(model)
     settle_ridge(model, scatter.n_positive)
     if sample is None:
-        if _needs_rows(model):
+        if needs_rows(model):
             warn(
                 "the batches so far were merged without keeping rows, so covariances are "
                 "resubstituted and scores are not calibrated; start again on "

@@ -29,6 +29,7 @@ from .ratios import variances_of
 from .rows import Kept, TrainingRows, some
 from .steps import (
     axes_of,
+    by_cholesky,
     check_copies,
     check_rank,
     keep_decision,
@@ -184,8 +185,7 @@ def with_products(model: PCSDA, data: TrainingRows) -> TrainingRows:
     """Compute the inner products of wide rows once, if both k-means and the factor need them."""
     X, every = data.X, data.weights is None or bool(data.weights.all())
     dense_and_wide = not sparse.issparse(X) and X.shape[1] > X.shape[0]
-    by_products = model.solver in ("auto", "cholesky") and model.balance == "pooled"
-    if not (dense_and_wide and by_products and every and model.regularization_ > 0):
+    if not (dense_and_wide and by_cholesky(model) and every and model.regularization_ > 0):
         return data
     wide = WideRows.of(X, data.weights)
     return replace(data, wide=wide) if np.isfinite(wide.variance) else data

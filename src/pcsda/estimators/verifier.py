@@ -326,8 +326,9 @@ class Verifier(
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         by : {"likelihood", "distance"} or None, default=None
-            The log-likelihood ratio, or the paper's distance to the positive mean. None means the
-            likelihood, or the distance if the model follows the published rule or has no density.
+            The log-likelihood ratio, or the paper's distance to the positive mean (in a mixture,
+            to the nearest mode's mean). None means the likelihood, or the distance if the model
+            follows the published rule or has no density.
 
         Returns
         -------
